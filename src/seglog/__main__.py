@@ -1,0 +1,5 @@
+import sys
+
+from seglog.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,28 @@
+"""The only place that reads time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a log learns what time it is; `seglog.testing.ManualClock` is the one that tests move by hand."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970 in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, from an arbitrary start."""
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()

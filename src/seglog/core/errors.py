@@ -1,0 +1,202 @@
+"""Every error that seglog raises on purpose. A class knows its Kafka error code, if the protocol has one, and whether a client may retry.
+
+The codes are those of Kafka's ``Errors.java``; -1 (UNKNOWN_SERVER_ERROR) stands for what has no code of its own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SeglogError(Exception):
+    """Root of all errors of this project."""
+
+    code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+
+
+# Bytes that are not what they should be.
+
+
+class CorruptError(SeglogError):
+    """Bytes that cannot be what they claim to be.
+
+    ``position`` counts bytes from the start of ``file`` (or of the buffer, where there is no file), -1 where unknown;
+    ``offset`` is the log offset nearest to the damage, None where unknown.
+    """
+
+    code = 2
+    retriable = True
+
+    def __init__(self, reason: str, *, position: int = -1, file: str | None = None, offset: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.position = position
+        self.file = file
+        self.offset = offset
+
+    def at(self, *, file: str | None = None, base: int = 0, offset: int | None = None) -> CorruptError:
+        """The same error seen from further out: named by its file, its position counted from ``base``."""
+        return type(self)(
+            self.reason,
+            position=self.position + base if self.position >= 0 else (base if base else -1),
+            file=file or self.file,
+            offset=self.offset if self.offset is not None else offset,
+        )
+
+    def __str__(self) -> str:
+        where = [self.file] if self.file else []
+        if self.position >= 0:
+            where.append(f"position {self.position}")
+        if self.offset is not None:
+            where.append(f"offset {self.offset}")
+        return f"{', '.join(where)}: {self.reason}" if where else self.reason
+
+
+class CorruptBatchError(CorruptError):
+    """A batch whose header, CRC or records are wrong."""
+
+
+class CorruptRecordError(CorruptError):
+    """A batch with a right CRC whose records cannot be decoded."""
+
+
+class CorruptIndexError(CorruptError):
+    """An ``.index``, ``.timeindex`` or ``.txnindex`` that cannot belong to its segment."""
+
+
+class CorruptSnapshotError(CorruptError):
+    """A producer snapshot with a wrong version, CRC or size."""
+
+
+class CorruptCheckpointError(CorruptError):
+    """A checkpoint, ``meta.properties`` or ``partition.metadata`` that cannot be read."""
+
+
+class TooLargeError(CorruptError):
+    """A claimed or decompressed size over the limit; the limit is named in the reason."""
+
+    code = 10
+    retriable = False
+
+
+class UnsupportedFormatError(SeglogError):
+    """A format or codec that Kafka knows and this operation does not take, such as zstd in a message of version 1."""
+
+    code = 43
+
+
+class MissingExtraError(SeglogError, ImportError):
+    """An optional dependency is not installed; the message has the pip command that brings it."""
+
+
+# A log refuses an append.
+
+
+class AppendError(SeglogError):
+    """An append was refused; nothing was written."""
+
+
+class InvalidRecordError(AppendError):
+    code = 87
+
+
+class RecordTooLargeError(AppendError):
+    code = 10
+
+
+class RecordListTooLargeError(AppendError):
+    code = 18
+
+
+class InvalidTimestampError(AppendError):
+    code = 32
+
+
+class InvalidProducerEpochError(AppendError):
+    code = 47
+
+
+class OutOfOrderSequenceError(AppendError):
+    code = 45
+
+
+class TransactionCoordinatorFencedError(AppendError):
+    code = 89
+
+
+class InvalidTransactionStateError(AppendError):
+    code = 48
+
+
+class UnexpectedAppendOffsetError(AppendError):
+    """A follower's append does not continue its log."""
+
+
+class UnsupportedForMessageFormatError(AppendError):
+    code = 43
+
+
+class UnsupportedCompressionTypeError(AppendError):
+    code = 76
+
+
+# A log refuses a read or another operation.
+
+
+class OffsetOutOfRangeError(SeglogError):
+    code = 1
+
+
+class FencedLeaderEpochError(SeglogError):
+    code = 74
+    retriable = True
+
+
+class UnknownLeaderEpochError(SeglogError):
+    code = 75
+    retriable = True
+
+
+class InvalidTopicError(SeglogError, ValueError):
+    code = 17
+
+
+class TopicExistsError(SeglogError):
+    code = 36
+
+
+class UnknownTopicError(SeglogError):
+    code = 3
+    retriable = True
+
+
+class InvalidConfigError(SeglogError, ValueError):
+    """An unknown configuration key or a value outside of its range; both are named."""
+
+    code = 40
+
+
+class LogClosedError(SeglogError):
+    """The log or its directory was closed, or its partition was deleted."""
+
+
+class LogDirOfflineError(SeglogError):
+    """A write or fsync failed earlier; the directory is out of use until it is opened anew (KIP-112)."""
+
+    code = 56
+    retriable = True
+
+
+class LogDirInUseError(SeglogError):
+    """Another process, ours or a Kafka broker, has the directory open."""
+
+
+class InvalidLogDirError(SeglogError):
+    """The directory is not a log directory that may be opened; the message says why."""
+
+
+class DamagedPartitionError(SeglogError):
+    """A partition has damage below its recovery point and is refused until it is repaired (`seglog repair`)."""
+
+    code = 56

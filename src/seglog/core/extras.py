@@ -1,0 +1,24 @@
+"""Optional dependencies, imported where they are used, and named with their pip command when they are missing."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from seglog.core.errors import MissingExtraError
+
+
+def require(module: str, extra: str, *, purpose: str) -> ModuleType:
+    """Import ``module``, or raise `MissingExtraError` that says what brings it.
+
+    >>> require("no_such_module", "fast", purpose="reading logs as Arrow")
+    Traceback (most recent call last):
+        ...
+    seglog.core.errors.MissingExtraError: reading logs as Arrow needs no_such_module: pip install 'seglog[fast]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise MissingExtraError(f"{purpose} needs {module}: pip install 'seglog[{extra}]'") from error

@@ -1,0 +1,331 @@
+"""The only door to the file system.
+
+Code above asks an `Fs` for files, so that a test can hand in a disk that forgets what was not fsynced
+(`seglog.testing.MemoryFs`) or one that fails at the n-th call. Paths are plain strings.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import stat as stat_module
+import struct
+import sys
+from typing import Final, NamedTuple, Protocol
+
+from seglog.core.errors import LogDirInUseError
+from seglog.core.types import Buffer
+
+_READ_CHUNK: Final = 1 << 20
+_NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
+
+
+class FileStat(NamedTuple):
+    """Size in bytes, time of last change in milliseconds, and what kind of entry it is."""
+
+    size: int
+    mtime_ms: int
+    is_dir: bool
+    is_file: bool
+    is_symlink: bool
+    mode: int
+
+
+class File(Protocol):
+    """An open file, addressed by position; positions and sizes in bytes."""
+
+    @property
+    def path(self) -> str: ...
+    def pread(self, length: int, position: int) -> bytes:
+        """At most ``length`` bytes; fewer only at the end of the file."""
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write all of ``data``; raises OSError when not all of it could be written."""
+
+    def size(self) -> int: ...
+    def truncate(self, size: int) -> None: ...
+    def fsync(self) -> None:
+        """Return when the data, and the size, are on the disk."""
+
+    def close(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A file in memory. ``buffer`` may be replaced by `resize`, so do not keep it."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def buffer(self) -> bytearray | mmap.mmap: ...
+    @property
+    def size(self) -> int: ...
+    def resize(self, size: int) -> None:
+        """Set the file's length: cut it, or let it grow with zeros."""
+
+    def flush(self) -> None:
+        """Return when all changes are on the disk."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Fs(Protocol):
+    """What the storage engine needs of a file system. All errors are OSError, as Python's ``os`` raises them."""
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File: ...
+    def map(self, path: str, *, size: int | None = None, write: bool = True) -> MappedFile:
+        """Map ``path``; with ``size`` it is created if need be and given that length."""
+
+    def read(self, path: str) -> bytes: ...
+    def write(self, path: str, data: Buffer) -> None:
+        """Create or replace a file and fsync it. For a replacement that survives a crash: `write_atomically`."""
+
+    def rename(self, source: str, target: str) -> None: ...
+    def unlink(self, path: str) -> None: ...
+    def mkdir(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
+    def listdir(self, path: str) -> list[str]:
+        """Names of a directory's entries, sorted."""
+
+    def exists(self, path: str) -> bool: ...
+    def stat(self, path: str) -> FileStat:
+        """Of the entry itself: a symbolic link is not followed."""
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None: ...
+    def fsync_dir(self, path: str) -> None:
+        """Return when creations, renames and deletions in this directory are on the disk."""
+
+    def lock(self, path: str) -> Lock:
+        """Lock the file exclusively, as a Kafka broker does; raises `LogDirInUseError` if another process has it."""
+
+
+class OsFile:
+    """`File` over a descriptor. A handful of instructions above the system call: appends and reads run through here."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length:
+            more = os.pread(self._fd, length - got, position + got)
+            if not more:
+                break
+            parts.append(more)
+            got += len(more)
+        return b"".join(parts)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            count = os.pwrite(self._fd, view[written:], position + written)
+            if count == 0:
+                raise OSError(errno.EIO, "the file takes no more bytes", self.path)
+            written += count
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def fsync(self) -> None:
+        _fsync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OsMappedFile:
+    """`MappedFile` over mmap. An old map is dropped, not closed: a reader that still holds it must not crash."""
+
+    __slots__ = ("_fd", "_write", "buffer", "path", "size")
+
+    def __init__(self, path: str, fd: int, size: int, *, write: bool) -> None:
+        self.path = path
+        self._fd = fd
+        self._write = write
+        self.size = size
+        self.buffer: bytearray | mmap.mmap = self._map()
+
+    def _map(self) -> bytearray | mmap.mmap:
+        if self.size == 0:
+            return bytearray()
+        access = mmap.ACCESS_WRITE if self._write else mmap.ACCESS_READ
+        return mmap.mmap(self._fd, self.size, access=access)
+
+    def resize(self, size: int) -> None:
+        if size == self.size:
+            return
+        if isinstance(self.buffer, mmap.mmap) and size < self.size:
+            self.buffer.flush()
+        os.ftruncate(self._fd, size)
+        self.size = size
+        self.buffer = self._map()
+
+    def flush(self) -> None:
+        if isinstance(self.buffer, mmap.mmap):
+            self.buffer.flush()
+        _fsync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self.buffer = bytearray()
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OsLock:
+    """An exclusive lock on a whole file that conflicts with the one that Java's ``FileChannel.tryLock`` takes.
+
+    ``flock`` would be granted while Kafka holds its lock. On Linux it is an open-file-description lock, which another
+    descriptor's close does not lose; elsewhere a POSIX lock.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | _NOFOLLOW, 0o666)
+        try:
+            if sys.platform == "linux":
+                # struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0 for this kind of lock)
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            else:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise LogDirInUseError(f"{path} is locked: another seglog or Kafka has this directory open") from error
+            raise
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsFs:
+    """The file system of this machine."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0) | _NOFOLLOW
+        return OsFile(path, os.open(path, flags, 0o666))
+
+    def map(self, path: str, *, size: int | None = None, write: bool = True) -> MappedFile:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if size is not None else 0) | _NOFOLLOW
+        fd = os.open(path, flags, 0o666)
+        try:
+            if size is None:
+                size = os.fstat(fd).st_size
+            else:
+                os.ftruncate(fd, size)
+            return OsMappedFile(path, fd, size, write=write)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def read(self, path: str) -> bytes:
+        fd = os.open(path, os.O_RDONLY | _NOFOLLOW)
+        try:
+            parts = []
+            while part := os.read(fd, _READ_CHUNK):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+
+    def write(self, path: str, data: Buffer) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NOFOLLOW, 0o666)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            _fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def stat(self, path: str) -> FileStat:
+        found = os.lstat(path)
+        mode = found.st_mode
+        return FileStat(
+            size=found.st_size,
+            mtime_ms=found.st_mtime_ns // 1_000_000,
+            is_dir=stat_module.S_ISDIR(mode),
+            is_file=stat_module.S_ISREG(mode),
+            is_symlink=stat_module.S_ISLNK(mode),
+            mode=stat_module.S_IMODE(mode),
+        )
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            _fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> Lock:
+        return OsLock(path)
+
+
+def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
+    """Replace a small file so that a crash leaves the old one or the new one, whole (Kafka's ``CheckpointFile``)."""
+    temporary = path + ".tmp"
+    fs.write(temporary, data)
+    fs.rename(temporary, path)
+    fs.fsync_dir(os.path.dirname(path))
+
+
+def _fsync(fd: int) -> None:
+    if sys.platform == "darwin":
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(fd)

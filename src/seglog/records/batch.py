@@ -1,0 +1,229 @@
+"""The header of a record batch (magic 2): read, check, patch in place. And how to walk a buffer of batches of any format.
+
+Layout, all integers big-endian (``DefaultRecordBatch.java``):
+
+===== ==== ==================== ==================================================================================
+ off  len  field                 note
+===== ==== ==================== ==================================================================================
+   0    8  baseOffset            0 from a client; the log overwrites it
+   8    4  batchLength           bytes after this field: the whole batch is batchLength + 12
+  12    4  partitionLeaderEpoch  set by the leader; not under the CRC
+  16    1  magic                 2; at the same place in formats 0 and 1
+  17    4  crc                   CRC-32C of bytes 21 to the end
+  21    2  attributes            bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 has delete horizon
+  23    4  lastOffsetDelta       last offset - base offset; kept by compaction
+  27    8  baseTimestamp         or the delete horizon, with bit 6
+  35    8  maxTimestamp
+  43    8  producerId            -1: none
+  51    2  producerEpoch         -1: none
+  53    4  baseSequence          -1: none
+  57    4  recordsCount          0 in a batch that compaction emptied
+  61       records               one compressed stream, if there is a codec
+===== ==== ==================== ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from seglog.core.errors import CorruptBatchError
+from seglog.core.types import MAX_INT32, Buffer, TimestampType
+
+LOG_OVERHEAD: Final = 12
+"""Offset and size: what stands before every batch or message of every format."""
+MAGIC_POSITION: Final = 16
+BATCH_OVERHEAD: Final = 61
+CRC_START: Final = 21
+"""The CRC covers everything from here to the end of the batch."""
+MIN_ENTRY: Final = 26
+"""Size of the smallest entry of any format: a message of version 0 with null key and null value."""
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_PREFIX: Final = Struct(">qiib")
+_OFFSET_LENGTH: Final = Struct(">qi")
+_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_INT64: Final = Struct(">q")
+assert _HEADER.size == BATCH_OVERHEAD
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before a batch's records, in their order. Offsets and timestamps as in `seglog.core.types`."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones of this batch may go; then records count their timestamps from here (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, -1 without a producer; wraps from 2^31-1 to 0."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & MAX_INT32
+
+
+class Entry(NamedTuple):
+    """Where one batch or legacy message lies, known from its first 17 bytes.
+
+    For magic 2 ``offset`` is the base offset, for 0 and 1 the last one.
+    """
+
+    position: int
+    size: int
+    offset: int
+    magic: int
+
+
+def read_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position``, as it stands there; `CorruptBatchError` if fewer than 61 bytes are left.
+
+    Nothing in it is checked: see `check_header`.
+    """
+    if position < 0 or len(data) - position < BATCH_OVERHEAD:
+        raise CorruptBatchError(
+            f"a batch header needs {BATCH_OVERHEAD} bytes, {max(len(data) - position, 0)} are left", position=position
+        )
+    return BatchHeader._make(_HEADER.unpack_from(data, position))
+
+
+def check_header(header: BatchHeader, position: int = 0) -> None:
+    """Raise `CorruptBatchError` on a header of magic 2 that no writer of Kafka's makes."""
+    reason = None
+    if header.magic != 2:
+        reason = f"magic is {header.magic}, not 2"
+    elif header.length < BATCH_OVERHEAD - LOG_OVERHEAD:
+        reason = f"batch length {header.length} is under the {BATCH_OVERHEAD - LOG_OVERHEAD} that a header takes"
+    elif header.base_offset < 0:
+        reason = f"base offset {header.base_offset} is negative"
+    elif header.last_offset_delta < 0:
+        reason = f"last offset delta {header.last_offset_delta} is negative"
+    elif header.count < 0:
+        reason = f"record count {header.count} is negative"
+    if reason is not None:
+        raise CorruptBatchError(reason, position=position, offset=header.base_offset)
+
+
+def compute_crc(data: Buffer, position: int, size: int) -> int:
+    """CRC-32C of the batch at ``position``, over what its ``crc`` field covers."""
+    return int(crc32c(memoryview(data)[position + CRC_START : position + size]))
+
+
+def check_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
+    """Raise `CorruptBatchError` if the batch is not all there or its CRC is not that of its bytes."""
+    size = header.length + LOG_OVERHEAD
+    if len(data) - position < size:
+        raise CorruptBatchError(
+            f"the batch says {size} bytes, {len(data) - position} are there", position=position, offset=header.base_offset
+        )
+    computed = compute_crc(data, position, size)
+    if computed != header.crc:
+        raise CorruptBatchError(
+            f"stored CRC {header.crc} is not the computed {computed}", position=position, offset=header.base_offset
+        )
+
+
+def entries(data: Buffer, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+    """Walk the batches and messages of any format in ``data[start:end]`` by their sizes.
+
+    Stops before a last entry that is not all there (a torn tail, or the end of a fetched slice); raises
+    `CorruptBatchError` on a size or magic that cannot be. CRCs are not looked at.
+    """
+    limit = len(data) if end is None else end
+    position = start
+    while limit - position > MAGIC_POSITION:
+        offset, length, _, magic = _PREFIX.unpack_from(data, position)
+        smallest = BATCH_OVERHEAD - LOG_OVERHEAD if magic == 2 else MIN_ENTRY - LOG_OVERHEAD
+        if magic < 0 or magic > 2:
+            raise CorruptBatchError(f"unknown magic {magic}", position=position, offset=offset)
+        if length < smallest:
+            raise CorruptBatchError(
+                f"size {length} is under the smallest possible, {smallest}", position=position, offset=offset
+            )
+        size = length + LOG_OVERHEAD
+        if size > limit - position:
+            return
+        yield Entry(position, size, offset, magic)
+        position += size
+
+
+def patch_offset_and_epoch(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at ``position`` its place in the log: 12 bytes, both outside of the CRC."""
+    _INT64.pack_into(data, position, base_offset)
+    _EPOCH.pack_into(data, position + 12, leader_epoch)
+
+
+def patch_log_append_time(data: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
+    """Set the timestamp type to LogAppendTime, the largest timestamp to ``now_ms``, and the CRC anew."""
+    _ATTRIBUTES.pack_into(data, position + 21, header.attributes | TIMESTAMP_TYPE_BIT)
+    _INT64.pack_into(data, position + 35, now_ms)
+    _CRC.pack_into(data, position + 17, compute_crc(data, position, header.length + LOG_OVERHEAD))
+
+
+def patch_max_timestamp(data: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
+    """Set the largest timestamp and the CRC anew (a producer may leave it wrong; the log must not)."""
+    _INT64.pack_into(data, position + 35, max_timestamp)
+    _CRC.pack_into(data, position + 17, compute_crc(data, position, header.length + LOG_OVERHEAD))
+
+
+def build_batch(header: BatchHeader, records: Buffer) -> bytearray:
+    """A batch of ``header`` and its (compressed) records; ``length`` and ``crc`` are computed, the rest is as given."""
+    batch = bytearray(BATCH_OVERHEAD + len(records))
+    batch[BATCH_OVERHEAD:] = records
+    _HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD, magic=2, crc=0))
+    _CRC.pack_into(batch, 17, int(crc32c(memoryview(batch)[CRC_START:])))
+    return batch

@@ -1,0 +1,1 @@
+"""Logs on disk: Kafka's directory format, read and written."""

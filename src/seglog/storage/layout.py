@@ -1,0 +1,124 @@
+"""Kafka's names in a log directory (``LogFileUtils.java``, ``LocalLog.java``): which file is what, and what lies where.
+
+::
+
+    <log.dir>/<topic>-<partition>/<base offset, 20 digits>.log .index .timeindex [.txnindex] [.snapshot]
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from typing import Final, NamedTuple
+
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition, parse_topic_partition
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+
+DELETED: Final = ".deleted"
+"""Behind a file's whole name: it goes after ``file.delete.delay.ms``."""
+CLEANED: Final = ".cleaned"
+"""Written by the cleaner, not complete yet."""
+SWAP: Final = ".swap"
+"""Complete, about to take the place of the segments that it was made from."""
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+LOCK: Final = ".lock"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+OWN_DIRECTORY: Final = ".seglog"
+"""Inside of a partition: staging and saved bytes. Kafka ignores directories there (but dies of one beside partitions)."""
+
+_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+_ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
+
+
+class SegmentFile(NamedTuple):
+    """A file's name taken apart; ``state`` is "", DELETED, CLEANED or SWAP."""
+
+    base_offset: int
+    kind: str
+    state: str
+
+
+class PartitionDir(NamedTuple):
+    """A partition's directory."""
+
+    path: str
+    topic_partition: TopicPartition
+
+
+class SegmentPaths(NamedTuple):
+    """The files of one segment; only ``log`` is sure to exist."""
+
+    base_offset: int
+    log: str
+    index: str
+    timeindex: str
+    txnindex: str
+    snapshot: str
+
+
+def file_name(base_offset: int, kind: str) -> str:
+    """
+    >>> file_name(1234, LOG)
+    '00000000000000001234.log'
+    """
+    return f"{base_offset:020d}{kind}"
+
+
+def parse_file_name(name: str) -> SegmentFile | None:
+    """
+    >>> parse_file_name("00000000000000001234.timeindex.swap")
+    SegmentFile(base_offset=1234, kind='.timeindex', state='.swap')
+    """
+    match = _FILE.fullmatch(name)
+    return SegmentFile(int(match[1]), match[2], match[3] or "") if match else None
+
+
+def is_set_aside(directory_name: str) -> bool:
+    """Whether a directory in a log dir is a ``-delete``, ``-future`` or ``-stray`` one."""
+    return _ASIDE.fullmatch(directory_name) is not None
+
+
+def segment_paths(partition_path: str, base_offset: int) -> SegmentPaths:
+    stem = os.path.join(partition_path, f"{base_offset:020d}")
+    return SegmentPaths(
+        base_offset, stem + LOG, stem + INDEX, stem + TIME_INDEX, stem + TXN_INDEX, stem + SNAPSHOT
+    )
+
+
+def list_segments(fs: Fs, partition_path: str) -> list[SegmentPaths]:
+    """The segments of a partition by base offset: one for each ``.log`` that is not on its way in or out."""
+    parsed = (parse_file_name(name) for name in fs.listdir(partition_path))
+    bases = sorted(file.base_offset for file in parsed if file and file.kind == LOG and not file.state)
+    return [segment_paths(partition_path, base) for base in bases]
+
+
+def list_partitions(fs: Fs, log_dir: str) -> list[PartitionDir]:
+    """The partitions of a log directory, by topic and number."""
+    found = []
+    for name in fs.listdir(log_dir):
+        topic_partition = parse_topic_partition(name)
+        if topic_partition is not None and not is_set_aside(name):
+            path = os.path.join(log_dir, name)
+            if fs.stat(path).is_dir:
+                found.append(PartitionDir(path, topic_partition))
+    return sorted(found, key=lambda partition: partition.topic_partition)
+
+
+def partition_at(path: str) -> PartitionDir | None:
+    """``path`` as a partition's directory, if its name is one's."""
+    absolute = os.path.abspath(path)
+    topic_partition = parse_topic_partition(os.path.basename(absolute))
+    return PartitionDir(absolute, topic_partition) if topic_partition else None
