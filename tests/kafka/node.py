@@ -1,0 +1,136 @@
+"""A one-node Kafka 4.3.0 (KRaft) for a test, on loopback, with its data in a directory of the test's."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kafka.jars import CURRENT, class_path
+from tests.kafka.process import JavaProcess, answers_api_versions, free_port, write_properties
+
+__all__ = ["JVM_OPTIONS", "KafkaNode"]
+
+_START_SECONDS = 120.0
+_FORMAT_SECONDS = 60.0
+
+JVM_OPTIONS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # a node lives for seconds: starting soon counts, peak speed does not
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+
+
+class KafkaNode:
+    """Formats `data_dir/log` if it is new, starts, and on leaving the `with` stops cleanly.
+
+    After `stop()` or `kill()` the same object can `start()` again on the same directory and ports. `properties` are
+    added to `server.properties` and win over ours. Times are milliseconds, as in Kafka's own names.
+    """
+
+    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
+        self._dir = data_dir
+        self.port = free_port()
+        self._controller_port = free_port(frozenset({self.port}))
+        self._properties = dict(properties or {})
+        self._process: JavaProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_dir(self) -> Path:
+        """The directory with `meta.properties`, the checkpoints and one directory per partition."""
+        return self._dir / "log"
+
+    @property
+    def server_log(self) -> Path:
+        """What the server printed."""
+        return self._dir / "server.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A test that failed wants its own error, soon, and not a complaint about the stop.
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def start(self) -> None:
+        """Start and wait until the broker answers. Raises RuntimeError with the end of the server's log."""
+        if self._process is not None:
+            raise RuntimeError("the node is running")
+        self._dir.mkdir(parents=True, exist_ok=True)
+        config = write_properties(self._dir / "server.properties", self._settings())
+        if not (self.log_dir / "meta.properties").exists():
+            self._format(config)
+        process = JavaProcess(
+            main="kafka.Kafka",
+            class_path=class_path(CURRENT),
+            arguments=[str(config)],
+            log_file=self.server_log,
+            jvm_options=JVM_OPTIONS,
+        )
+        process.wait_until(lambda: answers_api_versions(self.port), seconds=_START_SECONDS)
+        self._process = process
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM): logs flushed, indexes trimmed, producer snapshots and checkpoints written."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL: no checkpoint, no `.kafka_cleanshutdown`, indexes still pre-allocated."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+    def _settings(self) -> dict[str, str]:
+        controller = f"127.0.0.1:{self._controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": controller,
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "auto.create.topics.enable": "false",
+            # Tests write records with fixed timestamps in the past: retention by time would delete them.
+            "log.retention.ms": "-1",
+            "log.cleaner.dedupe.buffer.size": str(4 << 20),
+            **self._properties,
+        }
+
+    def _format(self, config: Path) -> None:
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "A")
+        command = ["java", *JVM_OPTIONS, "-cp", class_path(CURRENT), "kafka.tools.StorageTool"]
+        command += ["format", "--standalone", "-t", cluster_id, "-c", str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False)
+        if done.returncode:
+            raise RuntimeError(f"StorageTool format failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
