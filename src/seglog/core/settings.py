@@ -1,0 +1,226 @@
+"""How a configuration key is named, typed, ranged and documented, and how its text becomes a value and back.
+
+A table of keys is a dataclass whose fields are made by `setting`; `read` turns a mapping of Kafka's keys into values of
+that table's attributes. Parsing is that of Kafka's ``ConfigDef.java``: white space around a value is dropped, booleans
+are ``true`` and ``false`` in any case, lists are separated by commas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from seglog.core.errors import InvalidConfigError
+from seglog.core.types import MAX_INT32, MAX_INT64
+
+T = TypeVar("T")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_SETTING: Final = "seglog.setting"
+
+
+class Rule(Protocol):
+    """The type and range of one key. ``allowed`` describes the range in an error."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def allowed(self) -> str: ...
+    def parse(self, value: object) -> Any:
+        """The checked value of a text or of a value of the type; ValueError, TypeError or KeyError if it is none."""
+
+    def format(self, value: Any) -> str:
+        """The text that parses to ``value``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer:
+    """A whole number of ``low`` to ``high``, or the odd value ``also`` outside of that."""
+
+    type: str
+    low: int
+    high: int
+    also: int | None = None
+
+    @property
+    def allowed(self) -> str:
+        text = f"{self.low} to {self.high}"
+        return text if self.also is None else f"{text}, or {self.also}"
+
+    def parse(self, value: object) -> int:
+        if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
+            value = int(value.strip())
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError("not a whole number")
+        if value != self.also and not self.low <= value <= self.high:
+            raise ValueError("out of range")
+        return value
+
+    def format(self, value: Any) -> str:
+        return str(value)
+
+
+def int32(low: int, high: int = MAX_INT32, *, also: int | None = None) -> Integer:
+    return Integer(type="int", low=low, high=high, also=also)
+
+
+def int64(low: int, high: int = MAX_INT64, *, also: int | None = None) -> Integer:
+    return Integer(type="long", low=low, high=high, also=also)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A whole number in a greater unit: the value is the number times ``factor``, but for the odd value ``also``."""
+
+    number: Integer
+    factor: int
+
+    @property
+    def type(self) -> str:
+        return self.number.type
+
+    @property
+    def allowed(self) -> str:
+        return self.number.allowed
+
+    def parse(self, value: object) -> int:
+        parsed = self.number.parse(value)
+        return parsed if parsed == self.number.also else parsed * self.factor
+
+    def format(self, value: Any) -> str:
+        return str(value if value == self.number.also else value // self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """A number of ``low`` to ``high``; never NaN."""
+
+    low: float
+    high: float
+    type: ClassVar[str] = "double"
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+    def parse(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise TypeError("not a number")
+        number = float(value)
+        if not self.low <= number <= self.high:
+            raise ValueError("out of range")
+        return number
+
+    def format(self, value: Any) -> str:
+        return repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    type: ClassVar[str] = "boolean"
+    allowed: ClassVar[str] = "true or false"
+
+    def parse(self, value: object) -> bool:
+        if isinstance(value, str):
+            return {"true": True, "false": False}[value.strip().lower()]
+        if not isinstance(value, bool):
+            raise TypeError("neither true nor false")
+        return value
+
+    def format(self, value: Any) -> str:
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few values, each with its name. Names are told apart by case, as Kafka does."""
+
+    choices: Mapping[str, Any]
+    type: ClassVar[str] = "string"
+
+    @property
+    def allowed(self) -> str:
+        return ", ".join(self.choices)
+
+    def parse(self, value: object) -> Any:
+        if isinstance(value, str):
+            return self.choices[value.strip()]
+        if value not in self.choices.values():
+            raise ValueError("no such choice")
+        return value
+
+    def format(self, value: Any) -> str:
+        return next(name for name, choice in self.choices.items() if choice == value)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A set of names, maybe empty, written with commas between them; saying one twice is no error."""
+
+    names: tuple[str, ...]
+    type: ClassVar[str] = "list"
+
+    @property
+    def allowed(self) -> str:
+        return f"none, one or more of {', '.join(self.names)}"
+
+    def parse(self, value: object) -> frozenset[str]:
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",")] if value.strip() else []
+        if not isinstance(value, Iterable):
+            raise TypeError("not a list")
+        found = frozenset(value)
+        if not found.issubset(self.names):
+            raise ValueError("no such name")
+        return found
+
+    def format(self, value: Any) -> str:
+        return ",".join(name for name in self.names if name in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of a table of keys. ``attribute`` is the key in Python's spelling; ``doc`` one line, with the unit."""
+
+    name: str
+    rule: Rule
+    default: Any
+    doc: str
+    attribute: str
+
+    def parse(self, value: object) -> Any:
+        """The value, or `InvalidConfigError` that names key, value and what is allowed."""
+        try:
+            return self.rule.parse(value)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidConfigError(f"{self.name}={value!r} is not allowed: {self.rule.allowed}") from error
+
+
+def setting(name: str, rule: Rule, doc: str, *, default: T) -> T:
+    """The field of a table's dataclass for the key ``name``."""
+    return field(default=default, metadata={_SETTING: Setting(name, rule, default, doc, name.replace(".", "_"))})
+
+
+def settings_of(table: Any) -> dict[str, Setting]:
+    """The rows of a dataclass made with `setting`, by key."""
+    rows = (item.metadata.get(_SETTING) for item in fields(table))
+    return {row.name: row for row in rows if row is not None}
+
+
+def check(instance: Any, rows: Iterable[Setting]) -> None:
+    """Check the settings of a frozen dataclass's new instance, and put parsed values in place of given texts."""
+    for row in rows:
+        given = getattr(instance, row.attribute)
+        parsed = row.parse(given)
+        if parsed is not given:
+            object.__setattr__(instance, row.attribute, parsed)
+
+
+def unknown(name: str, known: Iterable[str], what: str) -> InvalidConfigError:
+    """The error for a key that no table has: it names the key and the nearest that is known."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else None
+    return InvalidConfigError(f"unknown {what} {name!r}" + (f": {hint}" if hint else ""))
