@@ -147,4 +147,4 @@ def _is_command(step: bytes) -> bool:
 
 
 def _json_lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.split("\n") if line]

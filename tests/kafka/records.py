@@ -64,8 +64,8 @@ class ConsumedRecord:
 
 
 def parse_consumed(text: str) -> list[ConsumedRecord]:
-    """All lines of `Consume.java`, in their order."""
-    return [ConsumedRecord.from_json(line) for line in text.splitlines()]
+    """All lines of `Consume.java`, in their order; not `splitlines`, which also cuts at U+2028 inside a string."""
+    return [ConsumedRecord.from_json(line) for line in text.split("\n") if line]
 
 
 @dataclass(slots=True)

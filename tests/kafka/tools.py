@@ -28,7 +28,13 @@ __all__ = [
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
-_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+_JVM = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dfile.encoding=UTF-8",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
 _SECONDS = 180
 
 

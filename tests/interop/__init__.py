@@ -1,0 +1,1 @@
+"""Tests beside a real Kafka; they need a JDK 17 and Maven. All others run without."""

@@ -1,0 +1,48 @@
+"""One real Kafka for all tests of a session: a start costs seconds, a topic of one's own costs nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import KafkaNode, ZkKafkaNode
+
+_HERE = Path(__file__).parent
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test below this directory is an interop test, so that none can be forgotten."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
+    """Kafka 4.3.0, running; leave it running and use topics of your own."""
+    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZkKafkaNode]:
+    """Kafka 2.8.2 with ZooKeeper, running, for message formats 0 and 1."""
+    with ZkKafkaNode(tmp_path_factory.mktemp("old-kafka")) as node:
+        yield node
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaNode]:
+    """Kafka 4.3.0 for one test that stops, kills or restarts it."""
+    with KafkaNode(tmp_path / "kafka") as node:
+        yield node
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A name no other test of the session has."""
+    return f"test-{next(_numbers)}"
