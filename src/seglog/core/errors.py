@@ -1,4 +1,6 @@
-"""Every error that seglog raises on purpose. A class knows its Kafka error code, if the protocol has one, and whether a client may retry.
+"""Every error that seglog raises on purpose.
+
+A class knows its Kafka error code, if the protocol has one, and whether a client may retry.
 
 The codes are those of Kafka's ``Errors.java``; -1 (UNKNOWN_SERVER_ERROR) stands for what has no code of its own.
 """
@@ -39,7 +41,7 @@ class CorruptError(SeglogError):
         """The same error seen from further out: named by its file, its position counted from ``base``."""
         return type(self)(
             self.reason,
-            position=self.position + base if self.position >= 0 else (base if base else -1),
+            position=self.position + base if self.position >= 0 else (base or -1),
             file=file or self.file,
             offset=self.offset if self.offset is not None else offset,
         )

@@ -1,4 +1,4 @@
-"""The header of a record batch (magic 2): read, check, patch in place. And how to walk a buffer of batches of any format.
+"""The header of a record batch (magic 2): read, check, patch in place; and a walk over batches of any format.
 
 Layout, all integers big-endian (``DefaultRecordBatch.java``):
 
@@ -73,7 +73,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    records_count: int
 
     @property
     def size(self) -> int:
@@ -152,8 +152,8 @@ def check_header(header: BatchHeader, position: int = 0) -> None:
         reason = f"base offset {header.base_offset} is negative"
     elif header.last_offset_delta < 0:
         reason = f"last offset delta {header.last_offset_delta} is negative"
-    elif header.count < 0:
-        reason = f"record count {header.count} is negative"
+    elif header.records_count < 0:
+        reason = f"record count {header.records_count} is negative"
     if reason is not None:
         raise CorruptBatchError(reason, position=position, offset=header.base_offset)
 
@@ -168,7 +168,9 @@ def check_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
     size = header.length + LOG_OVERHEAD
     if len(data) - position < size:
         raise CorruptBatchError(
-            f"the batch says {size} bytes, {len(data) - position} are there", position=position, offset=header.base_offset
+            f"the batch says {size} bytes, {len(data) - position} are there",
+            position=position,
+            offset=header.base_offset,
         )
     computed = compute_crc(data, position, size)
     if computed != header.crc:

@@ -37,7 +37,7 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 OWN_DIRECTORY: Final = ".seglog"
-"""Inside of a partition: staging and saved bytes. Kafka ignores directories there (but dies of one beside partitions)."""
+"""Inside of a partition: staging and saved bytes. Kafka ignores it there, and dies of one beside partitions."""
 
 _FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 _ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
@@ -63,7 +63,7 @@ class SegmentPaths(NamedTuple):
 
     base_offset: int
     log: str
-    index: str
+    offset_index: str
     timeindex: str
     txnindex: str
     snapshot: str
@@ -93,9 +93,7 @@ def is_set_aside(directory_name: str) -> bool:
 
 def segment_paths(partition_path: str, base_offset: int) -> SegmentPaths:
     stem = os.path.join(partition_path, f"{base_offset:020d}")
-    return SegmentPaths(
-        base_offset, stem + LOG, stem + INDEX, stem + TIME_INDEX, stem + TXN_INDEX, stem + SNAPSHOT
-    )
+    return SegmentPaths(base_offset, stem + LOG, stem + INDEX, stem + TIME_INDEX, stem + TXN_INDEX, stem + SNAPSHOT)
 
 
 def list_segments(fs: Fs, partition_path: str) -> list[SegmentPaths]:

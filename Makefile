@@ -1,0 +1,62 @@
+# seglog: `make help` lists what there is. Nothing needs to be activated: everything runs from .venv.
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+export PYTHONDONTWRITEBYTECODE =
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long check format interop bench golden lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(STAMP) ## flights into Kafka's files, found again, and analysed by Spark
+	@$(BIN)/python -m demo
+
+test: $(STAMP) ## the tests that need no Kafka
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop and not slow"
+
+test-long: $(STAMP) ## the random tests with many more cases
+	@SEGLOG_TEST_SCALE=20 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop"
+
+check: $(STAMP) ## ruff, mypy --strict, layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## let ruff put everything into shape
+	@$(BIN)/ruff check --fix-only -q .
+	@$(BIN)/ruff format -q .
+
+interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
+	@$(BIN)/python -m pytest -q -m interop
+
+bench: $(STAMP) ## us beside Kafka, as ratios
+	@$(BIN)/python -m bench
+
+golden: $(STAMP) ## write the golden directories anew, with real Kafka
+	@$(BIN)/python -m tests.golden.make
+
+lock: $(BIN)/python ## resolve requirements.lock anew
+	@$(BIN)/pip install -q uv
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-header --no-annotate --extra all --group dev pyproject.toml -o requirements.lock
+
+clean: ## remove what make made
+	rm -rf $(VENV) .cache demo-out
+
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# Installed once, and again when the lock changes. The time is told apart from the work's own.
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	@start=$$(date +%s); \
+	echo "installing into $(VENV) (once) ..."; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements.lock && \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . && \
+	$(BIN)/python -m seglog.worker warm && \
+	touch $(STAMP) && echo "installed in $$(( $$(date +%s) - start )) s"

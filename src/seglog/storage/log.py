@@ -1,0 +1,465 @@
+"""The log of one partition: its segments, its offsets, and who may do what to it (``UnifiedLog``, ``LocalLog``).
+
+Writers (append, roll, truncate, delete) hold the log's lock, one at a time. Readers hold nothing: they look at an
+immutable tuple of segments, and at sizes that grow after the bytes are there.
+"""
+
+from __future__ import annotations
+
+import os.path
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol
+
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
+from seglog.storage.checkpoint import write_leader_epochs
+from seglog.storage.producers import Producers, encode_snapshot
+
+from seglog.core.clock import Clock
+from seglog.core.config import LogConfig
+from seglog.core.errors import LogClosedError, LogDirOfflineError
+from seglog.core.fs import Fs, write_atomically
+from seglog.core.types import Buffer, TopicPartition
+from seglog.records.compression import Codec
+from seglog.storage import reads, retention, trim
+from seglog.storage.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.layout import SNAPSHOT, file_name
+from seglog.storage.reads import Fetched, FoundOffset, UpTo
+from seglog.storage.segment import Segment, SegmentConfig
+from seglog.storage.txnindex import AbortedTxn
+
+
+class Appended(NamedTuple):
+    """What an append came to. ``log_append_time`` is -1 unless the topic has LogAppendTime; offsets are inclusive."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class Background(Protocol):
+    """Where a log has done what must not hold up an append: fsyncs and late deletions."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Run soon, in the order submitted."""
+
+    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
+        """Run once, ``delay_ms`` from now."""
+
+
+class Inline:
+    """`Background` without a thread: everything at once."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        task()
+
+    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
+        del delay_ms
+        task()
+
+
+class DirHealth:
+    """Whether a log directory may still be written: after the first failed write or fsync, never again (KIP-112).
+
+    The page cache may have dropped what an fsync failed to write, and says so only once: a retry would report success.
+    """
+
+    __slots__ = ("failure", "on_failure", "path")
+
+    def __init__(self, path: str, on_failure: Callable[[OSError], None] | None = None) -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        self.on_failure = on_failure
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise LogDirOfflineError(f"{self.path} is out of use since: {self.failure}") from self.failure
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Writes go in here: an OSError takes the directory out of use."""
+        self.check()
+        try:
+            yield
+        except OSError as error:
+            self.failed(error)
+            raise LogDirOfflineError(f"{self.path} is out of use: {error}") from error
+
+    def failed(self, error: OSError) -> None:
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+
+class LoadedLog(NamedTuple):
+    """What recovery found, and a `Log` starts from."""
+
+    segments: list[Segment]
+    producers: Producers
+    epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    high_watermark: int
+
+
+class Log:
+    """An open partition.
+
+    Invariants, which `check` asserts: ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset``,
+    ``recovery_point <= log_end_offset``, and segments that follow each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        fs: Fs,
+        clock: Clock,
+        path: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        health: DirHealth,
+        background: Background | None = None,
+        jitter: Callable[[int], int] = lambda _limit: 0,
+        hw_follows_end: bool = True,
+    ) -> None:
+        """``jitter(limit)`` draws from ``range(limit)``; ``hw_follows_end`` is for a log without followers."""
+        self.fs = fs
+        self.clock = clock
+        self.path = path
+        self.topic_partition = topic_partition
+        self.config = config
+        self.segments: tuple[Segment, ...] = tuple(loaded.segments)
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark
+        self.last_flush_ms = clock.now_ms()
+        self.hw_follows_end = hw_follows_end
+        self.closed = False
+        self.deleted = False
+        self.lock = threading.RLock()
+        self._health = health
+        self.background: Background = background or Inline()
+        self._draw_jitter = jitter
+        self._jitter_ms = self._new_jitter()
+        self._first_unstable: int | None = None
+        self.refresh_stable_offset()
+
+    # Offsets
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here (exclusive) every transaction is decided; what a read_committed consumer sees."""
+        unstable = self._first_unstable
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self.segments)
+
+    def check(self) -> None:
+        """Assert the invariants; tests call it after every step."""
+        assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset
+        assert self.recovery_point <= self.log_end_offset
+        bases = [segment.base_offset for segment in self.segments]
+        assert bases == sorted(set(bases))
+        assert bases[-1] <= self.log_end_offset
+
+    # Append
+
+    def append(self, data: Buffer, *, leader_epoch: int = 0, origin: Origin = Origin.BULK) -> Appended:
+        """Admit whole batches and write them at the end; into the page cache, not through to the disk.
+
+        Raises a subclass of `AppendError`, or `CorruptBatchError`, when they are refused: then nothing has changed.
+        A batch of an idempotent producer that is here already is answered with its offsets and ``duplicate``.
+        """
+        with self.lock:
+            self._check_open()
+            plan = admit(
+                data,
+                end_offset=self.log_end_offset,
+                config=self.config,
+                producers=self.producers,
+                latest_epoch=self.epochs.latest,
+                leader_epoch=leader_epoch,
+                origin=origin,
+                now_ms=self.clock.now_ms(),
+            )
+            if isinstance(plan, Duplicate):
+                return Appended(
+                    plan.base_offset,
+                    plan.last_offset,
+                    plan.timestamp,
+                    plan.timestamp,
+                    self.log_start_offset,
+                    duplicate=True,
+                )
+            try:
+                self._apply(plan)
+            except OSError as error:
+                self._health.failed(error)
+                raise LogDirOfflineError(f"{self.path} is out of use: {error}") from error
+            return Appended(
+                plan.first_offset,
+                plan.last_offset,
+                plan.max_timestamp,
+                plan.log_append_time,
+                self.log_start_offset,
+                duplicate=False,
+            )
+
+    def append_records(
+        self,
+        records: Sequence[NewRecord],
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        leader_epoch: int = 0,
+    ) -> Appended:
+        """Append records as one batch."""
+        return self.append(encode_batch(records, codec=codec, level=level), leader_epoch=leader_epoch)
+
+    def _apply(self, plan: AppendPlan) -> None:
+        """Do what was decided. Only the disk can refuse now."""
+        for epoch, start in plan.epoch_starts:
+            self._assign_epoch(epoch, start)
+        segment = self.segments[-1]
+        if retention.should_roll(
+            size=segment.size,
+            append_size=len(plan.data),
+            base_offset=segment.base_offset,
+            last_offset=plan.last_offset,
+            max_timestamp=plan.max_timestamp,
+            first_timestamp=segment.first_timestamp,
+            created_ms=segment.created_ms,
+            index_full=segment.offset_index.is_full or segment.time_index.is_full,
+            config=self.config,
+            jitter_ms=self._jitter_ms,
+            clock_now_ms=self.clock.now_ms,
+        ):
+            segment = self._roll(plan.first_offset)
+        segment.append(plan.data, plan.batches)
+        self.log_end_offset = plan.last_offset + 1
+        if self.hw_follows_end:
+            self.high_watermark = self.log_end_offset
+        producers = self.producers
+        if plan.updates is not None:
+            for completed in producers.apply(plan.updates):
+                if completed.is_aborted:
+                    segment.txn_index.append(
+                        AbortedTxn(
+                            completed.producer_id,
+                            completed.first_offset,
+                            completed.last_offset,
+                            producers.last_stable_offset(completed),
+                        )
+                    )
+                producers.complete(completed)
+        producers.map_end_offset = self.log_end_offset
+        if plan.updates is not None:
+            self.refresh_stable_offset()
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+
+    def _assign_epoch(self, epoch: int, start: int) -> None:
+        if self.epochs.assign(epoch, start):
+            self.write_epochs()
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader's first act: its epoch starts at the log's end (KIP-101), on disk before it serves anyone."""
+        with self.lock, self._guard():
+            self._assign_epoch(epoch, self.log_end_offset)
+
+    def write_epochs(self) -> None:
+        write_leader_epochs(self.fs, self.path, self.epochs)
+
+    # High watermark and stable offset
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Set the high watermark, kept between the log's start and end; returns what it became."""
+        with self.lock:
+            self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+            self.refresh_stable_offset()
+            return self.high_watermark
+
+    def refresh_stable_offset(self) -> None:
+        self.producers.on_high_watermark(self.high_watermark)
+        unstable = self.producers.first_unstable_offset()
+        self._first_unstable = None if unstable is None else max(unstable, self.log_start_offset)
+
+    # Roll and flush
+
+    def roll(self) -> Segment:
+        """Begin a new segment at the log's end, unless the active one is empty."""
+        with self.lock, self._guard():
+            return self._roll(self.log_end_offset)
+
+    def _roll(self, offset: int) -> Segment:
+        active = self.active
+        base = max(offset, self.log_end_offset)
+        if active.base_offset == base and active.size == 0:  # nothing to roll, but its index may be full (KAFKA-6388)
+            active.reset_indexes()
+            return active
+        active.become_inactive()
+        segment = self.new_segment(base)
+        self.segments = (*self.segments, segment)
+        self._jitter_ms = self._new_jitter()
+        self.producers.map_end_offset = base
+        self._take_snapshot(sync=False)
+        self.background.submit(lambda: self.flush(base))
+        return segment
+
+    def new_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.fs, self.path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)
+        segment.truncate_bytes(0)  # files of that name may be left of a crash in the middle of a deletion
+        segment.reset_indexes()
+        if self.config.preallocate:
+            segment.preallocate(self.config.segment_bytes)
+        return segment
+
+    @property
+    def segment_config(self) -> SegmentConfig:
+        return SegmentConfig(self.config.segment_index_bytes, self.config.index_interval_bytes)
+
+    def _new_jitter(self) -> int:
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._draw_jitter(limit) if limit > 0 else 0
+
+    def flush(self, up_to: int | None = None) -> None:
+        """fsync everything below ``up_to`` (default: all) and move the recovery point there."""
+        if self.closed:
+            return
+        with self._guard():
+            target = self.log_end_offset if up_to is None else up_to
+            start = self.recovery_point
+            if target < start or (target == start and up_to is not None):
+                return
+            for segment in reads.segments_between(self.segments, start, target):
+                segment.flush()
+                snapshot = os.path.join(self.path, file_name(segment.base_offset, SNAPSHOT))
+                if segment.base_offset > start and self.fs.exists(snapshot):
+                    self._fsync_file(snapshot)
+            self.fs.fsync_dir(self.path)
+            with self.lock:
+                self.recovery_point = max(self.recovery_point, min(target, self.log_end_offset))
+                self.last_flush_ms = self.clock.now_ms()
+
+    def _fsync_file(self, path: str) -> None:
+        file = self.fs.open(path)
+        try:
+            file.fsync()
+        finally:
+            file.close()
+
+    def take_snapshot(self) -> None:
+        """Write the producers' state as of the log's end, so that the next start need not read the log."""
+        with self.lock, self._guard():
+            self.producers.map_end_offset = self.log_end_offset
+            self._take_snapshot(sync=True)
+
+    def _take_snapshot(self, *, sync: bool) -> None:
+        producers = self.producers
+        if producers.map_end_offset <= producers.last_snapshot_offset:
+            return
+        path = os.path.join(self.path, file_name(producers.map_end_offset, SNAPSHOT))
+        data = encode_snapshot(producers)
+        if sync:
+            write_atomically(self.fs, path, data)
+        else:
+            file = self.fs.open(path, create=True)
+            file.truncate(0)
+            file.pwrite(data, 0)
+            file.close()
+        producers.last_snapshot_offset = producers.map_end_offset
+
+    # Reading: see `seglog.storage.reads`
+
+    def read(
+        self, offset: int, max_bytes: int = 1 << 20, *, up_to: UpTo = UpTo.HIGH_WATERMARK, min_one: bool = True
+    ) -> Fetched:
+        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes``; the last may be cut off.
+
+        With ``min_one`` the first batch comes whole even if it is larger. `OffsetOutOfRangeError` outside of the log.
+        """
+        self._check_open()
+        return reads.fetch(self, offset, max_bytes, up_to, min_one=min_one)
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """The first record at ``timestamp`` ms or later; also EARLIEST, LATEST and MAX_TIMESTAMP. None: there is none."""
+        self._check_open()
+        return reads.offset_for_timestamp(self, timestamp)
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where the largest epoch at or below ``epoch`` ends (KIP-101, KIP-279)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Making it shorter: see `seglog.storage.trim`
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop all from the batch that holds ``offset`` on; whether there was anything to drop."""
+        with self.lock, self._guard():
+            return trim.truncate_to(self, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log begins and ends at ``offset``."""
+        with self.lock, self._guard():
+            trim.truncate_fully_and_start_at(self, offset)
+
+    def delete_records(self, before: int) -> int:
+        """Move the log's start to ``before`` (-1: the high watermark) and return it; files go with the next retention."""
+        with self.lock, self._guard():
+            return trim.delete_records(self, before)
+
+    def delete_old_segments(self) -> list[retention.Expired]:
+        """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why."""
+        with self.lock, self._guard():
+            return trim.delete_old_segments(self)
+
+    # Life
+
+    def close(self) -> None:
+        """Snapshot, trim, flush and close. After a failure only the files are closed."""
+        with self.lock:
+            if self.closed:
+                return
+            if self._health.failure is None:
+                self.take_snapshot()
+                with self._guard():
+                    self.active.become_inactive()
+                self.flush()
+            self.closed = True
+            for segment in self.segments:
+                segment.close(write=self._health.failure is None)
+
+    def moved_to(self, path: str) -> None:
+        """The partition's directory was renamed, as the deletion of a topic does."""
+        with self.lock:
+            self.path = path
+            self.deleted = True
+            for segment in self.segments:
+                segment.moved_to(path)
+
+    def _guard(self) -> AbstractContextManager[None]:
+        self._check_open()
+        return self._health.guard()
+
+    def _check_open(self) -> None:
+        if self.closed or self.deleted:
+            raise LogClosedError(f"{self.path} is {'deleted' if self.deleted else 'closed'}")
+        if self._health.failure is not None:
+            self._health.check()

@@ -1,0 +1,205 @@
+"""Reading a log: by offset, by time, with what a read_committed consumer must skip. Takes no lock (see `seglog.storage.log`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from seglog.records.record import Record
+
+from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.fs import File
+from seglog.core.types import NO_EPOCH, NO_TIMESTAMP
+from seglog.records import view
+from seglog.records.batch import BatchHeader, entries
+from seglog.storage.segment import Segment
+from seglog.storage.txnindex import AbortedTxn
+
+if TYPE_CHECKING:
+    from seglog.storage.log import Log
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+
+class UpTo(Enum):
+    """Where a read ends: at the high watermark, at the last stable offset (read_committed), or at the log's end (followers)."""
+
+    HIGH_WATERMARK = "high_watermark"
+    LAST_STABLE = "last_stable"
+    LOG_END = "log_end"
+
+
+class FoundOffset(NamedTuple):
+    """The answer to a look-up by time; timestamp and epoch are -1 where they are not of a record."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Fetched(NamedTuple):
+    """A slice of one segment's file: nothing is read before `read` is called, so that a server may send it in pieces.
+
+    It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it is
+    empty: behind a gap that compaction left, or ``offset`` itself at the end.
+    """
+
+    offset: int
+    file: File | None
+    position: int
+    size: int
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted: tuple[AbortedTxn, ...]
+
+    def read(self) -> bytes:
+        return self.file.pread(self.size, self.position) if self.file is not None and self.size else b""
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The whole batches of the slice: header, bytes."""
+        data = memoryview(self.read())
+        for entry in entries(data):
+            yield view.describe(data, entry), data[entry.position : entry.position + entry.size]
+
+    def records(self) -> Iterator[Record]:
+        """The records from ``offset`` on: no control records, and none of transactions that `aborted` lists."""
+        data = memoryview(self.read())
+        aborted = AbortedFilter(self.aborted)
+        for entry in entries(data):
+            header = view.describe(data, entry)
+            if aborted.skips(header) or header.is_control:
+                continue
+            for record in view.decode(data, entry):
+                if record.offset >= self.offset:
+                    yield record
+
+
+class AbortedFilter:
+    """Which batches belong to aborted transactions; must be shown the batches in order (``CompletedFetch.java``)."""
+
+    __slots__ = ("_active", "_pending")
+
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._pending = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+        self._active: dict[int, int] = {}
+
+    def skips(self, header: BatchHeader) -> bool:
+        """Whether the batch is of an aborted transaction. Its marker is not: it is a control batch."""
+        if header.producer_id < 0:
+            return False
+        while self._pending and self._pending[-1].first_offset <= header.last_offset:
+            txn = self._pending.pop()
+            self._active[txn.producer_id] = txn.last_offset
+        end = self._active.get(header.producer_id)
+        if end is None:
+            return False
+        if header.base_offset >= end:
+            del self._active[header.producer_id]
+            return False
+        return header.is_transactional
+
+
+def segment_at(segments: Sequence[Segment], offset: int) -> int:
+    """Position in ``segments`` of the one that ``offset`` belongs to, -1 before the first."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+
+
+def segments_between(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
+    """The segments that may hold offsets ``start`` to ``end`` (exclusive), and the active one if it is empty at ``end``."""
+    first = max(segment_at(segments, start), 0)
+    last = segment_at(segments, end)
+    return segments[first : last + 1]
+
+
+def fetch(log: Log, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
+    """See `Log.read`."""
+    segments = log.segments
+    log_start, log_end, high_watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
+    stable = min(log.last_stable_offset, high_watermark)
+    limit = {UpTo.HIGH_WATERMARK: high_watermark, UpTo.LAST_STABLE: stable, UpTo.LOG_END: log_end}[up_to]
+    if not log_start <= offset <= log_end:
+        raise OffsetOutOfRangeError(
+            f"offset {offset} of {log.topic_partition} is outside of the log, which goes from {log_start} to {log_end}"
+        )
+    nothing = Fetched(offset, None, 0, 0, offset, log_start, high_watermark, stable, ())
+    if offset >= limit:
+        return nothing
+    at = max(segment_at(segments, offset), 0)
+    while at < len(segments):
+        segment = segments[at]
+        found = segment.locate(offset)
+        if found is None:  # behind the last batch here: compaction may have left a gap up to the next segment
+            at += 1
+            continue
+        end = _end_position(segments, at, limit, log_end)
+        size = min(max(max_bytes, found.size if min_one else 0), end - found.position)
+        if size <= 0:
+            return nothing
+        aborted: tuple[AbortedTxn, ...] = ()
+        if up_to is UpTo.LAST_STABLE:
+            aborted = tuple(_aborted(segments, at, offset, _upper_bound(segments, at, found.position + size, limit)))
+        return Fetched(offset, segment.log, found.position, size, offset, log_start, high_watermark, stable, aborted)
+    return nothing._replace(next_offset=limit)
+
+
+def _end_position(segments: Sequence[Segment], at: int, limit: int, log_end: int) -> int:
+    """Where to stop reading in segment ``at`` so that no batch at or above offset ``limit`` is returned."""
+    segment = segments[at]
+    if limit >= log_end or (at + 1 < len(segments) and segments[at + 1].base_offset <= limit):
+        return segment.size
+    found = segment.locate(limit)
+    return segment.size if found is None else found.position
+
+
+def _upper_bound(segments: Sequence[Segment], at: int, end_position: int, limit: int) -> int:
+    """An offset that the slice up to ``end_position`` of segment ``at`` does not reach, as near as the index tells."""
+    segment = segments[at]
+    if end_position >= segment.size:
+        return min(limit, segments[at + 1].base_offset) if at + 1 < len(segments) else limit
+    index = segment.offset_index
+    for slot in range(index.count):  # rarely walked: only for a read_committed slice that ends inside of a segment
+        if index.entry(slot).position >= end_position:
+            return min(limit, index.entry(slot).offset + 1)
+    return min(limit, segments[at + 1].base_offset) if at + 1 < len(segments) else limit
+
+
+def _aborted(segments: Sequence[Segment], at: int, start: int, end: int) -> list[AbortedTxn]:
+    """Aborted transactions that touch offsets ``start`` to ``end``; their markers may lie in later segments."""
+    found: list[AbortedTxn] = []
+    for segment in segments[at:]:
+        here, complete = segment.txn_index.collect(start, end)
+        found += here
+        if complete:
+            break
+    return sorted(found, key=lambda txn: txn.first_offset)
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> FoundOffset | None:
+    """See `Log.offset_for_timestamp`; rules of ``UnifiedLog.fetchOffsetByTimestamp``."""
+    segments = log.segments
+    if timestamp == EARLIEST:
+        return FoundOffset(NO_TIMESTAMP, log.log_start_offset, log.epochs.epoch_for_offset(log.log_start_offset))
+    if timestamp == LATEST:
+        return FoundOffset(NO_TIMESTAMP, log.high_watermark, log.epochs.latest)
+    if timestamp == MAX_TIMESTAMP:
+        newest = max(segments, key=lambda segment: (segment.max_timestamp, -segment.base_offset))
+        if newest.max_timestamp < 0:
+            return None
+        return _first_in([newest], newest.max_timestamp, log.log_start_offset)
+    return _first_in(segments, timestamp, log.log_start_offset)
+
+
+def _first_in(segments: Sequence[Segment], timestamp: int, from_offset: int) -> FoundOffset | None:
+    for segment in segments:
+        if segment.max_timestamp >= timestamp:
+            found = segment.find_timestamp(timestamp, from_offset)
+            if found is not None:
+                (at, offset), epoch = found
+                return FoundOffset(at, offset, epoch if epoch >= 0 else NO_EPOCH)
+    return None
