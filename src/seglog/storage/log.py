@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os.path
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
@@ -24,6 +24,7 @@ from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.storage import reads, retention, trim
+from seglog.storage.background import Background, DirHealth, Inline
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.layout import SNAPSHOT, file_name
 from seglog.storage.reads import Fetched, FoundOffset, UpTo
@@ -40,61 +41,6 @@ class Appended(NamedTuple):
     log_append_time: int
     log_start_offset: int
     duplicate: bool
-
-
-class Background(Protocol):
-    """Where a log has done what must not hold up an append: fsyncs and late deletions."""
-
-    def submit(self, task: Callable[[], None]) -> None:
-        """Run soon, in the order submitted."""
-
-    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
-        """Run once, ``delay_ms`` from now."""
-
-
-class Inline:
-    """`Background` without a thread: everything at once."""
-
-    def submit(self, task: Callable[[], None]) -> None:
-        task()
-
-    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
-        del delay_ms
-        task()
-
-
-class DirHealth:
-    """Whether a log directory may still be written: after the first failed write or fsync, never again (KIP-112).
-
-    The page cache may have dropped what an fsync failed to write, and says so only once: a retry would report success.
-    """
-
-    __slots__ = ("failure", "on_failure", "path")
-
-    def __init__(self, path: str, on_failure: Callable[[OSError], None] | None = None) -> None:
-        self.path = path
-        self.failure: OSError | None = None
-        self.on_failure = on_failure
-
-    def check(self) -> None:
-        if self.failure is not None:
-            raise LogDirOfflineError(f"{self.path} is out of use since: {self.failure}") from self.failure
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Writes go in here: an OSError takes the directory out of use."""
-        self.check()
-        try:
-            yield
-        except OSError as error:
-            self.failed(error)
-            raise LogDirOfflineError(f"{self.path} is out of use: {error}") from error
-
-    def failed(self, error: OSError) -> None:
-        if self.failure is None:
-            self.failure = error
-            if self.on_failure is not None:
-                self.on_failure(error)
 
 
 class LoadedLog(NamedTuple):
@@ -400,7 +346,7 @@ class Log:
         return reads.fetch(self, offset, max_bytes, up_to, min_one=min_one)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        """The first record at ``timestamp`` ms or later; also EARLIEST, LATEST and MAX_TIMESTAMP. None: there is none."""
+        """The first record at ``timestamp`` ms or later, or EARLIEST, LATEST, MAX_TIMESTAMP. None: there is none."""
         self._check_open()
         return reads.offset_for_timestamp(self, timestamp)
 
@@ -421,7 +367,7 @@ class Log:
             trim.truncate_fully_and_start_at(self, offset)
 
     def delete_records(self, before: int) -> int:
-        """Move the log's start to ``before`` (-1: the high watermark) and return it; files go with the next retention."""
+        """Move the log's start to ``before`` (-1: the high watermark) and return it; retention takes the files."""
         with self.lock, self._guard():
             return trim.delete_records(self, before)
 

@@ -1,4 +1,4 @@
-"""Reading a log: by offset, by time, with what a read_committed consumer must skip. Takes no lock (see `seglog.storage.log`)."""
+"""Reading a log without a lock: by offset, by time, with what a read_committed consumer must skip."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TIMESTAMP: Final = -3
 
 
 class UpTo(Enum):
-    """Where a read ends: at the high watermark, at the last stable offset (read_committed), or at the log's end (followers)."""
+    """Where a read ends: the high watermark, the last stable offset (read_committed), or the log's end (followers)."""
 
     HIGH_WATERMARK = "high_watermark"
     LAST_STABLE = "last_stable"
@@ -44,8 +44,8 @@ class FoundOffset(NamedTuple):
 class Fetched(NamedTuple):
     """A slice of one segment's file: nothing is read before `read` is called, so that a server may send it in pieces.
 
-    It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it is
-    empty: behind a gap that compaction left, or ``offset`` itself at the end.
+    It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it
+    is empty: behind a gap that compaction left, or ``offset`` itself at the end.
     """
 
     offset: int
@@ -111,7 +111,7 @@ def segment_at(segments: Sequence[Segment], offset: int) -> int:
 
 
 def segments_between(segments: Sequence[Segment], start: int, end: int) -> Sequence[Segment]:
-    """The segments that may hold offsets ``start`` to ``end`` (exclusive), and the active one if it is empty at ``end``."""
+    """The segments that may hold ``start`` to ``end`` (exclusive), and the active one if it is empty at ``end``."""
     first = max(segment_at(segments, start), 0)
     last = segment_at(segments, end)
     return segments[first : last + 1]
