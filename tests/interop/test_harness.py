@@ -89,7 +89,7 @@ def test_a_node_that_cannot_start_says_why_and_leaves_no_process(tmp_path: Path)
     node.kill()
 
 
-@pytest.mark.parametrize("partition", ["rolled-0", "rolled-by-time-0", "codec-none-0"])
+@pytest.mark.parametrize("partition", ["rolled-0", "rolled-by-time-0", "codec-none-0", "txn-0", "txn-rolled-0"])
 def test_the_oracle_writes_the_bytes_that_a_broker_wrote(tmp_path: Path, partition: str) -> None:
     root = golden.unpack(tmp_path, CURRENT)
     broker = golden.log_dir(root) / partition
@@ -99,6 +99,21 @@ def test_the_oracle_writes_the_bytes_that_a_broker_wrote(tmp_path: Path, partiti
     config = golden.topics(root)[partition.rpartition("-")[0]].config
     directory = tmp_path / "oracle" / partition
     lines = oracle.append_batches(directory, steps, now_ms=_NOW_MS, config={"retention.ms": "-1", **config})
+    assert lines[-1]["logEndOffset"] == end
+    assert _files(directory) == _files(broker)
+
+
+def test_the_oracle_opened_again_goes_on_as_a_restarted_broker(tmp_path: Path) -> None:
+    """Producers older than a day are forgotten on loading, and bytes since the last index entry count from 0 again."""
+    root = golden.unpack(tmp_path, CURRENT)
+    broker = golden.log_dir(root) / "idempotent-0"
+    restart, end = sorted(int(path.stem) for path in broker.glob("*.snapshot"))
+    batches = list(_appends(broker))
+    first = batches[: restart // 3]  # each has three records
+    directory = tmp_path / "oracle" / "idempotent-0"
+    oracle.append_batches(directory, [oracle.set_leader_epoch(0), *first], now_ms=_NOW_MS)
+    later = [oracle.set_leader_epoch(2), *batches[len(first) :]]
+    lines = oracle.append_batches(directory, later, now_ms=_NOW_MS, leader_epoch=2, recovery_point=restart)
     assert lines[-1]["logEndOffset"] == end
     assert _files(directory) == _files(broker)
 

@@ -75,7 +75,7 @@ def append_batches(
     config: Mapping[str, str] | None = None,
     leader_epoch: int = 0,
     origin: Origin = "AUTO",
-    transaction_version: int = -1,
+    transaction_version: int = 2,
     log_start: int = 0,
     recovery_point: int = 0,
     clean: bool = True,
@@ -84,7 +84,9 @@ def append_batches(
 
     A step is the bytes of one append (one or more v2 batches, as they come from the wire) or one of this module's
     commands. `config` has a topic's own keys; small segments by `internal.segment.bytes`. `clean=False` opens as after
-    a crash: everything from `recovery_point` is recovered. Returns one dict per step and the state at the end:
+    a crash: everything from `recovery_point` is recovered. `transaction_version` is the cluster's feature: at 2, as in
+    a new 4.3 cluster, a marker's producer epoch must be above its transaction's; 0 also takes the same epoch. Returns
+    one dict per step and the state at the end:
 
     * append: firstOffset, lastOffset, maxTimestamp, logAppendTime, lastStableOffset
     * refused: error (Java's class name), message; the log goes on with the next step

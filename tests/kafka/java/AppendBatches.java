@@ -18,7 +18,7 @@ import org.apache.kafka.storage.internals.log.VerificationGuard;
 /**
  * Appends ready batches to a partition directory through Kafka's own UnifiedLog: the byte-for-byte oracle.
  *
- * <p>{@code --dir D --now-ms N --steps FILE [--leader-epoch 0] [--origin AUTO] [--transaction-version -1]
+ * <p>{@code --dir D --now-ms N --steps FILE [--leader-epoch 0] [--origin AUTO] [--transaction-version 2]
  * [--log-start 0] [--recovery-point 0] [--clean true] [--config k=v]...}
  *
  * <p>The steps file repeats {@code int32 length, bytes} (length at least 0: one append) or
@@ -42,7 +42,7 @@ public final class AppendBatches {
     private AppendBatches(LogSession session, Map<String, String> options) {
         this.session = session;
         this.origin = options.getOrDefault("origin", "AUTO");
-        this.transactionVersion = Short.parseShort(options.getOrDefault("transaction-version", "-1"));
+        this.transactionVersion = Short.parseShort(options.getOrDefault("transaction-version", "2"));
         this.leaderEpoch = Integer.parseInt(options.getOrDefault("leader-epoch", "0"));
     }
 
