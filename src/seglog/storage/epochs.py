@@ -1,7 +1,7 @@
 """Which leader epoch wrote from which offset on: the content of ``leader-epoch-checkpoint``.
 
-Rules of KIP-101, KIP-279 and Kafka's ``LeaderEpochFileCache.java``. Invariant: both epochs and start offsets of the entries
-strictly increase. An epoch's end offset is the start of the next one that is known, or the log's end for the last.
+Rules of KIP-101, KIP-279 and Kafka's ``LeaderEpochFileCache.java``. Invariant: epochs and start offsets of the entries
+both strictly increase. An epoch's end offset is the start of the next that is known, or the log's end for the last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """The entries of one partition. Methods that change something say whether they did: then the file must be written."""
+    """The entries of one partition. What changes them says whether it did: then the file must be written."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -53,9 +53,6 @@ class LeaderEpochs:
     def __len__(self) -> int:
         return len(self._epochs)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LeaderEpochs) and self.entries == other.entries
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Let ``epoch`` begin at ``start_offset``. Entries that contradict it, being later in epoch or offset, go."""
         if epoch < 0 or start_offset < 0:
@@ -73,7 +70,8 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
         """Where the log of a replica that ends in ``epoch`` may first differ from this one, which ends at ``log_end``.
 
-        An epoch before the first known one ends where that begins: what was before is gone. One after the last is unknown.
+        An epoch before the first known one ends where that begins: what was before is gone. One after the last is
+        unknown.
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return EpochEnd(NO_EPOCH, UNKNOWN_OFFSET)
