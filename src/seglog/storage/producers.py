@@ -1,8 +1,9 @@
 """What a log knows of its idempotent and transactional producers: sequences, epochs, open transactions. Pure.
 
-Rules of Kafka 4.3's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended before
-is recognised among the last five; an older epoch is fenced; a transaction is open from its first batch to its marker. The
-state is a function of the log: `Producers.replay` makes it from batches, `encode_snapshot` keeps what a restart needs.
+Rules of Kafka 4.3's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended
+before is recognised among the last five; an older epoch is fenced; a transaction is open from its first batch to its
+marker. The state is a function of the log: `Producers.replay` makes it from batches, `encode_snapshot` keeps what a
+restart needs.
 """
 
 from __future__ import annotations
@@ -240,7 +241,8 @@ _SNAPSHOT_HEADER: Final = Struct(">hIi")
 """version, CRC-32C of what follows it, number of entries"""
 _CRC_END: Final = 6
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
-"""producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open txn's first offset"""
+"""producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open txn's first
+offset"""
 assert (_SNAPSHOT_HEADER.size, _SNAPSHOT_ENTRY.size) == (10, 46)
 
 
