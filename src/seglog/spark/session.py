@@ -1,0 +1,85 @@
+"""A `SparkSession` that works at once: Java found, the workers' Python right, and no more said than needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Final
+
+from seglog.core.extras import require
+from seglog.core.fs import OsFs
+from seglog.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""What `get_spark` sets unless told otherwise. Record timestamps are UTC, and so are hours and days in queries."""
+
+
+def get_spark(
+    app_name: str = "seglog",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    jvm_log: str | None = None,
+) -> SparkSession:
+    """The running session, else a new one, in which ``spark.read.format("seglog")`` works.
+
+    Python workers run the interpreter that runs this, not the ``python3`` that happens to be on PATH. Without a Java on
+    this machine the one of ``pip install 'seglog[java]'`` is used; without that, `MissingExtraError` says so. What the
+    JVM and the workers print to stderr goes to the file ``jvm_log``, if one is given; it is replaced.
+    """
+    sql = require("pyspark.sql", "spark", purpose="Spark")
+    running = sql.SparkSession.getActiveSession()
+    if running is None:
+        ensure_java(os.environ)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        if master.startswith("local"):
+            # A machine that cannot resolve its own name would not get as far as the first query.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with as_file(files("seglog.spark") / "log4j2.properties") as log4j, _stderr_to(jvm_log), _about_pandas_3():
+        settings = {**DEFAULTS, **(config or {})}
+        options = settings.get("spark.driver.extraJavaOptions", "")
+        if "log4j" not in options:
+            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log4j.as_uri()} {options}".strip()
+        builder = sql.SparkSession.builder.appName(app_name).master(master)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        session: SparkSession = builder.getOrCreate()
+    return session
+
+
+@contextmanager
+def _stderr_to(path: str | None) -> Iterator[None]:
+    """Processes started inside write their stderr to ``path``. Of the whole process: for a moment, so does this one."""
+    if path is None:
+        yield
+        return
+    OsFs().write(path, b"")
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    before = os.dup(2)
+    try:
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(descriptor)
+
+
+@contextmanager
+def _about_pandas_3() -> Iterator[None]:
+    """PySpark warns of pandas 3 as soon as it is installed; nothing here uses pandas."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+        yield

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from seglog.core.types import TopicPartition
+from seglog.spark.options import EARLIEST, LATEST, Assign, Subscribe, SubscribePattern
+from seglog.spark.planning import (
+    Boundaries,
+    OffsetRange,
+    PartitionExtent,
+    ReadRange,
+    SegmentExtent,
+    plan,
+    resolve,
+    select,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 3)
+THERE = [A0, A1, B0, OFFSETS]
+
+
+Batch = tuple[str, int, int, int, int]
+"""log, start, end, first offset, last offset"""
+
+
+class DumbBoundaries:
+    """The rule of `Boundaries` by looking at everything that an index of every ``step``-th batch knows."""
+
+    def __init__(self, batches: Sequence[Batch], size: int, step: int) -> None:
+        self.batches = batches
+        self.size = size
+        self.known = sorted({0, *(batch[1] for batch in batches[::step])})
+
+    def start_of(self, offset: int) -> int:
+        before = [start for _, start, _, first, _ in self.batches if first <= offset]
+        return max(known for known in self.known if known <= max(before, default=0))
+
+    def end_of(self, offset: int) -> int:
+        needed = max((end for _, _, end, first, _ in self.batches if first < offset), default=0)
+        return min((known for known in self.known if known >= needed), default=self.size)
+
+    def cut(self, low: int, wanted: int, high: int) -> int:
+        if before := [known for known in self.known if low < known <= wanted]:
+            return before[-1]
+        return min([known for known in self.known if max(low, wanted) < known < high], default=high)
+
+
+class Partition:
+    """A partition made of segments of batches of (bytes, offsets)."""
+
+    def __init__(self, name: TopicPartition, segments: Sequence[Sequence[tuple[int, int]]], step: int) -> None:
+        self.batches: list[Batch] = []
+        self.boundaries: dict[str, DumbBoundaries] = {}
+        listed = []
+        offset = 0
+        for number, sizes in enumerate(segments):
+            log, base, position, batches = f"{name}/{number}", offset, 0, []
+            for size, count in sizes:
+                batches.append((log, position, position + size, offset, offset + count - 1))
+                position += size
+                offset += count
+            self.batches += batches
+            self.boundaries[log] = DumbBoundaries(batches, position, step)
+            listed.append(SegmentExtent(base, log, position))
+        self.extent = PartitionExtent(topic_partition=name, log_start=0, log_end=offset, segments=tuple(listed))
+
+    def index(self, segment: SegmentExtent) -> Boundaries:
+        return self.boundaries[segment.log]
+
+
+def batches_read(partition: Partition, tasks: Sequence[ReadRange]) -> list[Batch]:
+    """The batches in the tasks' pieces, in their order; fails on a piece that is not cut at batch boundaries."""
+    read = []
+    for task in tasks:
+        for piece in task.pieces:
+            inside = [b for b in partition.batches if b[0] == piece.log and piece.start <= b[1] < piece.end]
+            assert inside
+            assert (inside[0][1], inside[-1][2]) == (piece.start, piece.end)
+            read += inside
+    return read
+
+
+SEGMENTS = st.lists(
+    st.lists(st.tuples(st.integers(61, 5000), st.integers(1, 20)), min_size=1, max_size=30), min_size=1, max_size=5
+)
+
+
+@given(SEGMENTS, st.integers(1, 6), st.integers(1, 20_000), st.integers(1, 12), st.data())
+def test_tasks_cover_what_was_asked_for_exactly_once(
+    segments: list[list[tuple[int, int]]], step: int, max_bytes: int, parts: int, data: st.DataObject
+) -> None:
+    partition = Partition(A0, segments, step)
+    log_end = partition.extent.log_end
+    start = data.draw(st.integers(0, log_end))
+    end = data.draw(st.integers(start, log_end))
+    tasks = plan(
+        [partition.extent], {A0: OffsetRange(start, end)}, partition.index, max_bytes=max_bytes, min_partitions=parts
+    )
+    read = batches_read(partition, tasks)
+    assert read == sorted(set(read), key=lambda batch: batch[3])
+    wanted = [batch for batch in partition.batches if batch[3] < end and batch[4] >= start]
+    if start < end:
+        assert set(wanted) <= set(read)
+        assert step > 1 or read == wanted
+    else:
+        assert tasks == []
+    assert all(task.offsets == (start, end) and task.topic_partition == A0 for task in tasks)
+
+
+@given(SEGMENTS, st.integers(1, 12))
+def test_with_a_dense_index_there_are_as_many_tasks_as_asked_for_and_of_even_size(
+    segments: list[list[tuple[int, int]]], parts: int
+) -> None:
+    partition = Partition(A0, segments, 1)
+    everything = {A0: OffsetRange(0, partition.extent.log_end)}
+    tasks = plan([partition.extent], everything, partition.index, max_bytes=1 << 40, min_partitions=parts)
+    assert batches_read(partition, tasks) == partition.batches
+    largest = max(batch[2] - batch[1] for batch in partition.batches)
+    total = sum(batch[2] - batch[1] for batch in partition.batches)
+    sizes = [sum(piece.end - piece.start for piece in task.pieces) for task in tasks]
+    assert max(sizes) <= total / parts + largest + 1
+    if total / parts > largest:
+        assert len(tasks) == parts
+
+
+def test_a_task_takes_at_most_max_bytes_and_a_batch() -> None:
+    partition = Partition(A0, [[(1000, 1)] * 100, [(1000, 1)] * 50], 4)
+    tasks = plan([partition.extent], {A0: OffsetRange(0, 150)}, partition.index, max_bytes=10_000)
+    assert batches_read(partition, tasks) == partition.batches
+    assert max(sum(piece.end - piece.start for piece in task.pieces) for task in tasks) <= 14_000
+
+
+def test_cores_are_kept_busy_only_where_it_is_worth_a_task() -> None:
+    big = Partition(A0, [[(1 << 20, 10)] * 40], 1)
+    small = Partition(A1, [[(1 << 10, 10)] * 40], 1)
+    ranges = {A0: OffsetRange(0, 400), A1: OffsetRange(0, 400)}
+
+    def index(segment: SegmentExtent) -> Boundaries:
+        return (big if segment.log in big.boundaries else small).index(segment)
+
+    tasks = plan([big.extent, small.extent], ranges, index, max_bytes=1 << 30, cores=8)
+    assert [task.topic_partition for task in tasks] == [A0] * 8 + [A1]
+
+
+def test_a_segment_that_cannot_have_the_offsets_is_not_opened() -> None:
+    partition = Partition(A0, [[(100, 10)], [(100, 10)], [(100, 10)]], 1)
+    tasks = plan([partition.extent], {A0: OffsetRange(10, 20)}, partition.index, max_bytes=1 << 20)
+    assert [piece.log for task in tasks for piece in task.pieces] == ["a-0/1"]
+
+
+def test_no_task_for_an_empty_partition() -> None:
+    empty = PartitionExtent(topic_partition=A0, log_start=0, log_end=0, segments=(SegmentExtent(0, "a-0/0", 0),))
+    partition = Partition(A0, [[(61, 1)]], 1)
+    assert plan([empty], {A0: OffsetRange(0, 0)}, partition.index, max_bytes=1) == []
+
+
+def test_select() -> None:
+    assert select(None, THERE) == [A0, A1, B0]
+    assert select(SubscribePattern(pattern="[ab]"), THERE) == [A0, A1, B0]
+    assert select(SubscribePattern(pattern=".*"), THERE) == [A0, A1, B0]
+    assert select(SubscribePattern(pattern="none"), THERE) == []
+    assert select(Subscribe(topics=("b", "a")), THERE) == [A0, A1, B0]
+    assert select(Subscribe(topics=("__consumer_offsets",)), THERE) == [OFFSETS]
+    assert select(Assign(partitions=(A1,)), THERE) == [A1]
+    with pytest.raises(UnknownTopicError, match="there is no topic 'c'; there are __consumer_offsets, a, b"):
+        select(Subscribe(topics=("a", "c")), THERE)
+    with pytest.raises(UnknownTopicError, match="there is no partition a-7; there is a-0"):
+        select(Assign(partitions=(TopicPartition("a", 7),)), [A0])
+    with pytest.raises(UnknownTopicError, match="there is none"):
+        select(Subscribe(topics=("a",)), [])
+
+
+EXTENTS = [
+    PartitionExtent(topic_partition=A0, log_start=10, log_end=100, segments=()),
+    PartitionExtent(topic_partition=A1, log_start=0, log_end=50, segments=()),
+]
+
+
+def test_resolve() -> None:
+    assert resolve(EXTENTS, EARLIEST, LATEST) == {A0: (10, 100), A1: (0, 50)}
+    assert resolve(EXTENTS, {A0: 20, A1: EARLIEST}, {A0: LATEST, A1: 40}) == {A0: (20, 100), A1: (0, 40)}
+    assert resolve(EXTENTS, {A0: 100, A1: 0}, LATEST)[A0] == (100, 100)
+
+
+def test_what_cannot_be_resolved_is_named() -> None:
+    with pytest.raises(InvalidConfigError, match="option startingOffsets leaves out a-1"):
+        resolve(EXTENTS, {A0: 20}, LATEST)
+    with pytest.raises(InvalidConfigError, match="option endingOffsets names b-0, which is not read"):
+        resolve(EXTENTS, EARLIEST, {A0: 20, A1: 20, B0: 1})
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"startingOffsets: a-0 has log start offset 10 .* 100; 9 is outside"
+    ):
+        resolve(EXTENTS, {A0: 9, A1: 0}, LATEST)
+    with pytest.raises(OffsetOutOfRangeError, match=r"endingOffsets: a-1 .* 51 is outside"):
+        resolve(EXTENTS, EARLIEST, {A0: LATEST, A1: 51})
+    with pytest.raises(InvalidConfigError, match="a-0: startingOffsets 30 is above endingOffsets 20"):
+        resolve(EXTENTS, {A0: 30, A1: 0}, {A0: 20, A1: 1})
