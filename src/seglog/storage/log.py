@@ -191,7 +191,7 @@ class Log:
             base_offset=segment.base_offset,
             last_offset=plan.last_offset,
             max_timestamp=plan.max_timestamp,
-            first_timestamp=segment.first_timestamp,
+            first_timestamp=segment.rolling_timestamp(),
             created_ms=segment.created_ms,
             index_full=segment.offset_index.is_full or segment.time_index.is_full,
             config=self.config,

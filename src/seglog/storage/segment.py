@@ -54,7 +54,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_fs", "_interval", "_since_entry", "base_offset", "created_ms", "directory", "first_timestamp", "log",
+        "_fs", "_interval", "_since_entry", "base_offset", "created_ms", "directory", "_first_timestamp", "log",
         "max_timestamp", "max_timestamp_offset", "offset_index", "paths", "size", "suffix", "time_index", "txn_index",
     )  # fmt: skip
 
@@ -85,7 +85,7 @@ class Segment:
         self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset)
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         self.created_ms = now_ms
-        self.first_timestamp: int | None = None
+        self._first_timestamp: int | None = None
 
     # Writing
 
@@ -105,7 +105,7 @@ class Segment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if position == 0:
-            self.first_timestamp = max_timestamp
+            self._first_timestamp = max_timestamp
         if self._since_entry > self._interval:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
@@ -118,7 +118,7 @@ class Segment:
         self.time_index.reset()
         self.txn_index.reset()
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
-        self.first_timestamp = None
+        self._first_timestamp = None
         self._since_entry = 0
 
     def become_inactive(self) -> None:
@@ -143,7 +143,7 @@ class Segment:
         cut = 0 if found is None else self.truncate_bytes(found.position)
         if self.size == 0:
             self.created_ms = now_ms
-            self.first_timestamp = None
+            self._first_timestamp = None
         self._since_entry = 0
         if self.max_timestamp >= 0:
             self.read_largest_timestamp()
@@ -168,7 +168,7 @@ class Segment:
     # Reading
 
     def locate(self, offset: int, start: int = 0) -> Located | None:
-        """The first batch, from position ``start`` on, whose last offset is at or above ``offset``; None: behind the end."""
+        """The first batch, from position ``start`` on, whose last offset is ``offset`` or above; None: behind the end."""
         position = max(self.offset_index.lookup(offset).position, start)
         end = self.size
         while position < end:
@@ -196,7 +196,7 @@ class Segment:
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[BatchHeader, int, Buffer]]:
         """Walk the batches from position ``start``: header, position, and the batch's bytes, whatever its format.
 
-        Nothing is checked but sizes and magic. Ends at ``end`` (default `size`) or before a batch that is not all there.
+        Nothing is checked but sizes and magic. Ends at ``end`` (default `size`) or before a batch that is cut off.
         """
         limit = self.size if end is None else end
         for entry, position, chunk in self.walk(start, limit):
@@ -231,7 +231,7 @@ class Segment:
                 return
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> tuple[TimestampOffset, int] | None:
-        """The first record at or above ``from_offset`` at ``timestamp`` or later, and its leader epoch; None: not here."""
+        """The first record from ``from_offset`` on at ``timestamp`` or later, and its leader epoch, if it is here."""
         near = max(self.time_index.lookup(timestamp).offset, from_offset)
         start = self.offset_index.lookup(near).position
         for header, position, data in self.headers(start):
@@ -264,13 +264,13 @@ class Segment:
         """Whether ``offset`` can be written relative to the base offset."""
         return 0 <= offset - self.base_offset <= MAX_INT32
 
-    def rolling_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch, from which ``segment.ms`` counts; None in an empty segment."""
-        if self.first_timestamp is None and self.size:
+    def rolling_timestamp(self) -> int:
+        """The largest timestamp of the first batch, from which ``segment.ms`` counts; -1 in an empty segment."""
+        if self._first_timestamp is None and self.size:
             for header, _, _ in self.headers(0, self.size):
-                self.first_timestamp = header.max_timestamp
+                self._first_timestamp = header.max_timestamp
                 break
-        return self.first_timestamp
+        return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
 
     def largest_timestamp(self) -> int:
         """The largest record timestamp, else the file's time of change (``LogSegment.largestTimestamp``)."""

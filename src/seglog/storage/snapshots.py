@@ -1,4 +1,4 @@
-"""Producer snapshots on disk, and the producers' state made anew from one of them and the log (``ProducerStateManager``)."""
+"""Producer snapshots on disk, and the producers' state made anew from one of them and the log."""
 
 from __future__ import annotations
 
