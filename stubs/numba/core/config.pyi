@@ -1,0 +1,3 @@
+CACHE_DIR: str
+CPU_NAME: str | None
+CPU_FEATURES: str | None
