@@ -1,0 +1,37 @@
+"""Batches and messages of any format by the same three questions; an `Entry` says where one lies and what it is."""
+
+from __future__ import annotations
+
+from seglog.core.types import Buffer
+from seglog.records import batch, legacy
+from seglog.records.batch import BatchHeader, Entry
+from seglog.records.compression import DEFAULT_LIMIT
+from seglog.records.decoding import Record, decode_records
+
+
+def describe(data: Buffer, entry: Entry, *, deep: bool = True, limit: int = DEFAULT_LIMIT) -> BatchHeader:
+    """The checked header of a batch, or what stands for it in a message of magic 0 or 1 (`legacy.describe`).
+
+    Without ``deep`` nothing is decompressed: a compressed message of magic 0 or 1 then has its last offset as base
+    offset and -1 as count.
+    """
+    if entry.magic < 2:
+        return legacy.describe(data, entry, deep=deep, limit=limit)
+    header = batch.read_header(data, entry.position)
+    batch.check_header(header, entry.position)
+    return header
+
+
+def check(data: Buffer, entry: Entry) -> None:
+    """Raise `CorruptBatchError` if the CRC at ``entry``, of either kind, is not that of the bytes."""
+    if entry.magic < 2:
+        legacy.check_crc(data, entry)
+    else:
+        batch.check_crc(data, batch.read_header(data, entry.position), entry.position)
+
+
+def decode(data: Buffer, entry: Entry, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
+    """All records at ``entry``, deep; errors as `decode_records` and `legacy.decode`."""
+    if entry.magic < 2:
+        return legacy.decode(data, entry, limit=limit)
+    return decode_records(data, batch.read_header(data, entry.position), entry.position, limit=limit)
