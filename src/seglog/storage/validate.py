@@ -1,0 +1,121 @@
+"""The records of a batch that is to be appended: what a topic asks of each, and the batch made anew where it must be.
+Pure.
+
+Rules of Kafka 4.3's ``LogValidator.java``, for batches of magic 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from seglog.core.config import PRODUCER, LogConfig
+from seglog.core.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    TooLargeError,
+)
+from seglog.core.types import NO_TIMESTAMP, Buffer, TimestampType
+from seglog.records.batch import CODEC_MASK, CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, Record, decode_records, encode_batch
+
+_SHOWN: Final = 3
+"""Record errors that a message has at most, as Kafka's."""
+_CODECS: Final = {codec.name.lower(): codec for codec in Codec if codec} | {"uncompressed": Codec.NONE}
+
+
+def target_codec(header: BatchHeader, config: LogConfig) -> int:
+    """The codec that the topic wants the batch stored with. A control batch that is not compressed stays so."""
+    codec = header.attributes & CODEC_MASK
+    if config.compression_type == PRODUCER or (header.attributes & CONTROL_BIT and not codec):
+        return codec
+    return _CODECS[config.compression_type]
+
+
+def decode(data: Buffer, header: BatchHeader, position: int, config: LogConfig) -> list[Record]:
+    """The records of a batch from outside, which may not grow beyond 64 MiB or 16 times ``max.message.bytes``."""
+    limit = max(64 << 20, 16 * config.max_message_bytes)
+    try:
+        return decode_records(data, header, position, limit=limit)
+    except CorruptRecordError as error:
+        raise InvalidRecordError(f"the batch's CRC is right, its records are not: {error}") from error
+    except TooLargeError as error:
+        raise RecordTooLargeError(str(error)) from error
+
+
+def check_records(records: Sequence[Record], header: BatchHeader, config: LogConfig, now_ms: int) -> int:
+    """The largest timestamp, -1 if none has one; `InvalidTimestampError` or `InvalidRecordError` if one may not be
+    stored.
+
+    A topic that is compacted needs keys. With CreateTime a timestamp must be within
+    ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms`` of ``now_ms``; a record without one
+    passes.
+    """
+    needs_key = config.compact and not header.attributes & CONTROL_BIT
+    if config.message_timestamp_type is TimestampType.CREATE_TIME:
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        latest = now_ms + config.message_timestamp_after_max_ms
+    else:
+        earliest, latest = -(2**64), 2**64
+    largest = NO_TIMESTAMP
+    keyless: list[int] = []
+    untimely: list[int] = []
+    for index, record in enumerate(records):
+        timestamp = record.timestamp
+        if needs_key and record.key is None:
+            keyless.append(index)
+        elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
+            untimely.append(index)
+        if timestamp > largest:
+            largest = timestamp
+    if untimely:
+        shown = ", ".join(f"{records[index].timestamp} of record {index}" for index in untimely[:_SHOWN])
+        raise InvalidTimestampError(
+            f"{len(untimely)} timestamps are not from {earliest} to {latest}: {shown}"
+            + (f"; {len(keyless)} records have no key" if keyless else "")
+        )
+    if keyless:
+        shown = ", ".join(map(str, keyless[:_SHOWN]))
+        raise InvalidRecordError(f"the topic is compacted, and {len(keyless)} records have no key: {shown}")
+    return largest
+
+
+def rebuild(
+    records: Sequence[Record],
+    header: BatchHeader,
+    codec: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    config: LogConfig,
+    now_ms: int,
+) -> bytearray:
+    """The batch again with ``codec``, at consecutive offsets from ``base_offset``."""
+    timestamp_type = config.message_timestamp_type
+    return encode_batch(
+        [NewRecord(record.value, record.key, record.timestamp, record.headers) for record in records],
+        base_offset=base_offset,
+        codec=codec,
+        level=_level(codec, config),
+        timestamp_type=timestamp_type,
+        log_append_time=now_ms if timestamp_type is TimestampType.LOG_APPEND_TIME else NO_TIMESTAMP,
+        leader_epoch=leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=bool(header.attributes & TRANSACTIONAL_BIT),
+    )
+
+
+def _level(codec: int, config: LogConfig) -> int | None:
+    """The topic's level for its codec; None, the codec's default, for one that the producer chose."""
+    if config.compression_type == PRODUCER:
+        return None
+    if codec == Codec.GZIP:
+        return config.compression_gzip_level
+    if codec == Codec.LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec == Codec.ZSTD else None
