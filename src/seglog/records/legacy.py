@@ -243,12 +243,12 @@ def convert_up(
     run_bytes: int = DEFAULT_RUN_BYTES,
     limit: int = DEFAULT_LIMIT,
 ) -> bytes:
-    """``data`` with its messages of magic 0 and 1 as batches of magic 2 at the same offsets; those of magic 2 as they are.
+    """``data`` with its messages of magic 0 and 1 as batches of magic 2 at the same offsets; batches stay as they are.
 
     As Kafka's ``RecordsUtil`` and ``LogValidator``: a compressed message becomes one batch of its codec (or of
     ``codec``), a message without a timestamp gets -1, LogAppendTime stays. Of messages that are not compressed Kafka
-    makes either one batch each or one of all; here a run of them becomes a batch of up to ``run_bytes`` of messages (one
-    alone may be more), cut where the time of a LogAppendTime changes. CRCs are checked.
+    makes either one batch each or one of all; here a run of them becomes a batch of up to ``run_bytes`` of messages
+    (one alone may be more), cut where the time of a LogAppendTime changes. CRCs are checked.
 
     Raises `CorruptError`s as `decode`, also on bytes after the last whole entry; `InvalidTimestampError` on timestamps
     under -1.
