@@ -12,21 +12,20 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
-from seglog.storage.checkpoint import write_leader_epochs
-from seglog.storage.producers import Producers, encode_snapshot
-
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
 from seglog.core.errors import LogClosedError, LogDirOfflineError
 from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage import reads, retention, trim
+from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.background import Background, DirHealth, Inline
+from seglog.storage.checkpoint import write_leader_epochs
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.layout import SNAPSHOT, file_name
+from seglog.storage.producers import Producers, encode_snapshot
 from seglog.storage.reads import Fetched, FoundOffset, UpTo
 from seglog.storage.segment import Segment, SegmentConfig
 from seglog.storage.txnindex import AbortedTxn

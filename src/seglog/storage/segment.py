@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from seglog.records.record import Record
-
 from seglog.core.errors import CorruptBatchError, CorruptError
 from seglog.core.fs import File, Fs
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
 from seglog.records import view
 from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, Entry, entries, read_header
+from seglog.records.record import Record
 from seglog.storage.index import OffsetIndex, TimeIndex, TimestampOffset
 from seglog.storage.layout import SegmentPaths, segment_paths
 from seglog.storage.txnindex import TxnIndex
@@ -54,8 +53,22 @@ class Segment:
     """
 
     __slots__ = (
-        "_fs", "_interval", "_since_entry", "base_offset", "created_ms", "directory", "_first_timestamp", "log",
-        "max_timestamp", "max_timestamp_offset", "offset_index", "paths", "size", "suffix", "time_index", "txn_index",
+        "_first_timestamp",
+        "_fs",
+        "_interval",
+        "_since_entry",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "paths",
+        "size",
+        "suffix",
+        "time_index",
+        "txn_index",
     )  # fmt: skip
 
     def __init__(
@@ -168,7 +181,7 @@ class Segment:
     # Reading
 
     def locate(self, offset: int, start: int = 0) -> Located | None:
-        """The first batch, from position ``start`` on, whose last offset is ``offset`` or above; None: behind the end."""
+        """The first batch, from ``start`` on, whose last offset is ``offset`` or above; None: behind the end."""
         position = max(self.offset_index.lookup(offset).position, start)
         end = self.size
         while position < end:
