@@ -26,19 +26,18 @@ from seglog.core.errors import (
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
     UnsupportedCompressionTypeError,
-    UnsupportedForMessageFormatError,
 )
-from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, TimestampType
+from seglog.core.types import MAX_INT64, NO_EPOCH, NO_TIMESTAMP, Buffer, TimestampType
+from seglog.records import legacy, view
 from seglog.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
     LOG_OVERHEAD,
+    MAGIC_POSITION,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
-    check_crc,
-    check_header,
     entries,
     patch_log_append_time,
     patch_max_timestamp,
@@ -46,7 +45,7 @@ from seglog.records.batch import (
     read_header,
 )
 from seglog.records.compression import Codec
-from seglog.records.record import ControlRecord, decode_records, parse_control
+from seglog.records.record import ControlRecord, NewRecord, decode_records, encode_batch, parse_control
 from seglog.storage import validate
 from seglog.storage.producers import Origin, Producers, ProducerUpdates
 
@@ -109,7 +108,7 @@ def admit(
         raise FencedLeaderEpochError(f"leader epoch {leader_epoch} appends to a log that has seen {latest_epoch}")
     batches: Sequence[BatchHeader]
     size = len(data)
-    if size >= BATCH_OVERHEAD and (header := read_header(data)).length + LOG_OVERHEAD == size:
+    if size >= BATCH_OVERHEAD and (header := read_header(data)).length + LOG_OVERHEAD == size and header.magic == 2:
         _check_batch(data, 0, header, config, origin)
         out, header = _place(data, 0, header, end_offset, leader_epoch, config, now_ms)
         batches = (header,)
@@ -128,7 +127,7 @@ def admit(
     if has_producer:
         if origin is not Origin.COORDINATOR and (duplicate := _duplicate(batches, producers)):
             return duplicate
-        controls = _controls(out, batches)
+        controls = _controls(out, batches) if origin is Origin.COORDINATOR else None
         updates = producers.prepare(batches, origin, controls=controls, transaction_version=transaction_version)
     return AppendPlan(
         out,
@@ -146,10 +145,8 @@ def admit(
 
 def _check_batch(data: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
     """What the header alone says, and the CRC."""
-    base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
+    base_offset, length, _, _, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
     size = length + LOG_OVERHEAD
-    if magic != 2:
-        raise UnsupportedForMessageFormatError(f"a batch of magic {magic} at position {position}; this takes 2")
     if size > config.max_message_bytes:
         raise RecordTooLargeError(f"a batch of {size} bytes; max.message.bytes is {config.max_message_bytes}")
     computed = crc32c(memoryview(data)[position + CRC_START : position + size])
@@ -234,6 +231,8 @@ def _place_all(
     data: Buffer, offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
 ) -> tuple[bytearray, list[BatchHeader]]:
     """As `_place` for what is not just one batch of magic 2."""
+    if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] < 2:
+        data = _convert_up(data, config, origin)
     out = bytearray()
     placed: list[BatchHeader] = []
     end = 0
@@ -241,7 +240,7 @@ def _place_all(
         if placed and origin is not Origin.BULK:
             raise InvalidRecordError("more than one batch")
         if entry.magic != 2:
-            raise UnsupportedForMessageFormatError(f"a batch of magic {entry.magic} at position {end}; this takes 2")
+            raise InvalidRecordError(f"a message of magic {entry.magic} behind batches of magic 2")
         header = read_header(data, entry.position)
         _check_batch(data, entry.position, header, config, origin)
         batch, header = _place(data, entry.position, header, offset, leader_epoch, config, now_ms)
@@ -254,6 +253,35 @@ def _place_all(
     if not placed:
         raise InvalidRecordError("no batch")
     return out, placed
+
+
+def _convert_up(data: Buffer, config: LogConfig, origin: Origin) -> Buffer:
+    """Messages of magic 0 and 1 as magic 2: of a client, whose offsets say nothing, one batch; else what is best."""
+    found: list[BatchHeader] = []
+    records: list[NewRecord] = []
+    end = 0
+    for entry in entries(data):
+        if entry.size > config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"a message of {entry.size} bytes; max.message.bytes is {config.max_message_bytes}"
+            )
+        view.check(data, entry)
+        header = view.describe(data, entry)
+        if found and header.magic != found[0].magic:
+            raise InvalidRecordError(f"messages of magic {found[0].magic} and {header.magic} in one append")
+        if header.attributes & TIMESTAMP_TYPE_BIT and config.message_timestamp_type is not TimestampType.CREATE_TIME:
+            raise InvalidTimestampError("a producer may not set the timestamp type to LogAppendTime")
+        found.append(header)
+        end = entry.position + entry.size
+        if origin is not Origin.BULK:
+            if len(found) > 1 and (header.codec or found[0].codec):
+                raise InvalidRecordError("more than one compressed message")
+            records += [NewRecord(found.value, found.key, found.timestamp) for found in view.decode(data, entry)]
+    if end != len(data):
+        raise CorruptBatchError(f"{len(data) - end} bytes are no whole message", position=end)
+    if origin is Origin.BULK:
+        return legacy.convert_up(data, run_bytes=config.max_message_bytes // 2)
+    return encode_batch(records, codec=found[0].codec)
 
 
 def _newest(batches: Sequence[BatchHeader]) -> tuple[int, int]:
@@ -301,14 +329,12 @@ def _admit_replica(
     """
     batches: list[BatchHeader] = []
     epoch_starts: list[tuple[int, int]] = []
+    clears_epochs = False
     last_offset = end_offset - 1
     end = 0
     for entry in entries(data):
-        if entry.magic != 2:
-            raise UnsupportedForMessageFormatError(f"a batch of magic {entry.magic} at position {entry.position}")
-        header = read_header(data, entry.position)
-        check_header(header, entry.position)
-        check_crc(data, header, entry.position)
+        header = view.describe(data, entry)
+        view.check(data, entry)
         epoch = header.leader_epoch
         if epoch > leader_epoch:
             if not batches:
@@ -318,7 +344,11 @@ def _admit_replica(
             raise UnexpectedAppendOffsetError(
                 f"a replica's batch at offset {header.base_offset}, where the log goes on at {last_offset + 1}"
             )
-        if epoch >= 0 and epoch != latest_epoch:
+        if header.magic < 2:
+            clears_epochs = clears_epochs or latest_epoch >= 0
+            epoch_starts.clear()
+            latest_epoch = NO_EPOCH
+        elif epoch >= 0 and epoch != latest_epoch:
             epoch_starts.append((epoch, header.base_offset))
             latest_epoch = epoch
         batches.append(header)
@@ -339,4 +369,5 @@ def _admit_replica(
         tuple(epoch_starts),
         NO_TIMESTAMP,
         sum(header.records_count for header in batches),
+        clears_epochs,
     )
