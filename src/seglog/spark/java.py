@@ -60,7 +60,7 @@ def ensure_java(environ: MutableMapping[str, str]) -> None:
 
 
 def _why_not(java: str) -> str | None:
-    """Why this Java cannot run Spark, or None. It is asked, because macOS has a ``java`` that only says there is none."""
+    """Why this Java cannot run Spark, or None. It is run to find out: macOS has a ``java`` that only says no."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True, errors="replace"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
 }
 """What `get_spark` sets unless told otherwise. Record timestamps are UTC, and so are hours and days in queries."""
