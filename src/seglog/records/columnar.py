@@ -1,0 +1,247 @@
+"""Record batches as Arrow columns: what `seglog.scan` and the Spark source are made of.
+
+Needs the extra ``fast``. Batches of magic 2 are read by the compiled loops, which copy keys, values and headers
+straight into Arrow's buffers; messages of magic 0 and 1 by the plain path. Damage raises what the plain path raises,
+with the same position.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError, UnsupportedFormatError
+from seglog.core.types import MAX_INT64, Buffer, TimestampType
+from seglog.records import view
+from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, TIMESTAMP_TYPE_BIT, Entry
+from seglog.records.column_kernels import ROW_FIELDS, index_records
+from seglog.records.columns import (
+    COLUMNS,
+    FIELDS,
+    HEADERS,
+    NOWHERE,
+    Origin,
+    Source,
+    build,
+    constant,
+    schema_of,
+    timestamps,
+)
+from seglog.records.compression import DEFAULT_LIMIT, decompress
+from seglog.records.decoding import Record
+from seglog.records.kernels import (
+    A_COUNT,
+    A_END,
+    A_FIXED,
+    A_IS_FIXED,
+    A_LAST_DELTA,
+    A_OFFSET,
+    A_START,
+    A_TIMESTAMP,
+    AREA_FIELDS,
+    MIN_RECORD,
+    Verdict,
+)
+from seglog.records.machine import I64, U8
+from seglog.records.tables import BatchTable, byte_array, is_compressed
+
+
+class Wanted(NamedTuple):
+    """What of the records is asked for.
+
+    ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``; at most ``rows`` rows
+    and ``bytes_`` bytes of records at a time, more only where one batch has more; ``limit`` bounds what comes out of a
+    compressed batch.
+    """
+
+    columns: Sequence[str] = COLUMNS
+    low: int = 0
+    high: int = MAX_INT64
+    rows: int = 65536
+    bytes_: int = 8 << 20
+    limit: int = DEFAULT_LIMIT
+
+
+def decode_batches(
+    data: Buffer | mmap.mmap | U8, table: BatchTable, wanted: Wanted, origin: Origin = NOWHERE, *, base: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Records of the batches in ``table``, a part of what `walk_batches` made of ``data`` with that ``base``.
+
+    A batch that is not sound raises `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or
+    `UnsupportedFormatError`, as the plain path does; positions count from ``base``.
+    """
+    array = byte_array(data)
+    for index in np.flatnonzero(table["verdict"] != Verdict.OK):
+        raise plain_error(array, table[index], base=base, limit=wanted.limit)
+    for group in _by_format(table):
+        if group["magic"][0] < 2:
+            yield from _decode_messages(array, group, wanted, origin, base)
+            continue
+        sources = _decompressed if is_compressed(group).any() else _uncompressed
+        for source in sources(array, group, wanted, base):
+            rows, bad = _index(source, wanted)
+            if bad >= 0:
+                raise plain_error(array, source.table[bad], base=base, limit=wanted.limit)
+            if rows.shape[1]:
+                yield build(source, rows, wanted.columns, origin)
+
+
+def plain_error(
+    data: Buffer | mmap.mmap | U8, row: np.void, *, base: int = 0, limit: int = DEFAULT_LIMIT
+) -> CorruptError | UnsupportedFormatError:
+    """What the plain path raises on the batch that a table's ``row`` stands for: the words for its verdict."""
+    entry = Entry(int(row["position"]) - base, int(row["size"]), int(row["base_offset"]), int(row["magic"]))
+    view_of_data = byte_array(data).data
+    try:
+        view.check(view_of_data, entry)
+        view.describe(view_of_data, entry, limit=limit)
+        view.decode(view_of_data, entry, limit=limit)
+    except CorruptError as error:
+        return error.at(base=base, offset=entry.offset)
+    except UnsupportedFormatError as error:
+        return error
+    kind = CorruptBatchError if row["verdict"] == Verdict.HEADER else CorruptRecordError
+    where = f", record {row['bad_record']}" if row["bad_record"] >= 0 else ""
+    return kind(f"{Verdict(row['verdict']).name.lower()}{where}", position=int(row["position"]), offset=entry.offset)
+
+
+# From tables to sources: some batches whose records lie in one buffer
+
+
+def _by_format(table: BatchTable) -> Iterator[BatchTable]:
+    """Runs of messages of magic 0 and 1, and of batches."""
+    changes = np.flatnonzero(np.diff(table["magic"] < 2)) + 1
+    bounds = [0, *changes.tolist(), len(table)]
+    for start, end in pairwise(bounds):
+        if end > start:
+            yield table[start:end]
+
+
+def _cut(counts: I64, sizes: I64, wanted: Wanted) -> Iterator[slice]:
+    """Runs of batches within the limits on rows and bytes, at least one batch each."""
+    rows, bytes_ = np.cumsum(counts), np.cumsum(sizes)
+    start = 0
+    while start < len(counts):
+        row = int(rows[start - 1]) if start else 0
+        byte = int(bytes_[start - 1]) if start else 0
+        by_rows = int(np.searchsorted(rows, row + wanted.rows, "right"))
+        by_bytes = int(np.searchsorted(bytes_, byte + wanted.bytes_, "right"))
+        end = max(start + 1, min(by_rows, by_bytes))
+        yield slice(start, end)
+        start = end
+
+
+def _areas(table: BatchTable, starts: npt.ArrayLike, ends: npt.ArrayLike) -> I64:
+    areas: I64 = np.empty((len(table), len(AREA_FIELDS)), np.int64)
+    areas[:, A_START] = starts
+    areas[:, A_END] = ends
+    areas[:, A_COUNT] = table["count"]
+    areas[:, A_OFFSET] = table["base_offset"]
+    areas[:, A_LAST_DELTA] = table["last_offset_delta"]
+    areas[:, A_TIMESTAMP] = table["base_timestamp"]
+    areas[:, A_FIXED] = table["max_timestamp"]
+    areas[:, A_IS_FIXED] = table["attributes"] & TIMESTAMP_TYPE_BIT
+    return areas
+
+
+def _uncompressed(data: U8, table: BatchTable, wanted: Wanted, base: int) -> Iterator[Source]:
+    """The records where they lie in ``data``."""
+    counts = np.minimum(table["count"], table["size"] // MIN_RECORD)
+    for part in _cut(counts, table["size"], wanted):
+        some = table[part]
+        starts = some["position"] - base
+        yield Source(data, _areas(some, starts + BATCH_OVERHEAD, starts + some["size"]), some)
+
+
+def _decompressed(data: U8, table: BatchTable, wanted: Wanted, base: int) -> Iterator[Source]:
+    """The records, decompressed where they are not, one behind the other; bounded by what comes out."""
+    parts: list[Buffer] = []
+    ends: list[int] = []
+    first = size = count = 0
+    for index, row in enumerate(table):
+        start = int(row["position"]) - base
+        area: Buffer = data.data[start + BATCH_OVERHEAD : start + int(row["size"])]
+        if row["count"]:
+            try:
+                area = decompress(int(row["attributes"]) & CODEC_MASK, area, limit=wanted.limit)
+            except (CorruptError, UnsupportedFormatError):
+                raise plain_error(data, row, base=base, limit=wanted.limit) from None
+        if parts and (size + len(area) > wanted.bytes_ or count + int(row["count"]) > wanted.rows):
+            yield _joined(parts, ends, table[first:index])
+            parts, ends = [], []
+            first, size, count = index, 0, 0
+        parts.append(area)
+        size += len(area)
+        count += int(row["count"])
+        ends.append(size)
+    yield _joined(parts, ends, table[first:])
+
+
+def _joined(parts: list[Buffer], ends: list[int], table: BatchTable) -> Source:
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    return Source(byte_array(data), _areas(table, [0, *ends[:-1]], ends), table)
+
+
+def _index(source: Source, wanted: Wanted) -> tuple[I64, int]:
+    """[ROW_FIELDS, records within the offsets] of positions and numbers; and the index of the first bad batch or -1."""
+    areas = source.areas
+    room = np.minimum(areas[:, A_COUNT], (areas[:, A_END] - areas[:, A_START]) // MIN_RECORD)
+    rows: I64 = np.empty((len(ROW_FIELDS), int(room.sum())), np.int64)
+    filled, _, bad, _ = index_records(source.data, areas, wanted.low, wanted.high, rows)
+    return rows[:, :filled], bad
+
+
+# Messages of magic 0 and 1
+
+
+def _decode_messages(
+    data: U8, table: BatchTable, wanted: Wanted, origin: Origin, base: int
+) -> Iterator[pa.RecordBatch]:
+    """By the plain path, message by message; wrappers are looked into."""
+    found: list[Record] = []
+    types: list[int] = []
+    size = 0
+    for row in table:
+        entry = Entry(int(row["position"]) - base, int(row["size"]), int(row["base_offset"]), int(row["magic"]))
+        try:
+            records = view.decode(data.data, entry, limit=wanted.limit)
+        except (CorruptError, UnsupportedFormatError):
+            raise plain_error(data, row, base=base, limit=wanted.limit) from None
+        records = [record for record in records if wanted.low <= record.offset < wanted.high]
+        bytes_ = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        if found and (len(found) + len(records) > wanted.rows or size + bytes_ > wanted.bytes_):
+            yield _of_records(found, types, wanted.columns, origin)
+            found, types, size = [], [], 0
+        append_time = entry.magic == 1 and int(row["attributes"]) & TIMESTAMP_TYPE_BIT
+        kind = TimestampType.NONE if entry.magic == 0 else TimestampType(1 if append_time else 0)
+        found += records
+        types += [int(kind)] * len(records)
+        size += bytes_
+    if found:
+        yield _of_records(found, types, wanted.columns, origin)
+
+
+def _of_records(records: list[Record], types: list[int], columns: Sequence[str], origin: Origin) -> pa.RecordBatch:
+    size = len(records)
+    builders: dict[str, Callable[[], pa.Array]] = {
+        "key": lambda: pa.array([record.key for record in records], pa.binary()),
+        "value": lambda: pa.array([record.value for record in records], pa.binary()),
+        "topic": lambda: constant(origin.topic, pa.string(), size),
+        "partition": lambda: constant(origin.partition, pa.int32(), size),
+        "offset": lambda: pa.array([record.offset for record in records], pa.int64()),
+        "timestamp": lambda: timestamps(np.array([record.timestamp for record in records], np.int64)),
+        "timestampType": lambda: pa.array(types, pa.int32()),
+        "headers": lambda: pa.nulls(size, HEADERS),
+        "isControl": lambda: pa.array([False] * size, pa.bool_()),
+        "isTransactional": lambda: pa.array([False] * size, pa.bool_()),
+    }
+    arrays = [
+        builders[name]() if name in builders else pa.repeat(pa.scalar(-1, FIELDS[name].type), size) for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))

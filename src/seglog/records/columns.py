@@ -1,0 +1,197 @@
+"""Columns of records as Arrow arrays, from where their parts lie in the bytes of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglog.core.types import MAX_INT32, MAX_INT64
+from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
+from seglog.records.column_kernels import (
+    R_HEADER_COUNT,
+    R_HEADERS,
+    R_KEY,
+    R_KEY_LENGTH,
+    R_OFFSET,
+    R_TIMESTAMP,
+    R_VALUE,
+    R_VALUE_LENGTH,
+    gather,
+    index_headers,
+    lay_out,
+)
+from seglog.records.decoding import decode_utf8
+from seglog.records.kernels import A_ROWS
+from seglog.records.machine import I64, U8
+from seglog.records.tables import BatchTable
+
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS: Final = pa.list_(pa.field("element", _HEADER))
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS),
+    ]
+)
+"""The columns of Spark's Kafka source. ``headers`` is null where a record has none, ``timestamp`` where its
+milliseconds do not fit into 64 bits of microseconds (years beyond 294,000: a producer that counted in nanoseconds)."""
+
+EXTRA_SCHEMA: Final = pa.schema(
+    [
+        ("isControl", pa.bool_()),
+        ("isTransactional", pa.bool_()),
+        ("producerId", pa.int64()),
+        ("producerEpoch", pa.int16()),
+        ("sequence", pa.int32()),
+        ("leaderEpoch", pa.int32()),
+    ]
+)
+"""Columns that are there if they are asked for; -1 where a record has no producer or no epoch."""
+
+COLUMNS: Final = tuple(SCHEMA.names)
+FIELDS: Final = {field.name: field for schema in (SCHEMA, EXTRA_SCHEMA) for field in schema}
+_MAX_MS: Final = MAX_INT64 // 1000
+
+
+class Origin(NamedTuple):
+    """Where bytes come from, for the columns ``topic`` and ``partition``; null where it is not known."""
+
+    topic: str | None = None
+    partition: int | None = None
+
+
+NOWHERE: Final = Origin()
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The schema of these columns, in this order; ValueError names one that there is not."""
+    for name in columns:
+        if name not in FIELDS:
+            raise ValueError(f"no column {name!r}: there are {', '.join(FIELDS)}")
+    return pa.schema([FIELDS[name] for name in columns])
+
+
+class Source(NamedTuple):
+    """Bytes in which the records of some batches lie: ``areas`` (`AREA_FIELDS`) says where; row i is ``table[i]``."""
+
+    data: U8
+    areas: I64
+    table: BatchTable
+
+
+def build(source: Source, rows: I64, columns: Sequence[str], origin: Origin) -> pa.RecordBatch:
+    """The columns asked for of the records that `index_records` put into ``rows``."""
+    arrays = [_COLUMN_BUILDERS[name](source, rows, origin) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+
+
+def _fixed(type_: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)], 0)
+
+
+def _binary(type_: pa.DataType, data: U8, positions: I64, lengths: I64) -> pa.Array:
+    """An array of bytes from where they lie; length -1 is null."""
+    offsets = np.empty(len(lengths) + 1, np.int32)
+    validity = np.zeros((len(lengths) + 7) // 8, np.uint8)
+    size, nulls = lay_out(lengths, offsets, validity)
+    out = np.empty(size, np.uint8)
+    gather(data, positions, offsets, out)
+    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(type_, len(lengths), buffers, nulls)
+
+
+def timestamps(milliseconds: I64) -> pa.Array:
+    """Milliseconds as Arrow's microseconds in UTC; null where they do not fit."""
+    fits = (milliseconds <= _MAX_MS) & (milliseconds >= -_MAX_MS)
+    if fits.all():
+        return _fixed(FIELDS["timestamp"].type, milliseconds * 1000)
+    micros = np.where(fits, milliseconds, 0) * 1000
+    validity = np.packbits(fits, bitorder="little")
+    buffers = [pa.py_buffer(validity), pa.py_buffer(micros)]
+    return pa.Array.from_buffers(FIELDS["timestamp"].type, len(micros), buffers, int((~fits).sum()))
+
+
+def _headers(source: Source, rows: I64, _origin: Origin) -> pa.Array:
+    counts = rows[R_HEADER_COUNT]
+    total = int(counts.sum())
+    if not total:
+        return pa.nulls(len(counts), HEADERS)
+    spans: I64 = np.empty((4, total), np.int64)
+    index_headers(source.data, rows[R_HEADERS], counts, spans)
+    keys = _utf8(_binary(pa.binary(), source.data, spans[0], spans[1]))
+    values = _binary(pa.binary(), source.data, spans[2], spans[3])
+    pairs = pa.Array.from_buffers(_HEADER, total, [None], 0, children=[keys, values])
+    offsets = np.empty(len(counts) + 1, np.int32)
+    validity = np.zeros((len(counts) + 7) // 8, np.uint8)
+    _, nulls = lay_out(np.where(counts == 0, -1, counts), offsets, validity)
+    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(HEADERS, len(counts), buffers, nulls, children=[pairs])
+
+
+def _utf8(keys: pa.Array) -> pa.Array:
+    """Header keys as strings; what is no UTF-8 is replaced as the plain path, and Java, do."""
+    text = keys.view(pa.string())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([decode_utf8(key) for key in keys.to_pylist()], pa.string())
+    return text
+
+
+def _per_batch(type_: pa.DataType, dtype: npt.DTypeLike, of: Callable[[BatchTable], npt.NDArray[np.int64]]) -> _Builder:
+    """A column with one value for all records of a batch."""
+
+    def build(source: Source, _rows: I64, _origin: Origin) -> pa.Array:
+        return _fixed(type_, np.repeat(of(source.table).astype(dtype), source.areas[:, A_ROWS]))
+
+    return build
+
+
+def _flag(bit: int) -> _Builder:
+    def build(source: Source, rows: I64, _origin: Origin) -> pa.Array:
+        bits = np.packbits(
+            np.repeat((source.table["attributes"] & bit) != 0, source.areas[:, A_ROWS]), bitorder="little"
+        )
+        return pa.Array.from_buffers(pa.bool_(), rows.shape[1], [None, pa.py_buffer(bits)], 0)
+
+    return build
+
+
+def _sequences(source: Source, rows: I64, _origin: Origin) -> pa.Array:
+    counts = source.areas[:, A_ROWS]
+    first = np.repeat(source.table["base_sequence"], counts)
+    delta = rows[R_OFFSET] - np.repeat(source.table["base_offset"], counts)
+    return _fixed(pa.int32(), np.where(first < 0, -1, (first + delta) & MAX_INT32).astype(np.int32))
+
+
+def constant(value: str | int | None, type_: pa.DataType, size: int) -> pa.Array:
+    return pa.nulls(size, type_) if value is None else pa.repeat(pa.scalar(value, type_), size)
+
+
+_Builder = Callable[[Source, I64, Origin], pa.Array]
+_COLUMN_BUILDERS: Final[dict[str, _Builder]] = {
+    "key": lambda source, rows, _: _binary(pa.binary(), source.data, rows[R_KEY], rows[R_KEY_LENGTH]),
+    "value": lambda source, rows, _: _binary(pa.binary(), source.data, rows[R_VALUE], rows[R_VALUE_LENGTH]),
+    "topic": lambda _, rows, origin: constant(origin.topic, pa.string(), rows.shape[1]),
+    "partition": lambda _, rows, origin: constant(origin.partition, pa.int32(), rows.shape[1]),
+    "offset": lambda _, rows, __: _fixed(pa.int64(), rows[R_OFFSET].copy()),
+    "timestamp": lambda _, rows, __: timestamps(rows[R_TIMESTAMP]),
+    "timestampType": _per_batch(pa.int32(), np.int32, lambda table: (table["attributes"] & TIMESTAMP_TYPE_BIT) >> 3),
+    "headers": _headers,
+    "isControl": _flag(CONTROL_BIT),
+    "isTransactional": _flag(TRANSACTIONAL_BIT),
+    "producerId": _per_batch(pa.int64(), np.int64, lambda table: table["producer_id"]),
+    "producerEpoch": _per_batch(pa.int16(), np.int16, lambda table: table["producer_epoch"]),
+    "sequence": _sequences,
+    "leaderEpoch": _per_batch(pa.int32(), np.int32, lambda table: table["leader_epoch"]),
+}
