@@ -15,17 +15,17 @@ from typing import NamedTuple
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
 from seglog.core.errors import LogClosedError, LogDirOfflineError
-from seglog.core.fs import Fs, write_atomically
+from seglog.core.fs import Fs
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage import reads, retention, trim
+from seglog.storage import reads, retention, snapshots, trim
 from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.background import Background, DirHealth, Inline
 from seglog.storage.checkpoint import write_leader_epochs
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.layout import SNAPSHOT, file_name
-from seglog.storage.producers import Producers, encode_snapshot
+from seglog.storage.producers import Producers
 from seglog.storage.reads import Fetched, FoundOffset, UpTo
 from seglog.storage.segment import Segment, SegmentConfig
 from seglog.storage.txnindex import AbortedTxn
@@ -265,7 +265,7 @@ class Log:
         self.segments = (*self.segments, segment)
         self._jitter_ms = self._new_jitter()
         self.producers.map_end_offset = base
-        self._take_snapshot(sync=False)
+        snapshots.take(self.fs, self.path, self.producers, sync=False)
         self.background.submit(lambda: self.flush(base))
         return segment
 
@@ -315,22 +315,7 @@ class Log:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""
         with self.lock, self._guard():
             self.producers.map_end_offset = self.log_end_offset
-            self._take_snapshot(sync=True)
-
-    def _take_snapshot(self, *, sync: bool) -> None:
-        producers = self.producers
-        if producers.map_end_offset <= producers.last_snapshot_offset:
-            return
-        path = os.path.join(self.path, file_name(producers.map_end_offset, SNAPSHOT))
-        data = encode_snapshot(producers)
-        if sync:
-            write_atomically(self.fs, path, data)
-        else:
-            file = self.fs.open(path, create=True)
-            file.truncate(0)
-            file.pwrite(data, 0)
-            file.close()
-        producers.last_snapshot_offset = producers.map_end_offset
+            snapshots.take(self.fs, self.path, self.producers)
 
     # Reading: see `seglog.storage.reads`
 

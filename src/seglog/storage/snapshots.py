@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
-
-from seglog.records.record import parse_control
-from seglog.storage.producers import Producers, decode_snapshot
+from collections.abc import Collection, Sequence
 
 from seglog.core.errors import CorruptSnapshotError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, write_atomically
+from seglog.records.record import parse_control
 from seglog.storage.layout import SNAPSHOT, file_name, parse_file_name
+from seglog.storage.producers import Producers, decode_snapshot, encode_snapshot
 from seglog.storage.segment import Segment
 
 
@@ -41,32 +40,93 @@ def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Prod
         producers.map_end_offset = producers.last_snapshot_offset = offset
         return producers
     producers = Producers()
-    producers.map_end_offset = log_start
+    producers.map_end_offset = producers.last_snapshot_offset = log_start
     return producers
 
 
-def rebuild(fs: Fs, partition_path: str, segments: Sequence[Segment], log_start: int, end_offset: int) -> Producers:
-    """The producers' state as of ``end_offset``: the newest snapshot, and the batches from there on."""
+def take(fs: Fs, partition_path: str, producers: Producers, *, sync: bool = True) -> None:
+    """Write the state as of ``producers.map_end_offset``, unless there is a snapshot of it.
+
+    Without ``sync`` it is left to the next flush: a torn snapshot is noticed by its CRC, and an older one used.
+    """
+    offset = producers.map_end_offset
+    if offset <= producers.last_snapshot_offset:
+        return
+    path, data = snapshot_path(partition_path, offset), encode_snapshot(producers)
+    if sync:
+        write_atomically(fs, path, data)
+    else:
+        file = fs.open(path, create=True)
+        file.pwrite(data, 0)
+        file.truncate(len(data))
+        file.close()
+    producers.last_snapshot_offset = offset
+
+
+def rebuild(
+    fs: Fs,
+    partition_path: str,
+    segments: Sequence[Segment],
+    log_start: int,
+    end_offset: int,
+    *,
+    keep_at: Collection[int] = (),
+) -> Producers:
+    """The producers' state as of ``end_offset``: the newest snapshot, and the batches from there on.
+
+    On the way snapshots are taken at the segments of which the base offset is in ``keep_at``.
+    """
     producers = load_newest(fs, partition_path, log_start, end_offset)
-    for segment in segments:
+    for at, segment in enumerate(segments):
         start = max(segment.base_offset, producers.map_end_offset, log_start)
-        following = next((other.base_offset for other in segments if other.base_offset > segment.base_offset), None)
-        if (following is not None and following <= producers.map_end_offset) or start >= end_offset:
+        if at + 1 < len(segments) and segments[at + 1].base_offset <= producers.map_end_offset:
             continue
-        found = segment.locate(start)
-        if found is None:
-            continue
-        for header, position, data in segment.headers(found.position):
-            if header.base_offset >= end_offset:
-                break
-            if header.producer_id < 0:
-                continue
-            control = None
-            if header.is_control:
-                records = segment.decode(data, header, position)
-                control = parse_control(records[0]) if records else None
-            completed = producers.replay(header, control)
-            if completed is not None:
-                producers.complete(completed)
+        if start >= end_offset:
+            break
+        producers.map_end_offset = start
+        if segment.base_offset in keep_at:
+            take(fs, partition_path, producers)
+        _replay(segment, producers, start, end_offset)
     producers.map_end_offset = end_offset
+    return producers
+
+
+def _replay(segment: Segment, producers: Producers, start: int, end_offset: int) -> None:
+    found = segment.locate(start)
+    if found is None:
+        return
+    for header, position, data in segment.headers(found.position):
+        if header.base_offset >= end_offset:
+            return
+        if header.producer_id < 0:
+            continue
+        control = None
+        if header.is_control:
+            records = segment.decode(data, header, position)
+            control = parse_control(records[0]) if records else None
+        completed = producers.replay(header, control)
+        if completed is not None:
+            producers.complete(completed)
+
+
+def after_truncation(
+    fs: Fs, partition_path: str, segments: Sequence[Segment], producers: Producers, log_start: int, end_offset: int
+) -> Producers:
+    """The state of a log that now ends at ``end_offset``, with a snapshot there (``truncateAndReload``).
+
+    Snapshots outside of the log go; one is kept at each of the last two segments.
+    """
+    for offset in list_snapshots(fs, partition_path):
+        if offset > end_offset or offset <= log_start:
+            fs.unlink(snapshot_path(partition_path, offset))
+    was_empty = not producers.entries and producers.map_end_offset >= end_offset
+    if producers.map_end_offset == end_offset:
+        producers.on_log_start(log_start)
+    elif was_empty:
+        producers = load_newest(fs, partition_path, log_start, end_offset)
+    else:
+        last_two = [segment.base_offset for segment in segments[-2:]]
+        producers = rebuild(fs, partition_path, segments, log_start, end_offset, keep_at=last_two)
+    producers.map_end_offset = end_offset
+    take(fs, partition_path, producers)
     return producers

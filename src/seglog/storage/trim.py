@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from seglog.storage.producers import Producers
-
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.storage import retention, snapshots
 from seglog.storage.layout import DELETED
+from seglog.storage.producers import Producers
 from seglog.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def truncate_to(log: Log, offset: int) -> bool:
         raise ValueError(f"cannot truncate {log.topic_partition} to offset {offset}")
     if offset >= log.log_end_offset:
         # The epochs may know of more than the log has (KAFKA-10706)
-        _forget_epochs_from(log, offset)
+        _forget_epochs_from(log, log.log_end_offset)
         return False
     if log.segments[0].base_offset > offset:
         truncate_fully_and_start_at(log, offset)
@@ -35,7 +34,9 @@ def truncate_to(log: Log, offset: int) -> bool:
     _end_at(log, offset)
     log.log_start_offset = min(log.log_start_offset, offset)
     _forget_epochs_from(log, offset)
-    log.producers = snapshots.rebuild(log.fs, log.path, log.segments, log.log_start_offset, offset)
+    log.producers = snapshots.after_truncation(
+        log.fs, log.path, log.segments, log.producers, log.log_start_offset, offset
+    )
     log.refresh_stable_offset()
     return True
 
@@ -53,6 +54,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         log.fs.unlink(snapshots.snapshot_path(log.path, snapshot))
     log.producers = Producers()
     log.producers.map_end_offset = offset
+    snapshots.take(log.fs, log.path, log.producers)
     _end_at(log, offset)
     log.log_start_offset = offset
     log.high_watermark = offset
