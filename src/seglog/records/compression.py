@@ -23,7 +23,6 @@ the compressed bytes could at most expand to, before memory is taken.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -65,6 +64,10 @@ class Codec(IntEnum):
 _NAMES: Final = {codec.name.lower(): codec for codec in Codec} | {"uncompressed": Codec.NONE}
 
 
+_LOWEST: Final = min(Codec)
+_HIGHEST: Final = max(Codec)
+
+
 class LevelRange(NamedTuple):
     """Compression levels that Kafka takes, both ends included; its default may lie outside of them."""
 
@@ -81,25 +84,33 @@ LEVELS: Final = {
 """Codecs with levels (KIP-390)."""
 
 
+def check_level(codec: Codec, level: int | None) -> int:
+    """``level``, the default for None, 0 for a codec without levels; `InvalidConfigError` if Kafka does not take it."""
+    if codec not in LEVELS:
+        return 0
+    lowest, highest, default = LEVELS[codec]
+    if level is None or level == default:
+        return default
+    if not lowest <= level <= highest:
+        raise InvalidConfigError(f"{codec.name.lower()} level {level} is not in {lowest} to {highest}")
+    return level
+
+
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """``data`` as one stream of ``codec``. ``level`` None is Kafka's default; none and snappy have no levels.
 
     ``magic`` is the format of the message around it: 0 gets the lz4 header checksum that its readers expect.
     """
-    codec = _known(codec)
-    if codec in LEVELS:
-        lowest, highest, default = LEVELS[codec]
-        if level is None:
-            level = default
-        elif level != default and not lowest <= level <= highest:
-            raise InvalidConfigError(f"{codec.name.lower()} level {level} is not in {lowest} to {highest}")
-    if codec == Codec.ZSTD:
-        return compress_zstd(data, level or 0)
-    if codec == Codec.LZ4:
-        return compress_lz4(data, level or 0, magic)
+    if codec == Codec.NONE:
+        return bytes(data)
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
-    return zlib.compress(data, -1 if level is None else level, _GZIP_WBITS) if codec == Codec.GZIP else bytes(data)
+    if not _LOWEST <= codec <= _HIGHEST:
+        raise UnsupportedFormatError(f"unknown compression codec {codec}")
+    level = check_level(Codec(codec), level)
+    if codec == Codec.ZSTD:
+        return compress_zstd(data, level)
+    return compress_lz4(data, level, magic) if codec == Codec.LZ4 else zlib.compress(data, level, _GZIP_WBITS)
 
 
 def decompress(codec: int, data: Buffer, *, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
@@ -108,23 +119,20 @@ def decompress(codec: int, data: Buffer, *, limit: int = DEFAULT_LIMIT, magic: i
     Raises `CorruptRecordError` on bytes that are no such stream, `TooLargeError` on more than ``limit``; positions
     count from the start of ``data``. Never takes memory beyond a small multiple of ``limit``.
     """
-    codec = _known(codec)
     if codec == Codec.NONE:
         if len(data) > limit:
             raise too_large(len(data), limit, 0)
         return bytes(data)
+    if not _LOWEST <= codec <= _HIGHEST:
+        raise CorruptRecordError(f"unknown compression codec {codec}", position=0)
     if not len(data):
-        raise CorruptRecordError(f"an empty {codec.name.lower()} stream", position=0)
+        raise CorruptRecordError(f"an empty {Codec(codec).name.lower()} stream", position=0)
+    view = memoryview(data)
+    if codec == Codec.ZSTD:
+        return decompress_zstd(view, limit)
     if codec == Codec.LZ4:
-        return decompress_lz4(memoryview(data), limit, magic)
-    return _DECOMPRESSORS[codec](memoryview(data), limit)
-
-
-def _known(codec: int) -> Codec:
-    try:
-        return Codec(codec)
-    except ValueError:
-        raise UnsupportedFormatError(f"unknown compression codec {codec}") from None
+        return decompress_lz4(view, limit, magic)
+    return _decompress_snappy(view, limit) if codec == Codec.SNAPPY else _decompress_gzip(view, limit)
 
 
 # gzip
@@ -228,10 +236,3 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
         except cramjam.DecompressionError as error:
             raise CorruptRecordError(f"not a snappy block: {error}", position=start) from None
     return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-
-
-_DECOMPRESSORS: Final[dict[Codec, Callable[[memoryview, int], bytes]]] = {
-    Codec.GZIP: _decompress_gzip,
-    Codec.SNAPPY: _decompress_snappy,
-    Codec.ZSTD: decompress_zstd,
-}

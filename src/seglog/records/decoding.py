@@ -140,7 +140,6 @@ class _Records:
                 delta = raw >> 1
                 if raw & 1 or not previous < delta <= last_delta or not _MIN_INT64 <= timestamp <= MAX_INT64:
                     self._fail_delta(_signed(raw), timestamp, start, previous)
-                previous = delta
                 key, position = _nullable(data, position)
                 value, position = _nullable(data, position)
                 raw = data[position]
@@ -150,6 +149,7 @@ class _Records:
                     headers, position = _headers(data, position, raw, stop)
                 if position != stop:
                     self.fail(f"a record takes {position - stop:+d} bytes than it says", start, delta)
+                previous = delta
                 if base_sequence >= 0:
                     sequence = base_sequence + delta & MAX_INT32
                 yield new(Record, (base_offset + delta, timestamp, key, value, headers, sequence))
@@ -232,13 +232,13 @@ def _headers(data: bytes, position: int, raw: int, stop: int) -> tuple[tuple[Hea
     return tuple(headers), position
 
 
-_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def decode_utf8(data: bytes) -> str:
     """Text of UTF-8 bytes; what is no UTF-8 becomes U+FFFD, as many of them as Java's ``String`` makes.
 
-    Java replaces an encoded surrogate by one of them, Python by three; in all else the two agree.
+    Java makes one of an encoded surrogate, whole or cut short, Python three or two; in all else they agree.
 
     >>> decode_utf8(b"k\\xff"), decode_utf8(b"\\xed\\xa0\\x80")
     ('k\ufffd', '\ufffd')

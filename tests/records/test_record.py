@@ -1,0 +1,472 @@
+"""Records of magic 2: there and back, against two other libraries, byte for byte, and with bytes that are wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from seglog.core.errors import (
+    CorruptBatchError,
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    SeglogError,
+    TooLargeError,
+)
+from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
+from seglog.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, BatchHeader, build_batch, check_crc, read_header
+from seglog.records.compression import Codec, compress
+from seglog.records.record import (
+    ControlRecord,
+    ControlType,
+    NewRecord,
+    Record,
+    decode_records,
+    decode_utf8,
+    encode_batch,
+    encode_records,
+    encode_varint,
+    end_txn_marker,
+    iter_records,
+    parse_control,
+)
+from tests.cases import case
+from tests.records.generated import batches, damaged, new_records
+from tests.records.peers import PEERS, Peer, Producer, as_bytes
+
+PRODUCERS = st.sampled_from([Producer(), Producer(7, 1, 0), Producer(2**62, 32767, MAX_INT32 - 3, transactional=True)])
+EMPTY = BatchHeader(0, 0, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
+
+
+def decode(batch: bytes | bytearray, **options: int) -> list[Record]:
+    return decode_records(batch, read_header(batch), **options)
+
+
+def expected(records: list[NewRecord], base_offset: int = 0, sequence: int = -1) -> list[Record]:
+    return [
+        Record(
+            base_offset + delta,
+            timestamp,
+            as_bytes(key),
+            as_bytes(value),
+            tuple((name, as_bytes(content)) for name, content in headers),
+            -1 if sequence < 0 else (sequence + delta) % 2**31,
+        )
+        for delta, (value, key, timestamp, headers) in enumerate(records)
+    ]
+
+
+def batch_of(area: bytes | bytearray, **header: int) -> bytearray:
+    """A batch around any bytes at all; the CRC is right."""
+    return build_batch(EMPTY._replace(**header), area)
+
+
+# There and back
+
+
+@given(new_records(), st.sampled_from(Codec), PRODUCERS, st.integers(0, 2**62))
+def test_round_trip(records: list[NewRecord], codec: Codec, producer: Producer, base_offset: int) -> None:
+    case()
+    batch = encode_batch(
+        records,
+        base_offset=base_offset,
+        codec=codec,
+        leader_epoch=3,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.sequence,
+        transactional=producer.transactional,
+    )
+    header = read_header(batch)
+    check_crc(batch, header)
+    wanted = expected(records, base_offset, producer.sequence)
+    assert decode_records(batch, header) == wanted
+    assert list(iter_records(memoryview(b"before" + batch + b"after"), header, 6)) == wanted
+    assert header.size == len(batch)
+    assert header.max_timestamp == max(record.timestamp for record in records)
+    assert header.base_timestamp == records[0].timestamp
+    assert header.is_transactional == producer.transactional
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=str)
+@given(records=new_records(), data=st.data())
+def test_others_read_what_we_write(peer: Peer, records: list[NewRecord], data: st.DataObject) -> None:
+    case()
+    batch = encode_batch(records, base_offset=12, codec=data.draw(st.sampled_from(peer.codecs(2))))
+    assert peer.read(bytes(batch)) == expected(records, 12)
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=str)
+@given(records=new_records(), producer=PRODUCERS, data=st.data())
+def test_we_read_what_others_write(
+    peer: Peer, records: list[NewRecord], producer: Producer, data: st.DataObject
+) -> None:
+    """Without a timestamp of -1 in front, for which aiokafka writes 0 into the header."""
+    case()
+    records[0] = records[0]._replace(timestamp=abs(records[0].timestamp))
+    batch = peer.build(records, data.draw(st.sampled_from(peer.codecs(2))), producer)
+    check_crc(batch, read_header(batch))
+    assert decode(batch) == expected(records, sequence=producer.sequence)
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=str)
+@given(records=new_records(), producer=PRODUCERS)
+def test_same_bytes_as_others(peer: Peer, records: list[NewRecord], producer: Producer) -> None:
+    """They write leader epochs of 0 or -1."""
+    case()
+    records[0] = records[0]._replace(timestamp=abs(records[0].timestamp))
+    theirs = peer.build(records, 0, producer)
+    ours = encode_batch(
+        records,
+        leader_epoch=read_header(theirs).leader_epoch,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.sequence,
+        transactional=producer.transactional,
+    )
+    assert ours.hex() == theirs.hex()
+
+
+def test_log_append_time_is_every_records_timestamp() -> None:
+    records = [NewRecord(b"a", timestamp=5), NewRecord(b"b", timestamp=99)]
+    batch = encode_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=42)
+    header = read_header(batch)
+    assert (header.base_timestamp, header.max_timestamp) == (5, 42)
+    assert [record.timestamp for record in decode(batch)] == [42, 42]
+
+
+def test_timestamps_count_from_the_delete_horizon() -> None:
+    kept = [Record(3, 1000, b"k", None), Record(9, 1500, b"l", b"v")]
+    area = encode_records(kept, base_offset=1, base_timestamp=8000)
+    batch = batch_of(
+        area,
+        attributes=DELETE_HORIZON_BIT,
+        base_offset=1,
+        base_timestamp=8000,
+        max_timestamp=1500,
+        last_offset_delta=11,
+        records_count=2,
+    )
+    assert read_header(batch).delete_horizon_ms == 8000
+    assert decode(batch) == kept
+
+
+def test_an_emptied_batch_has_no_records() -> None:
+    assert decode(batch_of(b"", records_count=0, last_offset_delta=7)) == []
+
+
+@given(st.integers(-(2**63), MAX_INT64))
+@example(-(2**63))
+@example(MAX_INT64)
+def test_varint(value: int) -> None:
+    """Against the definition, not against our reader."""
+    case()
+    encoded = encode_varint(value)
+    raw = 0
+    for shift, byte in enumerate(encoded):
+        raw |= (byte & 127) << 7 * shift
+    assert (raw >> 1 ^ -(raw & 1)) == value
+    assert all(byte > 127 for byte in encoded[:-1])
+    assert encoded[-1] < 128
+    assert len(encoded) == max(1, -(-raw.bit_length() // 7))
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, unique=True).map(sorted), st.integers(0, 2**62))
+def test_sparse_offsets(deltas: list[int], base: int) -> None:
+    case()
+    records = [Record(base + delta, 5, None, b"") for delta in deltas]
+    area = encode_records(records, base_offset=base, base_timestamp=5)
+    batch = batch_of(area, base_offset=base, base_timestamp=5, last_offset_delta=MAX_INT32, records_count=len(records))
+    assert decode(batch) == records
+
+
+# What the header and the records must agree on
+
+BODY = b"\x00\x00\x00\x01\x01\x00"
+"""Attributes, timestamp delta 0, offset delta 0, null key, null value, no headers."""
+ONE = b"\x0c" + BODY
+
+
+def test_the_smallest_record() -> None:
+    assert decode(batch_of(ONE)) == [Record(0, 0, None, None)]
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize(
+    ("area", "header", "reason"),
+    [
+        (ONE, {"records_count": 2}, "2 records do not fit"),
+        (ONE, {"records_count": MAX_INT32}, "do not fit"),
+        (ONE + b"\x00" * 7, {"records_count": 2}, "a record of 0 bytes"),
+        (ONE, {"records_count": 0}, "says it has none"),
+        (ONE + b"\x00", {}, "1 bytes remain"),
+        (ONE + ONE, {}, "7 bytes remain"),
+        (ONE + ONE, {"records_count": 2, "last_offset_delta": 1}, "offset delta 0 after 0"),
+        (b"\x0c\x00\x00\x02\x01\x01\x00", {}, "offset delta 1 after -1 in a batch whose last is 0"),
+        (b"\x0c\x00\x00\x01\x01\x01\x00", {}, "offset delta -1"),
+        (b"\x0e" + BODY, {}, "a record of 7 bytes, 6 are left"),
+        (b"\x0e" + BODY + b"\x00", {}, "takes -1 bytes"),
+        (b"\x0c" + BODY[:5] + b"\x02", {}, "1 headers in 0 bytes"),
+        (b"\x0b" + BODY, {}, "a record of -6 bytes"),
+        (b"\x0a" + BODY, {}, "a record of 5 bytes"),
+        (b"\x0c\x00\x00\x00\x03\x01\x00", {}, "length -2"),
+        (b"\x0c\x00\x00\x00\x01\x03\x00", {}, "length -2"),
+        (b"\x0c\x00\x00\x00\x01\x02\x00", {}, "goes on after the end"),
+        (b"\x0c\x00\x00\x00\x01\x01\x01", {}, "-1 headers"),
+        (b"\x10\x00\x00\x00\x01\x01\x02\x01\x01", {}, "a header without a key"),
+        (b"\x10\x00\x00\x00\x01\x01\x02\x02\x01", {}, "goes on after the end"),
+        (b"\x10\x00\x00\x00\x01\x01\x04\x00\x01", {}, "2 headers in 2 bytes"),
+        (b"\x10\x00\x00\x00\xfe\xff\xff\xff\x0f", {}, "goes on after the end"),
+        (b"\x14\x00\x00\x00\xff\xff\xff\xff\x1f\x01\x00", {}, "too many bits"),
+        (b"\x16\x00\x00\x00\x81\x80\x80\x80\x80\x00\x01\x00", {}, "too many bits"),
+        (b"\x1e\x00" + b"\xff" * 9 + b"\x02\x00\x01\x01\x00", {}, "too many bits"),
+        (b"\x1e\x00" + b"\xfe" + b"\xff" * 8 + b"\x01\x00\x01\x01\x00", {"base_timestamp": 1}, "beyond 64 bits"),
+    ],
+)
+def test_refused(codec: Codec, area: bytes, header: dict[str, int], reason: str) -> None:
+    batch = batch_of(compress(codec, area), attributes=int(codec), **header)
+    with pytest.raises(CorruptRecordError, match=reason) as info:
+        decode(batch)
+    assert info.value.offset is not None
+    assert info.value.position == BATCH_OVERHEAD if codec else info.value.position >= BATCH_OVERHEAD
+
+
+def test_padded_varints_are_read_as_kafka_reads_them() -> None:
+    padded = b"\x14\x00\x80\x80\x00\x00\x81\x80\x00\x01\x00"
+    assert decode(batch_of(padded)) == [Record(0, 0, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({"magic": 1}, "magic is 1"),
+        ({"base_offset": -1}, "base offset -1"),
+        ({"last_offset_delta": -1}, "last offset delta -1"),
+        ({"records_count": -1}, "record count -1"),
+        ({"length": 48}, "batch length 48"),
+        ({"length": 57}, "the batch says 69 bytes, 68 are there"),
+        ({"length": MAX_INT32}, "68 are there"),
+    ],
+)
+def test_refused_headers(header: dict[str, int], reason: str) -> None:
+    batch = batch_of(ONE)
+    with pytest.raises(CorruptBatchError, match=reason):
+        decode_records(batch, read_header(batch)._replace(**header))
+
+
+def test_positions_count_from_the_buffer() -> None:
+    batch = batch_of(ONE + b"\x0c\x00\x00\x02\x01\x03\x00", records_count=2, last_offset_delta=1, base_offset=70)
+    with pytest.raises(CorruptRecordError) as info:
+        decode_records(bytes(100) + batch, read_header(batch), 100)
+    assert (info.value.position, info.value.offset) == (100 + BATCH_OVERHEAD + 7, 71)
+
+
+def test_iteration_gives_what_comes_before_the_damage() -> None:
+    batch = batch_of(ONE + b"\x0c\x00\x00\x02\x01\x03\x00", records_count=2, last_offset_delta=1)
+    records = iter_records(batch, read_header(batch))
+    assert next(records).offset == 0
+    with pytest.raises(CorruptRecordError):
+        next(records)
+
+
+def test_the_limit() -> None:
+    batch = encode_batch([NewRecord(bytes(5000))], codec=Codec.ZSTD)
+    assert len(decode(batch, limit=5009)) == 1
+    with pytest.raises(TooLargeError, match="5008") as info:
+        decode(batch, limit=5008)
+    assert info.value.position == BATCH_OVERHEAD
+
+
+def test_an_unknown_codec() -> None:
+    with pytest.raises(CorruptRecordError, match="codec 7"):
+        decode(batch_of(ONE, attributes=7))
+
+
+# Hostile bytes
+
+
+def outcome(batch: bytes | bytearray) -> list[Record] | None:
+    """The records, or None if our error was raised; anything else fails the test."""
+    try:
+        return decode(batch)
+    except SeglogError:
+        return None
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes(data: bytes) -> None:
+    case()
+    outcome(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 7), st.integers(-1, 40), st.integers(-1, 40))
+def test_random_records(area: bytes, codec: int, count: int, last: int) -> None:
+    """The CRC is right, and so is the stream if there is a codec."""
+    case()
+    data = compress(codec, area) if codec in tuple(Codec) else area
+    records = outcome(batch_of(data, attributes=codec, records_count=count, last_offset_delta=last))
+    assert records is None or len(records) == count
+
+
+@given(damaged())
+def test_damaged_batches(batch: bytes) -> None:
+    """What is still accepted reads the same after it is written again."""
+    case()
+    records = outcome(batch)
+    if records:
+        header = read_header(batch)
+        area = encode_records(records, base_offset=header.base_offset, base_timestamp=header.base_timestamp)
+        again = build_batch(header._replace(attributes=header.attributes & ~7), area)
+        assert decode(again) == records
+
+
+@given(batches())
+def test_every_prefix(batch: bytes) -> None:
+    """A batch cut anywhere, its header made to fit and its CRC right: an error, or nothing was cut."""
+    header = read_header(batch)
+    for end in range(BATCH_OVERHEAD, len(batch)):
+        case()
+        cut = bytes(build_batch(header, batch[BATCH_OVERHEAD:end]))
+        assert outcome(cut) is None
+
+
+@given(batches(), st.binary(min_size=1, max_size=9))
+def test_trailing_bytes(batch: bytes, extra: bytes) -> None:
+    """After lz4 everything is left out, after gzip and snappy some things are (see `seglog.records.compression`)."""
+    case()
+    header = read_header(batch)
+    longer = outcome(bytes(build_batch(header, batch[BATCH_OVERHEAD:] + extra)))
+    if header.codec in (Codec.NONE, Codec.ZSTD):
+        assert longer is None
+    else:
+        assert longer in (None, decode(batch))
+
+
+@given(batches(), st.data())
+def test_bit_flips(batch: bytes, data: st.DataObject) -> None:
+    case()
+    at = data.draw(st.integers(BATCH_OVERHEAD * 8, max(len(batch) * 8 - 1, BATCH_OVERHEAD * 8)))
+    area = bytearray(batch[BATCH_OVERHEAD:])
+    if area:
+        area[at // 8 - BATCH_OVERHEAD] ^= 1 << at % 8
+    outcome(bytes(build_batch(read_header(batch), area)))
+
+
+# Header keys
+
+
+def test_java_utf8() -> None:
+    """Pairs from `new String(bytes, UTF_8)` of a JDK 17."""
+    for data, text in [
+        (b"\xed\xa0\x80x", "\ufffdx"),
+        (b"\xed\xa0\x80\xed\xb0\x80", "\ufffd\ufffd"),
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xe2\x82x", "\ufffdx"),
+        (b"\xf0\x90\x80", "\ufffd"),
+        (b"\xf4\x90\x80\x80", "\ufffd" * 4),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xf5x\xffy", "\ufffdx\ufffdy"),
+        ("aé€😀".encode(), "aé€😀"),
+    ]:
+        assert decode_utf8(data) == text, data
+
+
+def test_header_keys_that_are_no_utf8() -> None:
+    area = b"\x14\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x01"
+    assert decode(batch_of(area))[0].headers == (("\ufffd\ufffd", None),)
+
+
+def test_null_is_not_empty() -> None:
+    records = [
+        NewRecord(None, None, 1, (("", None), ("", b""))),
+        NewRecord(b"", b"", 1, ()),
+        NewRecord(b"", None, 1, ()),
+        NewRecord(None, b"", 1, ()),
+    ]
+    assert decode(encode_batch(records)) == expected(records)
+
+
+# What we refuse to write
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"transactional": True}, "needs a producer id"),
+        ({"producer_id": 1}, "needs an epoch and a sequence"),
+        ({"producer_id": 1, "producer_epoch": 0}, "needs an epoch and a sequence"),
+    ],
+)
+def test_half_a_producer(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidRecordError, match=reason):
+        encode_batch([NewRecord(b"")], **options)
+
+
+def test_no_records() -> None:
+    with pytest.raises(InvalidRecordError, match="at least one"):
+        encode_batch([])
+
+
+@pytest.mark.parametrize("timestamp", [-2, 2**63])
+def test_impossible_timestamps(timestamp: int) -> None:
+    with pytest.raises(InvalidTimestampError, match="of record 1"):
+        encode_batch([NewRecord(b""), NewRecord(b"", timestamp=timestamp)])
+
+
+@pytest.mark.parametrize("offsets", [[5, 5], [6, 5], [4], [5, 2**31 + 5]])
+def test_offsets_that_do_not_rise(offsets: list[int]) -> None:
+    with pytest.raises(InvalidRecordError, match="in a batch at offset 5"):
+        encode_records([Record(offset, 0, None, None) for offset in offsets], base_offset=5, base_timestamp=0)
+
+
+# Control records
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_transaction_markers(commit: bool) -> None:
+    batch = end_txn_marker(
+        commit=commit,
+        coordinator_epoch=9,
+        producer_id=77,
+        producer_epoch=3,
+        timestamp=1234,
+        base_offset=50,
+        leader_epoch=2,
+    )
+    header = read_header(batch)
+    check_crc(batch, header)
+    assert header.is_control
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, -1)
+    assert (header.base_timestamp, header.max_timestamp, header.leader_epoch) == (1234, 1234, 2)
+    (record,) = decode(batch)
+    assert (record.offset, record.sequence) == (50, -1)
+    assert parse_control(record) == ControlRecord(0, ControlType.COMMIT if commit else ControlType.ABORT, 9)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        (b"\0\0\0\2", None, ControlRecord(0, ControlType.LEADER_CHANGE, None)),
+        (b"\0\0\0\7", b"", ControlRecord(0, ControlType.UNKNOWN, None)),
+        (b"\0\1\0\1more", b"\0\1\0\0\0\5more", ControlRecord(1, ControlType.COMMIT, 5)),
+        (None, b"", "under 4 bytes"),
+        (b"\0\0\0", b"", "under 4 bytes"),
+        (b"\xff\xff\0\1", b"", "version -1 of a control record"),
+        (b"\0\0\0\0", None, "under 6 bytes"),
+        (b"\0\0\0\0", b"\0\0\0\0\0", "under 6 bytes"),
+        (b"\0\0\0\0", b"\xff\xff\0\0\0\0", "version -1 of a transaction marker"),
+    ],
+)
+def test_control_records(key: bytes | None, value: bytes | None, wanted: ControlRecord | str) -> None:
+    record = Record(8, 0, key, value)
+    if isinstance(wanted, ControlRecord):
+        assert parse_control(record) == wanted
+    else:
+        with pytest.raises(CorruptRecordError, match=wanted) as info:
+            parse_control(record)
+        assert info.value.offset == 8
