@@ -334,12 +334,12 @@ def _admit_replica(
     end = 0
     for entry in entries(data):
         header = view.describe(data, entry)
-        view.check(data, entry)
         epoch = header.leader_epoch
         if epoch > leader_epoch:
             if not batches:
                 raise UnknownLeaderEpochError(f"a batch of leader epoch {epoch} in an append of epoch {leader_epoch}")
             break
+        view.check(data, entry)
         if header.base_offset <= last_offset:
             raise UnexpectedAppendOffsetError(
                 f"a replica's batch at offset {header.base_offset}, where the log goes on at {last_offset + 1}"

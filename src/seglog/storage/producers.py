@@ -149,7 +149,7 @@ class Producers:
 
     def apply(self, updates: ProducerUpdates) -> tuple[CompletedTxn, ...]:
         """Make it so, after the batches are in the log. Returns the transactions that are to be given to `complete`."""
-        self.entries.update(updates.entries)
+        self.entries.update(updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries))
         while len(self.entries) > self._table_size * _LOAD_FACTOR:
             self._table_size *= 2
         for txn in updates.started:
@@ -251,6 +251,19 @@ def _spread(producer_id: int) -> int:
     bits = producer_id & 0xFFFFFFFFFFFFFFFF
     folded = (bits ^ bits >> 32) & 0xFFFFFFFF
     return folded ^ folded >> 16
+
+
+def _in_update_order(entries: dict[int, ProducerEntry]) -> dict[int, ProducerEntry]:
+    """The producers of one append in the order in which Kafka enters them.
+
+    It collects them in a map of its own by ``computeIfAbsent``, which grows the table before it enters another, and
+    puts that in front of its bucket.
+    """
+    mask = _FIRST_TABLE_SIZE - 1
+    while len(entries) - 1 > (mask + 1) * _LOAD_FACTOR:
+        mask = mask * 2 + 1
+    newest_first = list(entries.items())[::-1]
+    return dict(sorted(newest_first, key=lambda item: _spread(item[0]) & mask))
 
 
 def encode_snapshot(producers: Producers) -> bytes:
