@@ -1,0 +1,133 @@
+"""What `seglog dump` does with its options: file after file, as text."""
+
+from __future__ import annotations
+
+import os.path
+from typing import NamedTuple
+
+from seglog.cli.dump_index import Findings, IndexOptions, dump_offset_index, dump_time_index, dump_txn_index
+from seglog.cli.dump_log import LogOptions, log_title, render_chunk
+from seglog.cli.files import expand_files, java_path, open_file, read_file
+from seglog.cli.java_text import optional_long
+from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
+from seglog.core.errors import CorruptError, CorruptSnapshotError
+from seglog.core.fs import Fs
+from seglog.core.types import MAX_INT32
+from seglog.storage.inspect import read_chunks
+from seglog.storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+
+_CHECKPOINT = ".checkpoint"
+
+
+class DumpOptions(NamedTuple):
+    """The options of DumpLogSegments."""
+
+    log: LogOptions = LogOptions()
+    indexes: IndexOptions = IndexOptions()
+    max_bytes: int = MAX_INT32
+
+
+def dump_text(fs: Fs, named: list[str], options: DumpOptions, out: Out) -> int:
+    """Print files as Kafka's tool does; ends, as it does, at the first that cannot be read to its end."""
+    run = _TextDump(fs, options, out)
+    try:
+        for path in expand_files(fs, named):
+            run.file(path)
+    except ValueError as error:
+        return fail(error)
+    except CorruptError as error:
+        out.flush()
+        warn(f"seglog: {error}")
+        run.damage += 1
+    run.show_notes()
+    return DAMAGE if run.damage else FINE
+
+
+class _TextDump:
+    """Files so far: how much damage they have, and what is to be said about them at the end, on stderr."""
+
+    def __init__(self, fs: Fs, options: DumpOptions, out: Out) -> None:
+        self._fs = fs
+        self._options = options
+        self._out = out
+        self._index_notes: list[str] = []
+        self._gap_notes: list[str] = []
+        self.damage = 0
+
+    def file(self, path: str) -> None:
+        shown = java_path(path)
+        self._out.line(f"Dumping {shown}")
+        name = os.path.basename(shown)
+        suffix = name[name.rfind(".") :] if "." in name else ""
+        options = self._options.indexes
+        if suffix in (LOG, _CHECKPOINT):
+            self._log(path, shown, name)
+        elif suffix == INDEX:
+            self._note(dump_offset_index(self._fs, path, shown, options, self._out))
+        elif suffix == TIME_INDEX:
+            self._note(dump_time_index(self._fs, path, shown, options, self._out))
+        elif suffix == SNAPSHOT:
+            self._snapshot(path)
+        elif suffix == TXN_INDEX:
+            dump_txn_index(self._fs, path, self._out)
+        else:
+            warn(f"Ignoring unknown file {shown}")
+
+    def show_notes(self) -> None:
+        self._out.flush()
+        for line in [*self._index_notes, *self._gap_notes]:
+            warn(line)
+
+    def _note(self, findings: Findings) -> None:
+        self._index_notes += findings.lines
+        self.damage += findings.damage
+
+    def _log(self, path: str, shown: str, name: str) -> None:
+        self._out.line(log_title(name))
+        file = open_file(self._fs, path)
+        size = min(file.size(), self._options.max_bytes)
+        position, last = 0, None
+        gaps: list[tuple[int, int]] = []
+        with progress(name, size) as advance:
+            for chunk in read_chunks(file, 0, size):
+                text = render_chunk(chunk, file, self._options.log)
+                self._out.raw(text.text)
+                if text.first is not None:
+                    if last is not None and text.first != last + 1:
+                        gaps.append((last, text.first))
+                    gaps += text.gaps
+                    last = text.last
+                self.damage += text.invalid
+                position = chunk.position + chunk.end
+                advance(chunk.end)
+                if text.error is not None:
+                    raise text.error
+        if position < size and self._options.max_bytes == MAX_INT32:
+            self._out.line(f"Found {size - position} invalid bytes at the end of {name}")
+            self.damage += 1
+        if gaps:
+            self._gap_notes.append(f"Non-consecutive offsets in {os.path.abspath(shown)}")
+            self._gap_notes += [f"  {before} is followed by {after}" for before, after in gaps]
+
+    def _snapshot(self, path: str) -> None:
+        from seglog.storage.producers import decode_snapshot
+
+        try:
+            producers = decode_snapshot(read_file(self._fs, path), path)
+        except CorruptSnapshotError as error:
+            self._out.flush()
+            warn(str(error))
+            self.damage += 1
+            return
+        for producer_id, entry in producers.entries.items():
+            text = (
+                f"producerId: {producer_id} producerEpoch: {entry.epoch} coordinatorEpoch: {entry.coordinator_epoch} "
+                f"currentTxnFirstOffset: {optional_long(entry.current_txn_first_offset)} "
+                f"lastTimestamp: {entry.last_timestamp}"
+            )
+            for batch in entry.batches:
+                text += (
+                    f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} "
+                    f"lastOffset: {batch.last_offset} offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
+                )
+            self._out.line(text)

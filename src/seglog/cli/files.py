@@ -1,0 +1,75 @@
+"""From the paths on a command line to the files and partitions that they stand for. Symbolic links are followed."""
+
+from __future__ import annotations
+
+import os
+import os.path
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from seglog.core.fs import File, Fs
+from seglog.storage.layout import (
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    PartitionDir,
+    list_partitions,
+    parse_file_name,
+    partition_at,
+)
+
+_KINDS: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
+_SLASHES: Final = re.compile("//+")
+
+
+def open_file(fs: Fs, path: str) -> File:
+    return fs.open(os.path.realpath(path), write=False)
+
+
+def read_file(fs: Fs, path: str) -> bytes:
+    return fs.read(os.path.realpath(path))
+
+
+def java_path(path: str) -> str:
+    """As ``java.io.File`` prints it.
+
+    >>> java_path("a//b/")
+    'a/b'
+    """
+    path = _SLASHES.sub("/", path)
+    return path.rstrip("/") if len(path) > 1 else path
+
+
+def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
+    """The files to look at: those named, and of a partition or log directory those that Kafka's tool can print."""
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path
+            continue
+        for partition in expand_partitions(fs, path):
+            parsed = {name: parse_file_name(name) for name in fs.listdir(partition)}
+            found = [
+                (file.base_offset, _KINDS.index(file.kind), name)
+                for name, file in parsed.items()
+                if file and not file.state
+            ]
+            yield from (os.path.join(partition, name) for _, _, name in sorted(found))
+
+
+def expand_partitions(fs: Fs, path: str) -> list[str]:
+    """``path`` itself, if it is a partition (by its name or its files), else the partitions in it, sorted."""
+    if is_partition(fs, path):
+        return [path]
+    return [partition.path for partition in list_partitions(fs, path)]
+
+
+def is_partition(fs: Fs, path: str) -> bool:
+    return partition_at(path) is not None or any(parse_file_name(name) for name in fs.listdir(path))
+
+
+def partition_of(directory: str) -> PartitionDir | None:
+    """The partition that a directory's name stands for, links followed if its own name is none's."""
+    return partition_at(directory) or partition_at(os.path.realpath(directory))

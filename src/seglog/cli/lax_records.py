@@ -1,0 +1,234 @@
+"""Records as Kafka's Java classes read them, without judging them: what `seglog dump` prints, damaged or not.
+
+Kafka reads a record if its lengths add up (``DefaultRecord.java``, ``AbstractLegacyRecordBatch.java``); offsets may go
+backwards, sums wrap at 64 bits, a negative length of any size means null. `seglog.records` is stricter on purpose.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from seglog.cli.java_text import int32, int64
+from seglog.core.errors import CorruptRecordError
+from seglog.core.types import MAX_INT32, Buffer
+from seglog.core.utf8 import decode_utf8
+from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader
+
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_LEGACY_PREFIX: Final = Struct(">qiIbb")
+_LEGACY_SMALLEST: Final = 14
+
+
+class LaxRecord(NamedTuple):
+    """A record of format 2, its header keys already as text."""
+
+    offset: int
+    timestamp: int
+    sequence: int
+    key: memoryview | None
+    value: memoryview | None
+    header_keys: list[str] | None
+
+
+class LaxMessage(NamedTuple):
+    """A message of format 0 or 1; sizes as they stand in it, -1 for null."""
+
+    offset: int
+    timestamp: int
+    key_size: int
+    value_size: int
+    key: memoryview | None
+    value: memoryview | None
+    crc: int
+    is_valid: bool
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """``DefaultRecordBatch.incrementSequence``: wraps from 2^31-1 to 0."""
+    if sequence > int32(MAX_INT32 - increment):
+        return int32(increment - (MAX_INT32 - sequence) - 1)
+    return int32(sequence + increment)
+
+
+def lax_records(data: Buffer, start: int, end: int, header: BatchHeader) -> Iterator[LaxRecord]:
+    """The records of the whole batch of format 2 in ``data[start:end]``.
+
+    An uncompressed batch yields what precedes the damage before it raises `CorruptRecordError`; a compressed one raises
+    first, as Kafka decompresses all of it before it hands out a record.
+    """
+    if header.records_count == 0:
+        return iter(())
+    if header.codec == 0:
+        return _read(data if isinstance(data, bytes) else bytes(data), start + BATCH_OVERHEAD, end, header)
+    from seglog.records.compression import Codec, decompress
+
+    area = bytes(decompress(Codec(header.codec), memoryview(data)[start + BATCH_OVERHEAD : end]))
+    return iter(list(_read(area, 0, len(area), header)))
+
+
+def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator[LaxRecord]:
+    if header.records_count < 0:
+        raise CorruptRecordError(f"record count {header.records_count} is negative", offset=header.base_offset)
+    view = memoryview(data)
+    base_offset, base_timestamp, base_sequence = header.base_offset, header.base_timestamp, header.base_sequence
+    append_time = header.max_timestamp if header.timestamp_type else None
+    offset = base_offset
+    for left in range(header.records_count - 1, -1, -1):
+        try:
+            size, position = _varint(data, position)
+            following = position + size
+            if size < 0 or following > end:
+                raise CorruptRecordError(f"a record of {size} bytes, {max(end - position, 0)} are left", offset=offset)
+            delta, position = _varlong(data, position + 1)
+            timestamp = base_timestamp + delta if append_time is None else append_time
+            delta, position = _varint(data, position)
+            offset = base_offset + delta
+            key, position = _sized(data, view, position, end)
+            value, position = _sized(data, view, position, end)
+            count, position = _varint(data, position)
+            keys = None
+            if count:
+                keys, position = _header_keys(data, view, position, end, count)
+        except IndexError:
+            raise CorruptRecordError("the bytes end within a record", offset=offset) from None
+        if position != following:
+            raise CorruptRecordError(f"a record says {size} bytes and has {position - following + size}", offset=offset)
+        if not left and position != end:
+            raise CorruptRecordError(f"{end - position} bytes are left behind the last record", offset=offset)
+        if not (-(1 << 63) <= timestamp < 1 << 63 and offset < 1 << 63):
+            timestamp, offset = int64(timestamp), int64(offset)
+        sequence = increment_sequence(base_sequence, delta) if base_sequence >= 0 else -1
+        yield LaxRecord(offset, timestamp, sequence, key, value, keys)
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zig-zag number of up to 5 bytes, cut to 32 bits, and the position behind it."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFFFFFF
+            return (value >> 1) ^ -(value & 1), position + 1
+        shift += 7
+        if shift > 28:
+            raise CorruptRecordError("a varint of more than 5 bytes", position=position)
+
+
+def _varlong(data: bytes, position: int) -> tuple[int, int]:
+    """A zig-zag number of up to 10 bytes, cut to 64 bits, and the position behind it."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFFFFFFFFFFFFFF
+            return (value >> 1) ^ -(value & 1), position + 1
+        shift += 7
+        if shift > 63:
+            raise CorruptRecordError("a varlong of more than 10 bytes", position=position)
+
+
+def _sized(data: bytes, view: memoryview, position: int, end: int) -> tuple[memoryview | None, int]:
+    size, position = _varint(data, position)
+    if size < 0:
+        return None, position
+    following = position + size
+    if following > end:
+        raise IndexError
+    return view[position:following], following
+
+
+def _header_keys(data: bytes, view: memoryview, position: int, end: int, count: int) -> tuple[list[str], int]:
+    if not 0 <= count <= end - position:
+        raise CorruptRecordError(f"{count} headers in a record with {end - position} bytes left")
+    keys = []
+    for _ in range(count):
+        key, position = _sized(data, view, position, end)
+        if key is None:
+            raise CorruptRecordError("a header without a key")
+        keys.append(decode_utf8(key))
+        _, position = _sized(data, view, position, end)
+    return keys, position
+
+
+def lax_messages(data: Buffer, start: int, end: int) -> Iterator[LaxMessage]:
+    """The messages in the entry of format 0 or 1 in ``data[start:end]``: itself, or those in its compressed value."""
+    view = memoryview(data)[start:end]
+    offset, _, _, magic, attributes = _LEGACY_PREFIX.unpack_from(view)
+    codec = attributes & 0x07
+    if codec == 0:
+        return iter((_message(view[LOG_OVERHEAD:], offset, None),))
+    return _inner(view, offset, magic, codec, append_time=bool(attributes & 0x08))
+
+
+def _inner(view: memoryview, offset: int, magic: int, codec: int, *, append_time: bool) -> Iterator[LaxMessage]:
+    """Messages in a compressed wrapper (``DeepRecordsIterator``): offsets absolute in format 0, relative in 1."""
+    from seglog.records.compression import Codec, decompress
+
+    wrapper = _message(view[LOG_OVERHEAD:], offset, None)
+    if magic not in (0, 1) or codec > Codec.LZ4 or wrapper.value is None:
+        raise CorruptRecordError(
+            f"a compressed message of format {magic}, codec {codec} has no messages", offset=offset
+        )
+    area = memoryview(decompress(Codec(codec), wrapper.value, magic=magic))
+    found: list[tuple[int, memoryview]] = []
+    position = 0
+    while position + LOG_OVERHEAD <= len(area):
+        (inner_offset,), (size,) = _INT64.unpack_from(area, position), _INT32.unpack_from(area, position + 8)
+        if size < _LEGACY_SMALLEST:
+            raise CorruptRecordError(f"an inner message of {size} bytes", offset=offset)
+        position += LOG_OVERHEAD + size
+        if position > len(area):
+            break
+        found.append((inner_offset, area[position - size : position]))
+    if not found:
+        raise CorruptRecordError("a compressed message without messages in it", offset=offset)
+    base = 0
+    if magic == 1 and offset:  # some versions of librdkafka left the wrapper's offset 0; then nothing is added
+        base = offset - found[-1][0]
+        if base < 0:
+            raise CorruptRecordError(f"wrapper offset {offset} is under the inner {found[-1][0]}", offset=offset)
+    timestamp = wrapper.timestamp if append_time and magic == 1 else None
+    for inner_offset, message in found:
+        if message[5] & 0x07:
+            raise CorruptRecordError("a compressed message within a compressed one", offset=offset)
+        yield _message(message, int64(base + inner_offset), timestamp)
+
+
+def _message(message: memoryview, offset: int, append_time: int | None) -> LaxMessage:
+    """A message from its CRC on."""
+    magic = message[4]
+    try:
+        timestamp = -1
+        if magic:
+            timestamp = _INT64.unpack_from(message, 6)[0] if append_time is None else append_time
+        key_size, key, position = _legacy_sized(message, 14 if magic else 6)
+        value_size, value, _ = _legacy_sized(message, position)
+    except (struct.error, IndexError):
+        raise CorruptRecordError("the bytes end within a message", offset=offset) from None
+    crc = int.from_bytes(message[:4])
+    return LaxMessage(offset, timestamp, key_size, value_size, key, value, crc, crc == zlib.crc32(message[4:]))
+
+
+def _legacy_sized(message: memoryview, position: int) -> tuple[int, memoryview | None, int]:
+    size: int = _INT32.unpack_from(message, position)[0]
+    position += 4
+    if size < 0:
+        return size, None, position
+    if position + size > len(message):
+        raise IndexError
+    return size, message[position : position + size], position + size

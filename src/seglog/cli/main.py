@@ -1,0 +1,109 @@
+"""`seglog`: one table of commands. A command's module is imported when it is asked for, so that each starts fast.
+
+To add a command: a line in `COMMANDS`, and a function of that name in the named module, with typer's parameters; it
+returns an exit code of `seglog.cli.output`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from seglog.cli.output import DAMAGE, FAILED, FINE, describe_os_error, fail, leave_quietly_on_broken_pipe
+from seglog.core.errors import CorruptError, SeglogError
+
+_INTERRUPTED: Final = 130
+_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
+"""The root of typer's complaints about a command line (of click's, in a typer that still stands on it)."""
+
+
+class Command(NamedTuple):
+    """Where a command lives and what `seglog --help` says of it."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "ls": Command("seglog.cli.ls", "What is in a log directory: topics, partitions, segments."),
+    "dump": Command("seglog.cli.dump", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
+    "find": Command("seglog.cli.find", "Look up an offset or a timestamp, step by step."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 fine, 1 damage found, 2 usage or I/O error."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _app(_first_word(given))(given or ["--help"], prog_name="seglog", standalone_mode=False)
+        sys.stdout.flush()
+    except _UsageError as error:
+        return fail(f"{_message(error)} (see seglog --help)")
+    except CorruptError as error:
+        fail(error)
+        return DAMAGE
+    except SeglogError as error:
+        return fail(error)
+    except BrokenPipeError:
+        leave_quietly_on_broken_pipe()
+        return FINE
+    except OSError as error:
+        return fail(describe_os_error(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    return code if isinstance(code, int) else FINE
+
+
+def _first_word(arguments: Sequence[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+def _app(wanted: str | None) -> typer.Typer:
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help="Kafka's log in Python: read, check and repair the directories that Kafka writes.")(_options)
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.help)(_load(command, name) if name == wanted else _not_loaded)
+    return app
+
+
+def _load(command: Command, name: str) -> Callable[..., int]:
+    function: Callable[..., int] = getattr(importlib.import_module(command.module), name)
+    return function
+
+
+def _not_loaded() -> int:
+    """Stands in `--help` for a command that was not asked for."""
+    return FAILED
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"seglog {version('seglog')}")
+        except PackageNotFoundError:
+            print("seglog (not installed)")
+        raise typer.Exit
+
+
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Takes the options that stand before a command."""
+
+
+def _message(error: Exception) -> str:
+    format_message = getattr(error, "format_message", None)
+    return str(format_message()) if format_message is not None else str(error)

@@ -1,0 +1,63 @@
+"""Run the command as a shell would, or in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import seglog.cli.main
+
+_SOURCE = str(Path(seglog.cli.main.__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """The JSON documents of stdout, one a line."""
+        return [json.loads(line) for line in self.text.split("\n") if line]
+
+
+def seglog_command(*arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> Ran:
+    """`seglog` in a process of its own, not on a terminal."""
+    done = subprocess.run(
+        _command(arguments),
+        capture_output=True,
+        cwd=cwd,
+        env={**_environment(), **(env or {})},
+        timeout=120,
+        check=False,
+    )
+    return Ran(code=done.returncode, out=done.stdout, err=done.stderr.decode())
+
+
+def start_seglog(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    """The same, without waiting for its end; stdout is a pipe."""
+    return subprocess.Popen(_command(arguments), stdout=subprocess.PIPE, env=_environment())
+
+
+def _command(arguments: tuple[str | Path, ...]) -> list[str]:
+    return [sys.executable, "-m", "seglog", *map(str, arguments)]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": _SOURCE}
