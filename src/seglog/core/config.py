@@ -28,7 +28,7 @@ from seglog.core.settings import (
 from seglog.core.topic_config import COMPACT, DELETE, PRODUCER, TOPIC_KEYS, LogConfig
 from seglog.core.types import MAX_INT64
 
-__all__ = ["COMPACT", "DELETE", "PRODUCER", "SYNONYMS", "TOPIC_KEYS", "LogConfig", "LogDirConfig"]
+__all__ = ["COMPACT", "DELETE", "DIRECTORY_KEYS", "PRODUCER", "SYNONYMS", "TOPIC_KEYS", "LogConfig", "LogDirConfig"]
 
 _HOUR: Final = 60 * 60 * 1000
 
@@ -145,17 +145,20 @@ class LogDirConfig:
                 topic_values[topic_key] = parsed[0]
         return cls(topics=LogConfig.from_mapping(topic_values).as_defaults(), **values)
 
-    @staticmethod
-    def keys() -> tuple[Setting, ...]:
-        """Every key that `from_mapping` takes, by name."""
-        rows = [*_DIRECTORY_FIELDS.values(), *_BROKER_NAMES.values()]
-        return tuple(sorted(rows, key=lambda row: row.name))
-
 
 def _broker(topic_key: str, *names: str | tuple[str, Rule]) -> tuple[str, tuple[Setting, ...]]:
     topic = TOPIC_KEYS[topic_key]
     rows = [(name, topic.rule) if isinstance(name, str) else name for name in names]
-    return topic_key, tuple(Setting(name, rule, topic.default, f"default of {topic_key}", "") for name, rule in rows)
+    return topic_key, tuple(
+        Setting(
+            name,
+            rule,
+            topic.default // rule.factor if isinstance(rule, Scaled) else topic.default,
+            f"default of {topic_key}",
+            "",
+        )
+        for name, rule in rows
+    )
 
 
 SYNONYMS: Final = dict(
@@ -198,6 +201,8 @@ SYNONYMS: Final = dict(
 
 _DIRECTORY_FIELDS: Final = settings_of(LogDirConfig)
 _BROKER_NAMES: Final = {row.name: row for rows in SYNONYMS.values() for row in rows}
+DIRECTORY_KEYS: Final[dict[str, Setting]] = dict(sorted({**_BROKER_NAMES, **_DIRECTORY_FIELDS}.items()))
+"""Every key that `LogDirConfig.from_mapping` takes, by name."""
 
 
 def _unknown_directory_key(name: str) -> InvalidConfigError:
@@ -205,4 +210,4 @@ def _unknown_directory_key(name: str) -> InvalidConfigError:
         return InvalidConfigError(
             f"{name!r} is a topic's configuration: as the default of all topics it is {SYNONYMS[name][0].name!r}"
         )
-    return unknown(name, [*_DIRECTORY_FIELDS, *_BROKER_NAMES], "log directory configuration")
+    return unknown(name, DIRECTORY_KEYS, "log directory configuration")
