@@ -13,11 +13,10 @@ from seglog.core.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
-    SeglogError,
     TooLargeError,
 )
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
-from seglog.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, BatchHeader, build_batch, check_crc, read_header
+from seglog.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, check_crc, read_header
 from seglog.records.compression import Codec, compress
 from seglog.records.record import (
     ControlRecord,
@@ -34,15 +33,11 @@ from seglog.records.record import (
     parse_control,
 )
 from tests.cases import case
-from tests.records.generated import batches, damaged, new_records
+from tests.records.generated import new_records
+from tests.records.made import BODY, ONE, batch_of, decode
 from tests.records.peers import PEERS, Peer, Producer, as_bytes
 
 PRODUCERS = st.sampled_from([Producer(), Producer(7, 1, 0), Producer(2**62, 32767, MAX_INT32 - 3, transactional=True)])
-EMPTY = BatchHeader(0, 0, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
-
-
-def decode(batch: bytes | bytearray, **options: int) -> list[Record]:
-    return decode_records(batch, read_header(batch), **options)
 
 
 def expected(records: list[NewRecord], base_offset: int = 0, sequence: int = -1) -> list[Record]:
@@ -57,11 +52,6 @@ def expected(records: list[NewRecord], base_offset: int = 0, sequence: int = -1)
         )
         for delta, (value, key, timestamp, headers) in enumerate(records)
     ]
-
-
-def batch_of(area: bytes | bytearray, **header: int) -> bytearray:
-    """A batch around any bytes at all; the CRC is right."""
-    return build_batch(EMPTY._replace(**header), area)
 
 
 # There and back
@@ -185,10 +175,6 @@ def test_sparse_offsets(deltas: list[int], base: int) -> None:
 
 # What the header and the records must agree on
 
-BODY = b"\x00\x00\x00\x01\x01\x00"
-"""Attributes, timestamp delta 0, offset delta 0, null key, null value, no headers."""
-ONE = b"\x0c" + BODY
-
 
 def test_the_smallest_record() -> None:
     assert decode(batch_of(ONE)) == [Record(0, 0, None, None)]
@@ -283,76 +269,6 @@ def test_the_limit() -> None:
 def test_an_unknown_codec() -> None:
     with pytest.raises(CorruptRecordError, match="codec 7"):
         decode(batch_of(ONE, attributes=7))
-
-
-# Hostile bytes
-
-
-def outcome(batch: bytes | bytearray) -> list[Record] | None:
-    """The records, or None if our error was raised; anything else fails the test."""
-    try:
-        return decode(batch)
-    except SeglogError:
-        return None
-
-
-@given(st.binary(max_size=300))
-def test_random_bytes(data: bytes) -> None:
-    case()
-    outcome(data)
-
-
-@given(st.binary(max_size=200), st.integers(0, 7), st.integers(-1, 40), st.integers(-1, 40))
-def test_random_records(area: bytes, codec: int, count: int, last: int) -> None:
-    """The CRC is right, and so is the stream if there is a codec."""
-    case()
-    data = compress(codec, area) if codec in tuple(Codec) else area
-    records = outcome(batch_of(data, attributes=codec, records_count=count, last_offset_delta=last))
-    assert records is None or len(records) == count
-
-
-@given(damaged())
-def test_damaged_batches(batch: bytes) -> None:
-    """What is still accepted reads the same after it is written again."""
-    case()
-    records = outcome(batch)
-    if records:
-        header = read_header(batch)
-        area = encode_records(records, base_offset=header.base_offset, base_timestamp=header.base_timestamp)
-        again = build_batch(header._replace(attributes=header.attributes & ~7), area)
-        assert decode(again) == records
-
-
-@given(batches())
-def test_every_prefix(batch: bytes) -> None:
-    """A batch cut anywhere, its header made to fit and its CRC right: an error, or nothing was cut."""
-    header = read_header(batch)
-    for end in range(BATCH_OVERHEAD, len(batch)):
-        case()
-        cut = bytes(build_batch(header, batch[BATCH_OVERHEAD:end]))
-        assert outcome(cut) is None
-
-
-@given(batches(), st.binary(min_size=1, max_size=9))
-def test_trailing_bytes(batch: bytes, extra: bytes) -> None:
-    """After lz4 everything is left out, after gzip and snappy some things are (see `seglog.records.compression`)."""
-    case()
-    header = read_header(batch)
-    longer = outcome(bytes(build_batch(header, batch[BATCH_OVERHEAD:] + extra)))
-    if header.codec in (Codec.NONE, Codec.ZSTD):
-        assert longer is None
-    else:
-        assert longer in (None, decode(batch))
-
-
-@given(batches(), st.data())
-def test_bit_flips(batch: bytes, data: st.DataObject) -> None:
-    case()
-    at = data.draw(st.integers(BATCH_OVERHEAD * 8, max(len(batch) * 8 - 1, BATCH_OVERHEAD * 8)))
-    area = bytearray(batch[BATCH_OVERHEAD:])
-    if area:
-        area[at // 8 - BATCH_OVERHEAD] ^= 1 << at % 8
-    outcome(bytes(build_batch(read_header(batch), area)))
 
 
 # Header keys

@@ -142,16 +142,19 @@ _GZIP_START: Final = b"\x1f\x8b\x08"
 _GZIP_SMALLEST: Final = 19
 """Fewer bytes than these after a member are no further member: header 10, trailer 8, at least one byte between."""
 _CHUNK: Final = 1 << 16
-"""zlib copies what follows a member; fed in chunks, a stream of many tiny members costs linear time."""
+_FIRST_CHUNK: Final = 1 << 9
+"""zlib copies what follows a member in its chunk: after the first member chunks begin small, or many tiny members would
+take quadratic time."""
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     total = position = 0
+    size = _CHUNK
     while True:
         member = zlib.decompressobj(_GZIP_WBITS)
         while not member.eof:
-            chunk = data[position : position + _CHUNK]
+            chunk = data[position : position + size]
             if not chunk:
                 raise CorruptRecordError("the gzip stream ends too early", position=len(data))
             try:
@@ -163,6 +166,8 @@ def _decompress_gzip(data: memoryview, limit: int) -> bytes:
                 raise too_large(total, limit, position)
             parts.append(part)
             position += len(chunk)
+            size = min(2 * size, _CHUNK)
+        size = _FIRST_CHUNK
         position -= len(member.unused_data)
         if len(data) - position < _GZIP_SMALLEST or bytes(data[position : position + 3]) != _GZIP_START:
             return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -24,8 +24,8 @@ def too_large(size: int, limit: int, position: int) -> TooLargeError:
     return TooLargeError(f"{size} decompressed bytes or more, over the limit of {limit}", position=position)
 
 
-def _does_not_fit(what: str, left: int, position: int) -> TooLargeError:
-    return TooLargeError(f"{what} does not fit into the {left} bytes that the limit leaves", position=position)
+def _does_not_fit(what: str, limit: int, position: int) -> TooLargeError:
+    return TooLargeError(f"{what} goes over the limit of {limit} decompressed bytes", position=position)
 
 
 # lz4
@@ -97,7 +97,7 @@ def decompress_lz4(data: memoryview, limit: int, magic: int) -> bytes:
         block = data[start : start + size]
         if block_checksums and xxh32(block) != _UINT32_LE.unpack_from(data, start + size)[0]:
             raise CorruptRecordError("the checksum of an lz4 block is wrong", position=start)
-        part = bytes(block) if word & _LZ4_STORED else _lz4_block(block, max_block, limit - total, start)
+        part = bytes(block) if word & _LZ4_STORED else _lz4_block(block, max_block, total, limit, start)
         total += len(part)
         if total > limit:
             raise too_large(total, limit, start)
@@ -105,16 +105,15 @@ def decompress_lz4(data: memoryview, limit: int, magic: int) -> bytes:
     return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
-def _lz4_block(block: memoryview, max_block: int, left: int, position: int) -> bytes:
-    """One compressed block, if it yields no more than a block may and no more than one byte over what is ``left``."""
+def _lz4_block(block: memoryview, max_block: int, total: int, limit: int, position: int) -> bytes:
+    """One compressed block, if it yields no more than a block may and, after ``total``, one byte over ``limit``."""
+    left = limit - total
     room = min(max_block, len(block) * _LZ4_EXPANSION, left + 1)
     try:
         return lz4.block.decompress(block, uncompressed_size=room)
     except lz4.block.LZ4BlockError:
         if room == left + 1:
-            raise TooLargeError(
-                f"an lz4 block does not fit into the {left} bytes left by the limit", position=position
-            ) from None
+            raise _does_not_fit("an lz4 block", limit, position) from None
         raise CorruptRecordError("not an lz4 block", position=position) from None
 
 
@@ -153,7 +152,7 @@ def decompress_zstd(data: memoryview, limit: int) -> bytes:
         if frame.size is not None and total + frame.size > limit:
             raise too_large(total + frame.size, limit, position)
         if frame.bound:
-            part = _zstd_content(data, position, frame, limit - total)
+            part = _zstd_content(data, position, frame, total, limit)
             total += len(part)
             parts.append(part)
         position = frame.end
@@ -205,8 +204,9 @@ def _zstd_frame(data: memoryview, position: int) -> _ZstdFrame:
     return _ZstdFrame(at, claimed, bound, header.window_size)
 
 
-def _zstd_content(data: memoryview, position: int, frame: _ZstdFrame, left: int) -> bytes:
-    """The content of one frame, which is not more than ``left`` bytes."""
+def _zstd_content(data: memoryview, position: int, frame: _ZstdFrame, total: int, limit: int) -> bytes:
+    """The content of one frame, which with ``total`` before it is not over ``limit``."""
+    left = limit - total
     room = min(frame.bound, left + 1)
     whole = data[position : frame.end]
     source = _zstd_narrow(whole, room, frame.window) if frame.size is None else whole
@@ -218,14 +218,12 @@ def _zstd_content(data: memoryview, position: int, frame: _ZstdFrame, left: int)
         content = decompressor.decompress(source, max_output_size=room)
     except zstandard.ZstdError as error:
         if frame.size is None and room == left + 1:
-            raise TooLargeError(
-                f"a zstd frame does not fit into the {left} bytes left by the limit", position=position
-            ) from None
+            raise _does_not_fit("a zstd frame", limit, position) from None
         raise CorruptRecordError(f"not a zstd frame: {error}", position=position) from None
     if len(_zstd_decompressors) < _POOL_SIZE:
         _zstd_decompressors.append(decompressor)
     if len(content) > left:
-        raise too_large(len(content), left, position)
+        raise too_large(total + len(content), limit, position)
     return content
 
 
