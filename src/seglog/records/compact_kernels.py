@@ -1,0 +1,282 @@
+"""Compaction's second loop, compiled by numba: copy what is to stay of each batch. See `seglog.records.map_kernels`."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+
+from seglog.records.kernels import overflows, read_record, read_varint, read_varlong
+from seglog.records.machine import (
+    I64,
+    U8,
+    as_int,
+    copy,
+    crc32c,
+    inlined,
+    int16_at,
+    int32_at,
+    int64_at,
+    put8,
+    put16,
+    put32,
+    put64,
+)
+from seglog.records.map_kernels import U64, get_offset, is_aborted, kernel, look, note_producer
+
+__all__ = ["GROWTH_ROOM", "INDEX_FIELDS", "Action", "filter_batches"]
+
+
+class Action(IntEnum):
+    """What became of the last batch that was filtered."""
+
+    DROPPED = 0
+    VERBATIM = 1
+    REWRITTEN = 2
+    EMPTIED = 3
+
+
+GROWTH_ROOM: Final = 14
+"""Bytes by which a record can grow when its timestamp counts from elsewhere: its length by 4, its delta by 9."""
+INDEX_FIELDS: Final = ("last_offset", "position", "max_timestamp", "max_timestamp_offset")
+"""Columns of the table of index entries."""
+
+_LATEST = 0
+_NOW, _RETENTION, _UPPER, _CHECK_CRC, _, _READ, _KEPT, _KEYLESS, _OUTPUT, _ACTION = range(8, 18)
+_BASE, _INTERVAL, _SINCE, _FILE, _MAX_TS, _MAX_TS_OFFSET, _INDEX_ROWS = range(18, 25)
+_OUTPUT_FULL, _ROWS, _SEEN_FULL, _BAD_RECORD, _OVERFLOW = 6, 7, 8, 11, 12
+_DROPPED, _VERBATIM, _REWRITTEN, _EMPTIED = range(4)
+_MAX_DELTA: Final = 0x7FFFFFFF
+_U: Any = np.uint64
+
+
+@inlined
+def _put_varlong(out: U8, at: int, value: int) -> int:
+    """Write a zig-zag varlong; the position behind it."""
+    raw = _U((value << 1) ^ (value >> 63))
+    while raw >= _U(0x80):
+        put8(out, at, as_int((raw & _U(0x7F)) | _U(0x80)))
+        raw >>= _U(7)
+        at += 1
+    put8(out, at, as_int(raw))
+    return at + 1
+
+
+@inlined
+def _varlong_size(value: int) -> int:
+    raw = _U((value << 1) ^ (value >> 63))
+    size = 1
+    while raw >= _U(0x80):
+        raw >>= _U(7)
+        size += 1
+    return size
+
+
+@inlined
+def _must_stay(data: U8, position: int, last: int, producers: I64, facts: I64) -> bool:
+    """Whether a batch stays even if it is empty: it has its producer's last sequence, or the round's last offset.
+
+    ``producers`` is [n, 3]: id, last offset of its last data batch or -1, epoch; sorted by id.
+    """
+    if last + 1 == facts[_UPPER]:
+        return True
+    producer = int64_at(data, position + 43)
+    if producer < 0:
+        return False
+    low = 0
+    high = producers.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if producers[middle, 0] < producer:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < producers.shape[0] and producers[low, 0] == producer and producers[low, 1] == last)
+
+
+@inlined
+def _select(data: U8, position: int, size: int, facts: I64, table: U64, rows: I64) -> tuple[int, int, bool, int]:
+    """Which records of a batch stay: (verdict, how many, a tombstone among them, keyless records dropped).
+
+    ``rows`` gets start, end and timestamp of each. ``Cleaner.shouldRetainRecord``.
+    """
+    base = int64_at(data, position)
+    last = base + int32_at(data, position + 23)
+    attributes = int16_at(data, position + 21)
+    base_timestamp = int64_at(data, position + 27)
+    max_timestamp = int64_at(data, position + 35)
+    tombstones_stay = attributes & 0x40 == 0 or facts[_NOW] < base_timestamp
+    latest = facts[_LATEST]
+    stop = position + size
+    at = position + 61
+    kept = 0
+    keyless = 0
+    tombstone = False
+    previous = -1
+    for _ in range(int32_at(data, position + 57)):
+        verdict, after, ts, delta, key, key_length, _v, value_length, _h, _hc = read_record(data, at, stop)
+        if verdict != 0 or delta <= previous or base + delta > last or overflows(base_timestamp, ts):
+            return 1, 0, False, 0
+        previous = delta
+        stays = True
+        if base + delta <= latest:
+            if key_length < 0:
+                keyless += 1
+                stays = False
+            elif value_length < 0 and not tombstones_stay:
+                stays = False
+            else:
+                stays = base + delta >= get_offset(table, facts, data, key, key_length)
+        if stays:
+            rows[kept, 0] = at
+            rows[kept, 1] = after
+            rows[kept, 2] = max_timestamp if attributes & 8 != 0 else base_timestamp + ts
+            kept += 1
+            if value_length < 0:
+                tombstone = True
+        at = after
+    if at != stop:
+        return 1, 0, False, 0
+    return 0, kept, tombstone, keyless
+
+
+@inlined
+def _finish_batch(
+    data: U8, position: int, out: U8, at: int, size: int, attributes: int, base_ts: int, max_ts: int, count: int
+) -> None:
+    """The header of the batch of ``size`` bytes at ``at``: that of the old one, but for what is given."""
+    copy(out, at, data, position, 61)
+    put32(out, at + 8, size - 12)
+    put16(out, at + 21, attributes)
+    put64(out, at + 27, base_ts)
+    put64(out, at + 35, max_ts)
+    put32(out, at + 57, count)
+    put32(out, at + 17, crc32c(out, at + 21, at + size))
+
+
+@inlined
+def _rewrite(data: U8, position: int, out: U8, at: int, rows: I64, kept: int, horizon: int, largest: int) -> int:
+    """Write the kept records as a batch at ``at``; its size. ``horizon`` is -1 or what timestamps count from.
+
+    ``MemoryRecords.buildRetainedRecordsInto``: offsets, producer and sequence stay those of the old batch.
+    """
+    base_ts = horizon if horizon >= 0 else rows[0, 2]
+    to = at + 61
+    for row in range(kept):
+        stop = rows[row, 1]
+        _, start = read_varint(data, rows[row, 0], stop)
+        _, rest = read_varlong(data, start + 1, stop)
+        delta = rows[row, 2] - base_ts
+        to = _put_varlong(out, to, 1 + _varlong_size(delta) + stop - rest)
+        put8(out, to, 0)
+        to = _put_varlong(out, to + 1, delta)
+        copy(out, to, data, rest, stop - rest)
+        to += stop - rest
+    attributes = (int16_at(data, position + 21) & 0x3F) | (0x40 if horizon >= 0 else 0)
+    _finish_batch(data, position, out, at, to - at, attributes, base_ts, largest, kept)
+    return to - at
+
+
+@inlined
+def _note_batch(out: U8, at: int, size: int, facts: I64, index_rows: I64) -> None:
+    """What `Segment.note_batch` does, with the index entries as rows; ``at`` counts from the output buffer's start."""
+    last = int64_at(out, at) + int32_at(out, at + 23)
+    max_ts = int64_at(out, at + 35)
+    if max_ts > facts[_MAX_TS]:
+        facts[_MAX_TS] = max_ts
+        facts[_MAX_TS_OFFSET] = last
+    if facts[_SINCE] > facts[_INTERVAL]:
+        row = facts[_INDEX_ROWS]
+        index_rows[row, 0] = last
+        index_rows[row, 1] = facts[_FILE] + at
+        index_rows[row, 2] = facts[_MAX_TS]
+        index_rows[row, 3] = facts[_MAX_TS_OFFSET]
+        facts[_INDEX_ROWS] = row + 1
+        facts[_SINCE] = 0
+    facts[_SINCE] += size
+
+
+@inlined
+def _write(
+    data: U8, position: int, size: int, kept: int, tombstone: bool, stays: bool, out: U8, facts: I64, rows: I64
+) -> int:
+    """What is left of the batch goes to the output's end, if anything is: how many bytes."""
+    at = facts[_OUTPUT]
+    attributes = int16_at(data, position + 21)
+    has_horizon = attributes & 0x40 != 0
+    if kept == 0:
+        facts[_ACTION] = _EMPTIED if stays else _DROPPED
+        if stays:
+            _finish_batch(data, position, out, at, 61, attributes & 0x38, -1, int64_at(data, position + 35), 0)
+        return 61 if stays else 0
+    if kept == int32_at(data, position + 57) and (has_horizon or not tombstone):
+        facts[_ACTION] = _VERBATIM
+        copy(out, at, data, position, size)
+        return size
+    horizon = -1
+    if has_horizon:
+        horizon = int64_at(data, position + 27)
+    elif tombstone:
+        horizon = facts[_NOW] + facts[_RETENTION]
+    largest = int64_at(data, position + 35)
+    if attributes & 8 == 0:
+        largest = -1
+        for row in range(kept):
+            largest = max(largest, rows[row, 2])
+    facts[_ACTION] = _REWRITTEN
+    return _rewrite(data, position, out, at, rows, kept, horizon, largest)
+
+
+@kernel
+def filter_batches(
+    data: U8,
+    position: int,
+    end: int,
+    out: U8,
+    facts: I64,
+    table: U64,
+    aborted: I64,
+    seen: I64,
+    producers: I64,
+    rows: I64,
+    index_rows: I64,
+) -> tuple[int, int, int]:
+    """Copy what stays of the batches in ``data[position:end]`` to ``out``: (position, `Halt`, size of the batch there).
+
+    As Kafka's ``Cleaner.cleanInto`` and ``MemoryRecords.filterTo``. With ROWS the size is the number of rows it takes,
+    with OUTPUT the bytes that it can come to.
+    """
+    while True:
+        halt, size = look(data, position, end, facts[_CHECK_CRC])
+        if halt >= 0:
+            return position, halt, size
+        count = as_int(int32_at(data, position + 57))
+        if count > rows.shape[0]:
+            return position, _ROWS, count
+        room = size + GROWTH_ROOM * count
+        if out.shape[0] - facts[_OUTPUT] < room or facts[_INDEX_ROWS] >= index_rows.shape[0]:
+            return position, _OUTPUT_FULL, room
+        last = int64_at(data, position) + int32_at(data, position + 23)
+        transactional = int16_at(data, position + 21) & 0x10 != 0
+        aborts = transactional and is_aborted(data, position, last, aborted)
+        if transactional and not aborts and not note_producer(int64_at(data, position + 43), seen, facts):
+            return position, _SEEN_FULL, size
+        stays = _must_stay(data, position, last, producers, facts)
+        kept = 0
+        tombstone = False
+        if not aborts:
+            verdict, kept, tombstone, keyless = _select(data, position, size, facts, table, rows)
+            if verdict != 0:
+                return position, _BAD_RECORD, size
+            facts[_KEYLESS] += keyless
+        if stays or not aborts:
+            facts[_READ] += count
+        facts[_KEPT] += kept
+        written = _write(data, position, size, kept, tombstone, stays, out, facts, rows)
+        if written > 0:
+            if last - facts[_BASE] > _MAX_DELTA:
+                return position, _OVERFLOW, size
+            _note_batch(out, facts[_OUTPUT], written, facts, index_rows)
+            facts[_OUTPUT] += written
+        position += size

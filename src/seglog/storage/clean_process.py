@@ -1,0 +1,126 @@
+"""A round of compaction in a process of its own: `python -m seglog.worker compact`.
+
+The live process stays responsive and free of numba. The round goes to the child as a line of JSON on its stdin, what it
+yields comes back as lines on its stdout. The stdin stays open as long as the parent lives and wants the round: at its
+end the child dies, so that nobody writes into a directory that has a new owner.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, BinaryIO, Final, TextIO
+
+from seglog.core import errors
+from seglog.core.clock import SystemClock
+from seglog.core.errors import CorruptError, SeglogError
+from seglog.core.fs import OsFs
+from seglog.storage.clean_round import CleanedGroup, Mapped, Round
+from seglog.storage.cleaner import CleaningAbortedError, clean
+
+_POLL_SECONDS: Final = 0.2
+_NICENESS: Final = 10
+_READ: Final = 1 << 16
+_KINDS: Final = {"mapped": Mapped, "group": CleanedGroup}
+
+
+class WorkerFailedError(SeglogError):
+    """The process that did the work ended without a result; what it printed went to our stderr."""
+
+
+# The child's side
+
+
+def serve(requests: BinaryIO, answers: TextIO) -> int:
+    """Do the round that the first line of ``requests`` asks for; die when ``requests`` ends. Gives the exit status."""
+    round_ = Round.from_json(requests.readline().decode())
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    threading.Thread(target=_die_with, args=(requests,), daemon=True).start()
+    clock = SystemClock()
+    pause = threading.Event()
+    try:
+        for event in clean(round_, OsFs(), clock, wait=pause.wait):
+            _say(answers, "mapped" if isinstance(event, Mapped) else "group", *event)
+    except CorruptError as error:
+        _say(answers, "corrupt", type(error).__name__, error.reason, error.position, error.file, error.offset)
+        return 1
+    except OSError as error:
+        _say(answers, "os", error.errno, error.strerror, error.filename)
+        return 1
+    _say(answers, "done")
+    return 0
+
+
+def _say(answers: TextIO, *message: object) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+def _die_with(requests: BinaryIO) -> None:
+    requests.read()
+    os._exit(1)
+
+
+# The parent's side
+
+
+def clean_in_child(round_: Round, should_stop: Callable[[], bool]) -> Generator[Mapped | CleanedGroup]:
+    """As `clean`, carried out by a child process on this machine's file system.
+
+    The child is gone when the iterator is exhausted, fails or is closed.
+    """
+    command = [sys.executable, "-m", "seglog.worker", "compact"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        child.stdin.write(round_.to_json().encode() + b"\n")
+        child.stdin.flush()
+        for line in _lines(child.stdout, should_stop):
+            kind, *fields = json.loads(line)
+            if kind == "done":
+                return
+            if kind in _KINDS:
+                yield _event(kind, fields)
+            else:
+                raise _error(kind, fields)
+        raise WorkerFailedError(f"{' '.join(command[1:])} ended with status {child.wait()}")
+    finally:
+        child.stdin.close()
+        child.wait()
+        child.stdout.close()
+
+
+def _lines(stream: Any, should_stop: Callable[[], bool]) -> Iterator[bytes]:
+    rest = b""
+    while True:
+        while not select.select([stream], [], [], _POLL_SECONDS)[0]:
+            if should_stop():
+                raise CleaningAbortedError
+        data = os.read(stream.fileno(), _READ)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+
+
+def _event(kind: str, fields: list[Any]) -> Mapped | CleanedGroup:
+    if kind == "mapped":
+        return Mapped(*fields)
+    return CleanedGroup(tuple(fields[0]), *fields[1:])
+
+
+def _error(kind: str, fields: list[Any]) -> Exception:
+    if kind == "os":
+        return OSError(*fields)
+    name, reason, position, file, offset = fields
+    found = getattr(errors, name)
+    assert issubclass(found, CorruptError)
+    error: CorruptError = found(reason, position=position, file=file, offset=offset)
+    return error

@@ -1,0 +1,300 @@
+"""A round of compaction, carried out: read the dirty part, then write every group of segments anew (``Cleaner.java``).
+
+Nothing here changes the log: the ``.cleaned`` files that come out of a round are for `seglog.storage.compaction` to put
+in place. It may run in the log's process or in another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from struct import Struct
+from typing import Final, Protocol
+
+from seglog.core.clock import Clock
+from seglog.core.errors import CorruptBatchError, CorruptError
+from seglog.core.extras import require
+from seglog.core.fs import File, Fs
+from seglog.core.types import Buffer
+from seglog.records import view
+from seglog.records.batch import LOG_OVERHEAD, Entry, entries
+from seglog.records.record import parse_control
+from seglog.storage.clean_batch import BatchFilter, Transactions
+from seglog.storage.clean_round import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
+from seglog.storage.cleaned_segment import CleanedSegment
+from seglog.storage.layout import segment_paths
+from seglog.storage.offset_map import OffsetMap, Offsets
+
+_CHUNK: Final = 4 << 20
+_LENGTH: Final = Struct(">i")
+_SEED_BYTES: Final = 16
+
+
+class CleaningAbortedError(Exception):
+    """The round was told to stop; nothing of it counts."""
+
+
+class Pace:
+    """Keeps reads and writes below a number of bytes a second (``log.cleaner.io.max.bytes.per.second``)."""
+
+    __slots__ = ("_clock", "_from", "_rate", "_spent", "_wait")
+
+    def __init__(self, bytes_per_second: float, clock: Clock, wait: Callable[[float], object]) -> None:
+        """``wait(seconds)`` may come back early, when there is something else to do."""
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._wait = wait
+        self._from = clock.monotonic()
+        self._spent = 0
+
+    def spend(self, count: int) -> None:
+        self._spent += count
+        ahead = self._spent / self._rate - (self._clock.monotonic() - self._from)
+        if ahead > 0:
+            self._wait(ahead)
+
+
+class Engine(Protocol):
+    """One of the two ways to look at batches.
+
+    Both methods take a chunk of a log file that begins with a batch, and return how many of its bytes were whole
+    batches; positions in their errors count from the chunk's start.
+    """
+
+    @property
+    def offsets(self) -> Offsets: ...
+    @property
+    def transactions(self) -> Transactions: ...
+    @property
+    def is_full(self) -> bool:
+        """The map is full: nothing more is to be put in."""
+
+    @property
+    def mapped(self) -> int:
+        """Records looked at for the map."""
+
+    @property
+    def read(self) -> int: ...
+    @property
+    def kept(self) -> int: ...
+    @property
+    def keyless(self) -> int: ...
+    def map_chunk(self, chunk: bytes) -> int: ...
+    def begin_filter(self) -> None:
+        """The map is made."""
+
+    def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int: ...
+
+
+class PlainEngine:
+    """`Engine` in plain Python, one record after the other."""
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self.offsets = OffsetMap(round_.max_entries, os.urandom(_SEED_BYTES))
+        self.transactions = Transactions(round_.aborted)
+        self._filter = BatchFilter(round_, self.offsets, self.transactions)
+        self.is_full = False
+        self.mapped = 0
+
+    @property
+    def read(self) -> int:
+        return self._filter.read
+
+    @property
+    def kept(self) -> int:
+        return self._filter.kept
+
+    @property
+    def keyless(self) -> int:
+        return self._filter.keyless
+
+    def map_chunk(self, chunk: bytes) -> int:
+        used = 0
+        for entry in entries(chunk):
+            view.check(chunk, entry)
+            looked_at, self.is_full = map_batch(chunk, entry, self._round.first_dirty, self.offsets, self.transactions)
+            self.mapped += looked_at
+            if self.is_full:
+                break
+            used = entry.position + entry.size
+        return used
+
+    def begin_filter(self) -> None:
+        self.transactions = Transactions(self._round.aborted)
+        self._filter = BatchFilter(self._round, self.offsets, self.transactions)
+
+    def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int:
+        self._filter.legacy_tombstones_stay = legacy_tombstones_stay
+        used = 0
+        for entry in entries(chunk):
+            view.check(chunk, entry)
+            data = chunk[entry.position : entry.position + entry.size]
+            filter_batch(data, entry, self._filter, cleaned)
+            used = entry.position + entry.size
+        return used
+
+
+def map_batch(data: Buffer, entry: Entry, start: int, offsets: Offsets, transactions: Transactions) -> tuple[int, bool]:
+    """Put the keys of one batch into the map; (records looked at, whether the map was full before the last of them).
+
+    Left out are records before ``start`` (the first dirty offset), without a key, or of an aborted transaction
+    (``Cleaner.buildOffsetMapForSegment``).
+    """
+    header = view.describe(data, entry, deep=False)
+    looked_at = 0
+    if header.is_control:
+        records = view.decode(data, entry)
+        transactions.on_control(header, parse_control(records[0]) if records else None)
+        looked_at = 1
+    elif transactions.on_batch(header):
+        looked_at = header.records_count
+    else:
+        for record in view.decode(data, entry):
+            if record.key is not None and record.offset >= start:
+                if len(offsets) >= offsets.max_entries:
+                    return looked_at, True
+                offsets.put(record.key, record.offset)
+            looked_at += 1
+    if header.last_offset >= start:
+        offsets.latest_offset = header.last_offset
+    return looked_at, False
+
+
+def filter_batch(data: Buffer, entry: Entry, batches: BatchFilter, cleaned: CleanedSegment) -> None:
+    """Write what stays of the batch at ``entry``."""
+    batch = bytes(memoryview(data)[entry.position : entry.position + entry.size])
+    entry = entry._replace(position=0)
+    left = batches.filter(batch, entry, view.describe(batch, entry, deep=False))
+    if left is not None:
+        cleaned.add_batch(left.data, left.max_timestamp, left.last_offset)
+
+
+def make_engine(round_: Round) -> Engine:
+    if round_.engine != COMPILED:
+        return PlainEngine(round_)
+    require("numba", "fast", purpose="compaction with compiled loops")
+    from seglog.storage.compiled_cleaner import CompiledEngine
+
+    return CompiledEngine(round_)
+
+
+def clean(
+    round_: Round,
+    fs: Fs,
+    clock: Clock,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    wait: Callable[[float], object] = lambda _seconds: None,
+) -> Generator[Mapped | CleanedGroup]:
+    """Carry a round out: first what the map came to, then each group when its ``.cleaned`` files are on the disk.
+
+    Raises `CorruptError`s for a batch with a wrong CRC or that cannot be read: what was yielded before stays good.
+    `CleaningAbortedError` once ``should_stop`` says so; it is asked after every 4 MiB. ``wait`` is how the round keeps
+    to ``max_bytes_per_second``.
+    """
+    engine = make_engine(round_)
+    reader = _Reader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
+    started = clock.monotonic()
+    for source in round_.dirty_sources:
+        start = round_.dirty_position if source.base_offset <= round_.first_dirty else 0
+        reader.read(source, start, engine.map_chunk, lambda: engine.is_full)
+        if engine.is_full:
+            break
+        engine.offsets.latest_offset = source.next_base_offset - 1  # also where the last offsets are a gap
+    end_offset = engine.offsets.latest_offset + 1
+    seconds = clock.monotonic() - started
+    yield Mapped(end_offset, len(engine.offsets), engine.mapped, reader.bytes, seconds)
+    engine.begin_filter()
+    groups = group_sources(
+        [source for source in round_.sources if source.base_offset < end_offset],
+        segment_bytes=round_.segment_bytes,
+        index_bytes=round_.index_bytes,
+        first_uncleanable=round_.first_uncleanable,
+    )
+    for group in groups:
+        yield _clean_group(round_, group, fs, engine, reader)
+
+
+def _clean_group(round_: Round, group: tuple[Source, ...], fs: Fs, engine: Engine, reader: _Reader) -> CleanedGroup:
+    """Write one segment in place of a group's."""
+    before = (reader.bytes, engine.read, engine.kept, engine.keyless)
+    cleaned = CleanedSegment(
+        fs, round_.directory, group[0].base_offset, index_bytes=round_.index_bytes, interval=round_.index_interval
+    )
+    try:
+        engine.transactions.retained.clear()
+        horizon = round_.legacy_delete_horizon_ms
+        for source in group:
+            stay = source.mtime_ms > horizon
+
+            def filter_chunk(chunk: bytes, *, stay: bool = stay) -> int:
+                written = cleaned.position
+                used = engine.filter_chunk(chunk, cleaned, legacy_tombstones_stay=stay)
+                reader.pace.spend(cleaned.position - written)
+                return used
+
+            reader.read(source, 0, filter_chunk, lambda: False)
+        cleaned.finish(engine.transactions.retained, group[-1].mtime_ms)
+    except BaseException:
+        cleaned.close()
+        raise
+    return CleanedGroup(
+        bases=tuple(source.base_offset for source in group),
+        bytes_read=reader.bytes - before[0],
+        bytes_written=cleaned.position,
+        messages_read=engine.read - before[1],
+        messages_written=engine.kept - before[2],
+        keyless=engine.keyless - before[3],
+    )
+
+
+class _Reader:
+    """Reads source segments in chunks; counts the bytes that were whole batches."""
+
+    __slots__ = ("_directory", "_fs", "_should_stop", "bytes", "pace")
+
+    def __init__(self, fs: Fs, directory: str, pace: Pace, should_stop: Callable[[], bool]) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._should_stop = should_stop
+        self.pace = pace
+        self.bytes = 0
+
+    def read(self, source: Source, start: int, take: Callable[[bytes], int], is_done: Callable[[], bool]) -> None:
+        """Hand the segment's bytes from ``start`` on to ``take``, which says how many of them it has used.
+
+        The segment has to end with a whole batch.
+        """
+        path = segment_paths(self._directory, source.base_offset).log
+        file = self._fs.open(path, write=False)
+        try:
+            position, wanted = start, _CHUNK
+            while position < source.size:
+                if self._should_stop():
+                    raise CleaningAbortedError
+                chunk = file.pread(min(wanted, source.size - position), position)
+                self.pace.spend(len(chunk))
+                try:
+                    used = take(chunk)
+                except CorruptError as error:
+                    raise error.at(file=path, base=position) from error
+                self.bytes += used
+                position += used
+                if is_done():
+                    return
+                wanted = _CHUNK if used else _larger(chunk, position, source, file)
+        finally:
+            file.close()
+
+
+def _larger(chunk: bytes, position: int, source: Source, file: File) -> int:
+    """How much to read where one batch is larger than a chunk."""
+    size = _LENGTH.unpack_from(chunk, 8)[0] + LOG_OVERHEAD if len(chunk) >= LOG_OVERHEAD else LOG_OVERHEAD
+    if size <= len(chunk) or size > source.size - position:
+        raise CorruptBatchError(
+            f"a batch of {size} bytes with {source.size - position} left in its segment",
+            position=position,
+            file=file.path,
+        )
+    return int(size)

@@ -1,0 +1,57 @@
+"""Have every compiled loop compiled: `python -m seglog.worker warm`, once after an installation (half a minute)."""
+
+from __future__ import annotations
+
+import os.path
+import tempfile
+
+from seglog.core.clock import SystemClock
+from seglog.core.extras import require
+from seglog.core.fs import OsFs
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage.clean_round import COMPILED, Round, Source
+from seglog.storage.cleaner import clean
+from seglog.storage.layout import segment_paths
+
+
+def warm() -> None:
+    """Run each loop over a tiny log; what it compiles stays in numba's cache. Needs the extra ``fast``."""
+    require("numba", "fast", purpose="compiling the loops")
+    from seglog.storage.compiled_cleaner import CompiledMap
+    from seglog.storage.scan import scan
+
+    fs = OsFs()
+    with tempfile.TemporaryDirectory(prefix="seglog-warm-") as directory:
+        partition = os.path.join(directory, "warm-0")
+        fs.mkdir(partition)
+        log = segment_paths(partition, 0).log
+        records = [NewRecord(b"value", b"key", 1, (("name", b"value"),)), NewRecord(None, b"other", 2)]
+        data = encode_batch(records) + encode_batch(records, base_offset=2, codec=Codec.LZ4)
+        fs.write(log, data)
+        for _ in scan(partition):
+            pass
+        round_ = Round(
+            directory=partition,
+            sources=(Source(0, 4, len(data), 0, 0, 0),),
+            first_dirty=0,
+            first_uncleanable=4,
+            dirty_position=0,
+            aborted=(),
+            producers=(),
+            now_ms=0,
+            delete_retention_ms=0,
+            segment_bytes=1 << 20,
+            index_bytes=1 << 20,
+            index_interval=0,
+            slots=10_000,
+            max_entries=9_000,
+            max_bytes_per_second=float("inf"),
+            engine=COMPILED,
+        )
+        for _ in clean(round_, fs, SystemClock()):
+            pass
+    offsets = CompiledMap(10_000, 9_000)
+    offsets.put(b"key", 0)
+    offsets.make_room(9_000)
+    offsets.get(b"key")
