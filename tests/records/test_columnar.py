@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.core.errors import CorruptError, SeglogError, TooLargeError
+from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, TooLargeError
 from seglog.core.types import MAX_INT64, TimestampType
 from seglog.records import view
 from seglog.records.batch import DELETE_HORIZON_BIT, BatchHeader, build_batch, entries, read_header
@@ -234,6 +234,6 @@ def test_many_small_values_are_not_mixed_up() -> None:
 
 
 def test_a_column_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="no column 'vale': there are key, value"):
+    with pytest.raises(InvalidConfigError, match="no column 'vale': there are key, value"):
         schema_of(["vale"])
     assert schema_of(COLUMNS).equals(SCHEMA)

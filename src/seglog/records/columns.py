@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
 from seglog.records.column_kernels import (
@@ -74,10 +75,10 @@ NOWHERE: Final = Origin()
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The schema of these columns, in this order; ValueError names one that there is not."""
+    """The schema of these columns, in this order; `InvalidConfigError` names one that there is not."""
     for name in columns:
         if name not in FIELDS:
-            raise ValueError(f"no column {name!r}: there are {', '.join(FIELDS)}")
+            raise InvalidConfigError(f"no column {name!r}: there are {', '.join(FIELDS)}")
     return pa.schema([FIELDS[name] for name in columns])
 
 

@@ -1,0 +1,200 @@
+"""A stretch of a segment's file as Arrow: what a scan, a Spark task and an export are made of.
+
+The file may be written, compacted or deleted by a broker meanwhile: it is read by position in chunks of a few MiB and
+never mapped (a mapped file that someone truncates ends the process).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglog.core.errors import CorruptBatchError, CorruptError
+from seglog.core.fs import File, Fs
+from seglog.records.batch import CONTROL_BIT, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
+from seglog.records.columnar import Wanted, decode_batches, plain_error
+from seglog.records.columns import NOWHERE, Origin
+from seglog.records.kernels import Stop, Verdict
+from seglog.records.tables import BatchTable, walk_batches
+from seglog.storage.txnindex import AbortedTxn
+
+CHUNK_BYTES: Final = 4 << 20
+_BEFORE_MAGIC: Final = MAGIC_POSITION + 1
+"""Bytes that tell a batch's size and format."""
+_TABLE_ROWS: Final = 16384
+
+
+class Stretch(NamedTuple):
+    """Bytes ``start`` to ``end`` of a log file, from batch boundary to batch boundary; picklable.
+
+    ``end`` None is the file's end. With ``is_open`` the file is the one being written, and what is no whole batch at
+    its end (a torn one, or pre-allocated zeros) is just the end; otherwise that is damage. With ``to_end`` batches are
+    looked at up to the end even if their offsets are not asked for.
+    """
+
+    path: str
+    start: int = 0
+    end: int | None = None
+    is_open: bool = False
+    to_end: bool = False
+
+
+class Filter(NamedTuple):
+    """Batches that are left out: control batches, unless asked for, and those of aborted transactions."""
+
+    include_control: bool = False
+    aborted: Sequence[AbortedTxn] = ()
+
+
+_NO_FILTER: Final = Filter()
+_ALL: Final = Wanted()
+
+
+class _Chunk(NamedTuple):
+    """Some batches: ``table`` of those that start in ``data``, which begins at file position ``position``."""
+
+    data: bytes
+    position: int
+    table: BatchTable
+
+
+def iter_table_batches(
+    fs: Fs,
+    stretch: Stretch,
+    wanted: Wanted = _ALL,
+    origin: Origin = NOWHERE,
+    *,
+    leave_out: Filter = _NO_FILTER,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a stretch with ``wanted.low <= offset < wanted.high``, in the file's order.
+
+    Memory is a chunk (or one larger batch) and what comes out of it at a time. Raises `CorruptBatchError`,
+    `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError` with file, position and offset at the first damage
+    that concerns these offsets; OSError as the file system does.
+    """
+    try:
+        for data, position, table in _sound(fs, stretch, wanted, chunk_bytes):
+            chosen = table[_selected(table, wanted, leave_out)]
+            if len(chosen):
+                yield from decode_batches(data, chosen, wanted, origin, base=position)
+            if not stretch.to_end and len(table) and _last_offsets(table)[-1] >= wanted.high - 1:
+                return
+    except CorruptError as error:
+        raise error.at(file=stretch.path) from None
+
+
+def iter_tables(fs: Fs, stretch: Stretch) -> Iterator[BatchTable]:
+    """Only the headers of a stretch, with verdicts on CRCs; `CorruptBatchError` where something is no batch at all."""
+    try:
+        for _, _, table in _chunks(fs, stretch, CHUNK_BYTES):
+            yield table
+    except CorruptError as error:
+        raise error.at(file=stretch.path) from None
+
+
+def _last_offsets(table: BatchTable) -> npt.NDArray[np.int64]:
+    last: npt.NDArray[np.int64] = table["base_offset"] + table["last_offset_delta"]
+    return last
+
+
+def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int) -> Iterator[_Chunk]:
+    """Chunks whose batches that end at or above ``wanted.low`` have right CRCs and offsets that rise."""
+    previous = -1
+    for chunk in _chunks(fs, stretch, chunk_bytes):
+        table = chunk.table
+        last = _last_offsets(table)
+        for index in np.flatnonzero((table["verdict"] != Verdict.OK) & (last >= wanted.low)):
+            raise plain_error(chunk.data, table[index], base=chunk.position, limit=wanted.limit)
+        before = np.concatenate(([previous], last[:-1]))
+        for index in np.flatnonzero((table["base_offset"] <= before) & (last >= wanted.low)):
+            offset, position = int(table["base_offset"][index]), int(table["position"][index])
+            raise CorruptBatchError(f"offset {offset} after {before[index]}", position=position, offset=offset)
+        previous = int(last[-1]) if len(last) else previous
+        yield chunk
+
+
+def _chunks(fs: Fs, stretch: Stretch, chunk_bytes: int) -> Iterator[_Chunk]:
+    with closing(fs.open(stretch.path, write=False)) as file:
+        size = file.size()
+        limit = size if stretch.end is None else min(stretch.end, size)
+        position = stretch.start
+        wanted = chunk_bytes
+        while position < limit:
+            asked = min(wanted, limit - position)
+            data = file.pread(asked, position)
+            walked = None
+            for walked in walk_batches(data, base=position, rows=_TABLE_ROWS):
+                yield _Chunk(data, position, walked.table)
+            following, stop = (walked.position, walked.stop) if walked else (position, Stop.TORN)
+            cut = following == position and _size_at(data) > limit - position
+            at_end = position + len(data) >= limit or len(data) < asked or cut
+            if stop in (Stop.MAGIC, Stop.SIZE) or (stop == Stop.TORN and at_end):
+                _check_end(file, stretch, following, limit, stop)
+                return
+            # A batch that is larger than a chunk is read alone, by the size that it says.
+            wanted = chunk_bytes if following > position else max(chunk_bytes, _size_at(data))
+            position = following
+
+
+def _size_at(data: bytes) -> int:
+    return int.from_bytes(data[8:12], "big") + LOG_OVERHEAD
+
+
+def _check_end(file: File, stretch: Stretch, position: int, limit: int, stop: Stop) -> None:
+    """Raise `CorruptBatchError` unless what lies at ``position`` is a legal end of an open segment."""
+    if stretch.is_open and (stop == Stop.TORN or _is_zeros(file, position, limit)):
+        return
+    head = file.pread(_BEFORE_MAGIC, position)
+    left = limit - position
+    if len(head) < _BEFORE_MAGIC:
+        raise CorruptBatchError(f"{left} bytes are left, too few for a batch", position=position)
+    offset = int.from_bytes(head[:8], "big", signed=True)
+    length = int.from_bytes(head[8:12], "big", signed=True)
+    magic = int.from_bytes(head[MAGIC_POSITION:], "big", signed=True)
+    reason = {
+        Stop.MAGIC: f"unknown magic {magic}",
+        Stop.SIZE: f"size {length} is under the smallest possible for magic {magic}",
+    }.get(stop, f"the batch says {length + LOG_OVERHEAD} bytes, {left} are there")
+    raise CorruptBatchError(reason, position=position, offset=offset)
+
+
+def _is_zeros(file: File, position: int, limit: int) -> bool:
+    while position < limit:
+        data = file.pread(min(CHUNK_BYTES, limit - position), position)
+        if data.count(0) != len(data) or not data:
+            return not data
+        position += len(data)
+    return True
+
+
+def _selected(table: BatchTable, wanted: Wanted, leave_out: Filter) -> npt.NDArray[np.bool_]:
+    """Which batches may have records that are asked for. A legacy message's offset is the last of those inside."""
+    new = table["magic"] == 2
+    selected: npt.NDArray[np.bool_] = _last_offsets(table) >= wanted.low
+    selected &= ~new | (table["base_offset"] < wanted.high)
+    control = new & (table["attributes"] & CONTROL_BIT != 0)
+    if not leave_out.include_control:
+        selected &= ~control
+    if leave_out.aborted:
+        transactional = new & ~control & (table["attributes"] & TRANSACTIONAL_BIT != 0)
+        selected &= ~(transactional & _aborted(table, leave_out.aborted))
+    return selected
+
+
+def _aborted(table: BatchTable, transactions: Sequence[AbortedTxn]) -> npt.NDArray[np.bool_]:
+    """Which batches lie within an aborted transaction of their producer."""
+    found = np.zeros(len(table), np.bool_)
+    if not len(table):
+        return found
+    first, last = int(table["base_offset"][0]), int(table["base_offset"][-1])
+    for txn in transactions:
+        if txn.last_offset >= first and txn.first_offset <= last:
+            within = (table["base_offset"] >= txn.first_offset) & (table["base_offset"] <= txn.last_offset)
+            found |= within & (table["producer_id"] == txn.producer_id)
+    return found

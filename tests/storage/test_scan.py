@@ -1,0 +1,410 @@
+"""`scan` against what Kafka's consumer read from the same files, against the plain path, and on files that change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog.core.errors import (
+    CorruptBatchError,
+    InvalidConfigError,
+    InvalidLogDirError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
+from seglog.core.fs import OsFs
+from seglog.records.batch import entries, read_header
+from seglog.records.columnar import Wanted
+from seglog.records.record import NewRecord, encode_batch, end_txn_marker
+from seglog.storage import table_batches
+from seglog.storage.layout import segment_paths
+from seglog.storage.scan import scan
+from seglog.storage.scan_bounds import offset_at_time, start_position
+from seglog.storage.table_batches import Stretch, iter_table_batches
+from seglog.storage.txnindex import AbortedTxn, encode_aborted
+from tests import golden
+from tests.cases import case
+from tests.kafka.jars import KafkaVersion
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ISOLATION_LEVELS: tuple[Literal["read_uncommitted", "read_committed"], ...] = ("read_uncommitted", "read_committed")
+KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def write_segment(partition: Path, base_offset: int, batches: Sequence[bytes | bytearray]) -> Path:
+    """A segment with an index entry for each batch but the first, as Kafka would with ``index.interval.bytes`` 0."""
+    partition.mkdir(parents=True, exist_ok=True)
+    paths = segment_paths(str(partition), base_offset)
+    index, times, position, newest = bytearray(), bytearray(), 0, -1
+    for batch in batches:
+        header = read_header(batch)
+        if position:
+            index += struct.pack(">ii", header.last_offset - base_offset, position)
+        if header.max_timestamp > newest:
+            newest = header.max_timestamp
+            times += struct.pack(">qi", newest, header.last_offset - base_offset)
+        position += header.size
+    Path(paths.log).write_bytes(b"".join(batches))
+    Path(paths.offset_index).write_bytes(index)
+    Path(paths.timeindex).write_bytes(times)
+    return Path(paths.log)
+
+
+def numbered(start: int, count: int, per_batch: int = 3) -> list[bytearray]:
+    """Batches at ``start`` and on; a record's value is its offset, its timestamp 1000 times that."""
+    return [
+        encode_batch(
+            [NewRecord(b"%d" % at, timestamp=1000 * at) for at in range(first, min(first + per_batch, start + count))],
+            base_offset=first,
+        )
+        for first in range(start, start + count, per_batch)
+    ]
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """Offsets 0 to 29 in three segments."""
+    directory = tmp_path / "data" / "web-0"
+    for base in (0, 12, 24):
+        write_segment(directory, base, numbered(base, 12 if base < 24 else 6))
+    return directory
+
+
+def offsets(*arguments: Any, **options: Any) -> list[int]:
+    found: list[int] = scan(*arguments, columns=("offset",), **options).read_all().column("offset").to_pylist()
+    return found
+
+
+# What Kafka read
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+def test_rows_are_what_kafkas_consumer_read(tmp_path: Path, version: KafkaVersion) -> None:
+    root = golden.unpack(tmp_path, version)
+    seen = 0
+    for name in golden.partitions(root):
+        for isolation in ISOLATION_LEVELS:
+            if not (root / "expected" / name / f"{isolation}.jsonl").exists():
+                continue
+            expected = golden.expected_records(root, name, isolation=isolation)
+            rows = scan(golden.log_dir(root) / name, isolation_level=isolation).read_all().to_pylist()
+            assert rows == [
+                {
+                    "key": record.key,
+                    "value": record.value,
+                    "topic": record.topic,
+                    "partition": record.partition,
+                    "offset": record.offset,
+                    "timestamp": EPOCH + timedelta(milliseconds=record.timestamp),
+                    "timestampType": KINDS[record.timestamp_type],
+                    "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
+                }
+                for record in expected
+            ], (name, isolation)
+            seen += len(rows)
+    assert seen > 100
+
+
+def test_a_whole_log_directory_without_internal_topics(tmp_path: Path) -> None:
+    root = golden.unpack(tmp_path, "4.3.0")
+    table = scan(golden.log_dir(root), columns=("topic", "partition", "offset")).read_all()
+    expected = [
+        (record.topic, record.partition, record.offset)
+        for name in golden.partitions(root)
+        if not name.startswith("__")
+        for record in golden.expected_records(root, name)
+    ]
+    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(expected)
+    internal = scan(golden.log_dir(root), columns=("topic",), topics="__consumer_offsets").read_all()
+    assert set(internal.column("topic").to_pylist()) == {"__consumer_offsets"}
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("start", [-4, 0, 1, 3, 11, 12, 13, 23, 24, 29, 30, 99])
+@pytest.mark.parametrize("end", [None, 0, 5, 12, 25, 30, 99])
+def test_offsets_bound_what_is_read(partition: Path, start: int, end: int | None) -> None:
+    assert offsets(partition, start=start, end=end) == list(range(max(start, 0), min(30, 30 if end is None else end)))
+
+
+@pytest.mark.parametrize("step", [-1, 0, 999, 1000, 1001, 11_000, 12_500, 29_000])
+def test_times_are_bounds_too(partition: Path, step: int) -> None:
+    at = EPOCH + timedelta(milliseconds=step)
+    first = -(-step // 1000)
+    assert offsets(partition, start=at) == list(range(max(first, 0), 30))
+    assert offsets(partition, end=at) == list(range(max(first, 0)))
+
+
+def test_a_time_after_all_records_is_the_end(partition: Path) -> None:
+    later = EPOCH + timedelta(days=1)
+    assert offsets(partition, start=later) == []
+    assert offsets(partition, end=later) == list(range(30))
+
+
+def test_a_time_between_milliseconds_counts_up(partition: Path) -> None:
+    assert offsets(partition, start=EPOCH + timedelta(seconds=5, microseconds=1)) == list(range(6, 30))
+
+
+def test_each_partition_may_have_its_own_bound(partition: Path) -> None:
+    write_segment(partition.parent / "web-1", 0, numbered(0, 4))
+    rows = scan(partition.parent, start={"web": {1: 2}}, end={"web": {0: EPOCH + timedelta(seconds=2)}}).read_all()
+    assert [(row["partition"], row["offset"]) for row in rows.to_pylist()] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    with pytest.raises(UnknownTopicError, match="no partition 7 of topic 'web'"):
+        scan(partition.parent, start={"web": {7: 0}})
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=25), st.integers(-1, 42), st.integers(1, 5), st.data())
+def test_look_up_by_time_is_that_of_a_plain_search(
+    tmp_path_factory: pytest.TempPathFactory, times: list[int], wanted: int, per_batch: int, data: st.DataObject
+) -> None:
+    """Times in any order, segments cut anywhere, with and without indexes."""
+    case()
+    directory = tmp_path_factory.mktemp("log") / "web-0"
+    batches = [
+        encode_batch([NewRecord(None, timestamp=t) for t in times[at : at + per_batch]], base_offset=at)
+        for at in range(0, len(times), per_batch)
+    ]
+    cuts = sorted(set(data.draw(st.lists(st.integers(1, len(batches)), max_size=3))) | {0} - {len(batches)})
+    bounds = [cut for cut in cuts if cut < len(batches)]
+    for first, last in zip(bounds, [*bounds[1:], len(batches)], strict=True):
+        write_segment(directory, first * per_batch, batches[first:last])
+    for path in directory.iterdir():
+        if path.suffix != ".log" and data.draw(st.booleans()):
+            path.unlink()
+    low = data.draw(st.integers(0, len(times)))
+    segments = [segment_paths(str(directory), cut * per_batch) for cut in bounds]
+    expected = next((at for at, time in enumerate(times) if time >= wanted and at >= low), None)
+    assert offset_at_time(OsFs(), segments, wanted, low) == expected
+    shutil.rmtree(directory)
+
+
+def test_the_index_is_used_and_not_believed_blindly(partition: Path) -> None:
+    paths = segment_paths(str(partition), 12)
+    near = start_position(OsFs(), paths, 20)
+    assert [entry.offset for entry in entries(Path(paths.log).read_bytes()[near:])] == [18, 21]
+    index = Path(paths.offset_index)
+    index.write_bytes(struct.pack(">ii", 3, 17))
+    assert start_position(OsFs(), paths, 20) == 0
+    index.write_bytes(bytes(1 << 20))
+    assert start_position(OsFs(), paths, 20) == 0
+    assert offsets(partition, start=20) == list(range(20, 30))
+
+
+def test_records_that_a_client_deleted_are_not_read(partition: Path) -> None:
+    (partition.parent / "log-start-offset-checkpoint").write_text("0\n1\nweb 0 14\n")
+    assert offsets(partition) == list(range(14, 30))
+    assert offsets(partition, start=EPOCH) == list(range(14, 30))
+    assert offsets(partition, start=3, end=15) == [14]
+
+
+# Transactions
+
+
+def transaction(base_offset: int, count: int, producer: int) -> bytearray:
+    records = [NewRecord(b"%d" % (base_offset + n), timestamp=0) for n in range(count)]
+    return encode_batch(
+        records,
+        base_offset=base_offset,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+def marker(base_offset: int, producer: int, *, commit: bool) -> bytearray:
+    return end_txn_marker(
+        commit=commit,
+        coordinator_epoch=0,
+        producer_id=producer,
+        producer_epoch=0,
+        timestamp=0,
+        base_offset=base_offset,
+    )
+
+
+def test_read_committed_leaves_out_what_was_aborted_or_is_open(tmp_path: Path) -> None:
+    directory = tmp_path / "web-0"
+    first = [transaction(0, 2, 7), transaction(2, 1, 8), *numbered(3, 1), marker(4, 7, commit=False)]
+    second = [transaction(5, 1, 7), marker(6, 8, commit=True), marker(7, 7, commit=True), *numbered(8, 1)]
+    third = [transaction(9, 1, 8), *numbered(10, 2)]
+    write_segment(directory, 0, first)
+    write_segment(directory, 5, [*second, *third])
+    Path(segment_paths(str(directory), 0).txnindex).write_bytes(encode_aborted(AbortedTxn(7, 0, 4, 2)))
+    assert offsets(directory) == [0, 1, 2, 3, 5, 8, 9, 10, 11]
+    assert offsets(directory, isolation_level="read_committed") == [2, 3, 5, 8]
+    assert offsets(directory, isolation_level="read_committed", include_control=True) == [2, 3, 4, 5, 6, 7, 8]
+    rows = scan(directory, columns=("offset", "isControl", "isTransactional", "producerId"), include_control=True)
+    assert [tuple(row.values()) for row in rows.read_all().to_pylist()][4:6] == [
+        (4, True, True, 7),
+        (5, False, True, 7),
+    ]
+
+
+# Ends and damage
+
+
+def test_a_torn_last_batch_is_the_end(partition: Path) -> None:
+    last = partition / "00000000000000000024.log"
+    whole = last.read_bytes()
+    for size in (*range(len(whole) - 20, len(whole)), len(whole) - 70):
+        last.write_bytes(whole[:size])
+        assert offsets(partition)[-1] == 26
+        assert offsets(last)[-1] == 26
+    last.write_bytes(whole + bytes(5000))
+    assert offsets(partition) == list(range(30))
+
+
+def test_damage_is_named_by_file_position_and_offset(partition: Path) -> None:
+    path = partition / "00000000000000000012.log"
+    whole = path.read_bytes()
+    size = read_header(whole).size
+    for damaged, position, offset, reason in (
+        (whole[:-1], 3 * size, 21, f"the batch says {size} bytes, {size - 1} are there"),
+        (whole[: size + 9], size, None, "9 bytes are left"),
+        (whole[: size + 16] + b"\x09" + whole[size + 17 :], size, 15, "unknown magic 9"),
+        (whole + bytes(40), len(whole), 0, "size 0 is under the smallest"),
+        (whole[: size + 70] + b"\xff" + whole[size + 71 :], size, 15, "CRC"),
+        (whole[:size] + whole, size, 12, "offset 12 after 14"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptBatchError, match=reason) as caught:
+            scan(partition).read_all()
+        assert (caught.value.file, caught.value.position, caught.value.offset) == (str(path), position, offset)
+
+
+def test_damage_outside_of_the_offsets_asked_for_is_not_met(partition: Path) -> None:
+    path = partition / "00000000000000000012.log"
+    whole = bytearray(path.read_bytes())
+    whole[read_header(whole).size + 8] ^= 1
+    path.write_bytes(whole)
+    assert offsets(partition, end=12) == list(range(12))
+    assert offsets(partition, start=21) == list(range(21, 30))
+
+
+def test_a_batch_larger_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
+    size = table_batches.CHUNK_BYTES + 12345
+    big = encode_batch([NewRecord(os.urandom(size))], base_offset=1)
+    write_segment(tmp_path / "web-0", 0, [*numbered(0, 1), big, *numbered(2, 1)])
+    rows = scan(tmp_path / "web-0", columns=("value",)).read_all().column("value").to_pylist()
+    assert [len(value) for value in rows] == [1, size, 1]
+
+
+def test_a_size_that_the_file_does_not_hold_is_not_read(tmp_path: Path) -> None:
+    batch = numbered(0, 1)[0]
+    huge = bytes(8) + (2**31 - 20).to_bytes(4, "big") + bytes(batch[12:])
+    path = write_segment(tmp_path / "web-0", 0, [batch])
+    path.write_bytes(bytes(batch) + huge + bytes(3 * table_batches.CHUNK_BYTES))
+    assert offsets(path) == [0]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 60), st.integers(1, 8), st.integers(17, 2000))
+def test_chunks_may_end_anywhere(tmp_path_factory: pytest.TempPathFactory, count: int, per: int, chunk: int) -> None:
+    case()
+    path = write_segment(tmp_path_factory.mktemp("log") / "web-0", 0, numbered(0, count, per))
+    found = iter_table_batches(OsFs(), Stretch(str(path)), Wanted(("offset",)), chunk_bytes=chunk)
+    assert pa.Table.from_batches(found).column("offset").to_pylist() == list(range(count))
+
+
+# Files that change meanwhile
+
+
+def test_what_is_appended_later_is_not_read(partition: Path) -> None:
+    reader = scan(partition, columns=("offset",))
+    last = partition / "00000000000000000024.log"
+    last.write_bytes(last.read_bytes() + b"".join(numbered(30, 5)))
+    write_segment(partition, 35, numbered(35, 5))
+    assert reader.read_all().num_rows == 30
+
+
+def test_segments_that_compaction_joined_are_still_read(partition: Path) -> None:
+    reader = scan(partition, columns=("offset",))
+    assert reader.read_next_batch().num_rows == 12
+    for base in (0, 12, 24):
+        (partition / f"{base:020d}.log").unlink()
+    write_segment(partition, 0, [*numbered(0, 3), *numbered(15, 3), *numbered(24, 6)])
+    assert reader.read_all().column("offset").to_pylist() == [15, 16, 17, *range(24, 30)]
+
+
+def test_what_retention_took_away_is_an_error(partition: Path) -> None:
+    reader = scan(partition, columns=("offset",))
+    reader.read_next_batch()
+    for base in (0, 12):
+        (partition / f"{base:020d}.log").unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="from offset 12 on were deleted"):
+        reader.read_all()
+
+
+# Arguments
+
+
+def test_arguments_that_cannot_be(partition: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidConfigError, match="no column 'size'"):
+        scan(partition, columns=["size"])
+    with pytest.raises(InvalidConfigError, match="isolation_level is read_uncommitted or read_committed"):
+        scan(partition, isolation_level="serializable")
+    with pytest.raises(InvalidConfigError, match="no time zone"):
+        scan(partition, start=datetime.fromisoformat("2013-01-01"))
+    with pytest.raises(InvalidConfigError, match="at least 1"):
+        scan(partition, batch_rows=0)
+    with pytest.raises(InvalidLogDirError, match="neither a log directory"):
+        scan(tmp_path / "empty")
+    with pytest.raises(UnknownTopicError, match="no topic 'wep'"):
+        scan(partition.parent, topics=["web", "wep"])
+    with pytest.raises(FileNotFoundError):
+        scan(tmp_path / "nowhere")
+
+
+def test_a_file_alone_a_list_and_a_link(partition: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "00000000000000000012.log"
+    shutil.copy(partition / alone.name, alone)
+    (row, *_) = scan(alone).read_all().to_pylist()
+    assert (row["topic"], row["partition"], row["offset"]) == (None, None, 12)
+    assert offsets([partition / alone.name, alone, partition / alone.name]) == [*range(12, 24), *range(12, 24)]
+    (tmp_path / "link").symlink_to(partition)
+    assert offsets(tmp_path / "link") == list(range(30))
+    assert offsets(str(partition), topics="web") == list(range(30))
+
+
+def test_an_empty_log_has_a_schema(tmp_path: Path) -> None:
+    write_segment(tmp_path / "web-0", 0, [])
+    table = scan(tmp_path / "web-0").read_all()
+    assert (table.num_rows, table.schema.names[0]) == (0, "key")
+
+
+def test_a_stretch_is_what_a_spark_task_reads(partition: Path) -> None:
+    path = partition / "00000000000000000012.log"
+    size = read_header(path.read_bytes()).size
+    found = iter_table_batches(OsFs(), Stretch(str(path), size, 3 * size), Wanted(("offset",), low=16))
+    assert pa.Table.from_batches(found).column("offset").to_pylist() == [16, 17, 18, 19, 20]
+
+
+# Others read it
+
+
+def test_duckdb_pandas_and_polars_take_it(partition: Path) -> None:
+    database = duckdb.connect()
+    database.register("web", scan(partition))
+    found = database.execute('select count(*), sum("offset"), epoch_ms(min(timestamp)) from web').fetchall()
+    assert found == [(30, sum(range(30)), 0)]
+    frame = scan(partition).read_pandas()
+    assert frame["offset"].sum() == sum(range(30))
+    assert str(frame["timestamp"].dtype) == "datetime64[us, UTC]"
+    columns: Any = scan(partition).read_all()
+    assert pl.DataFrame(columns)["value"].to_list()[:2] == [b"0", b"1"]
