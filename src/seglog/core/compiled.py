@@ -17,15 +17,17 @@ from typing import Final
 _ENVIRONMENT: Final = "NUMBA_CACHE_DIR"
 
 
-def _stamp(sources: tuple[str, ...]) -> str:
-    digest = hashlib.sha256()
-    for source in sources:
-        try:
-            found = os.stat(source)
-        except OSError:  # inside of a zip: the path, which has the version in it, must do
-            digest.update(source.encode())
-        else:
-            digest.update(f"{source}:{found.st_mtime_ns}:{found.st_size}\n".encode())
+def _stamp(source: str) -> str:
+    """A word that changes with ``source`` or any file named ``*kernels.py`` beside it."""
+    directory, name = os.path.split(os.path.abspath(source))
+    digest = hashlib.sha256(directory.encode())
+    try:
+        for beside in sorted(os.listdir(directory)):
+            if beside == name or beside.endswith("kernels.py"):
+                found = os.stat(os.path.join(directory, beside))
+                digest.update(f"{beside}:{found.st_mtime_ns}:{found.st_size}\n".encode())
+    except OSError:  # inside of a zip: its path, with the version in it, must do
+        digest.update(name.encode())
     return digest.hexdigest()[:12]
 
 
@@ -41,12 +43,12 @@ def _is_usable(directory: str) -> bool:
         return False
 
 
-def choose_cache_directory(*sources: str) -> str:
-    """A writable directory for what is compiled from ``sources`` (paths of Python files); created if need be."""
-    name = f"seglog-numba-{_stamp(sources)}"
+def choose_cache_directory(source: str) -> str:
+    """A writable directory for what is compiled from ``source`` and the kernels beside it; created if need be."""
+    name = f"seglog-numba-{_stamp(source)}"
     parents = [
         os.environ.get(_ENVIRONMENT, ""),
-        os.path.join(os.path.dirname(os.path.abspath(sources[0])), "__pycache__"),
+        os.path.join(os.path.dirname(os.path.abspath(source)), "__pycache__"),
         os.environ.get("XDG_CACHE_HOME", "") or os.path.join(os.path.expanduser("~"), ".cache"),
     ]
     for parent in parents:

@@ -26,10 +26,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 as_int: Callable[[Any], int] = cast(Callable[[Any], int], np.int64)
 """Makes a signed 64-bit integer of any number in a kernel."""
 
-_HERE: Final = __file__
-_CACHE: Final = choose_cache_directory(
-    _HERE, _HERE.replace("machine.", "kernels."), _HERE.replace("machine.", "column_kernels.")
-)
+_CACHE: Final = choose_cache_directory(__file__)
 
 
 def kernel(function: _F) -> _F:

@@ -1,0 +1,85 @@
+"""The compiled loops' cache: found again, in the next best place where one cannot be written, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seglog.core
+from seglog.core.compiled import choose_cache_directory
+
+SOURCE = Path(next(iter(seglog.core.__path__))).parent
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from numba.core import config
+before = config.CACHE_DIR
+from seglog.records import machine
+from seglog.records.tables import byte_array
+assert machine.__file__.startswith({root!r})
+assert config.CACHE_DIR == before
+print(machine.crc32c(byte_array(b"123456789" * 10), 0, 9), machine._CACHE)
+"""
+
+
+def run(root: Path, **environment: str) -> tuple[int, str]:
+    """The CRC-32C of "123456789" as a process with the package at ``root`` computes it, and its cache directory."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA", "PYTHON", "XDG"))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(root=str(root))],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    crc, directory = done.stdout.split()
+    return int(crc), directory
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package without caches."""
+    root = tmp_path / "lib"
+    for part in ("core", "records"):
+        shutil.copytree(SOURCE / part, root / "seglog" / part, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+def test_the_cache_lies_where_it_can_be_written(package: Path, tmp_path: Path) -> None:
+    """Files stand where directories would have to be, which stops even root."""
+    home = tmp_path / "home"
+    home.mkdir()
+    beside = package / "seglog" / "records" / "__pycache__"
+    assert run(package, HOME=str(home)) == (0xE3069283, str(next(beside.glob("seglog-numba-*"))))
+    shutil.rmtree(beside)
+    beside.write_text("")
+    assert run(package, HOME=str(home), PYTHONDONTWRITEBYTECODE="1")[1].startswith(str(home / ".cache"))
+    crc, directory = run(package, HOME="/dev/null", TMPDIR=str(tmp_path), PYTHONDONTWRITEBYTECODE="1")
+    assert crc == 0xE3069283
+    assert Path(directory).parent == tmp_path
+    chosen = tmp_path / "chosen"
+    assert run(package, NUMBA_CACHE_DIR=str(chosen), PYTHONDONTWRITEBYTECODE="1")[1].startswith(str(chosen))
+
+
+def test_a_cpu_without_the_crc_instruction_gets_the_same_checksum(package: Path, tmp_path: Path) -> None:
+    assert run(package, HOME=str(tmp_path), NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[0] == 0xE3069283
+
+
+def test_the_directory_changes_with_the_sources(tmp_path: Path) -> None:
+    for name in ("machine.py", "kernels.py", "other_kernels.py", "elsewhere.py"):
+        (tmp_path / name).write_text("1")
+    source = str(tmp_path / "machine.py")
+    first = choose_cache_directory(source)
+    assert choose_cache_directory(source) == first
+    (tmp_path / "elsewhere.py").write_text("22")
+    assert choose_cache_directory(source) == first
+    (tmp_path / "other_kernels.py").write_text("22")
+    assert choose_cache_directory(source) != first
+    assert oct(os.stat(first).st_mode & 0o777) == "0o700"
