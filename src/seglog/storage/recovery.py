@@ -202,6 +202,8 @@ class _Loader:
             if at < unflushed_from:
                 wrong = wrong or self._look_wrong(segment)
                 if wrong is None:
+                    if not self._known.clean:
+                        segment.complete_time_index()
                     self._producers = None
                     continue
                 self.rebuilt[segment.base_offset] = wrong
@@ -290,6 +292,7 @@ class _Loader:
     def _cut(self, segment: Segment, bad: CorruptError, later: list[SegmentPaths]) -> None:
         lost_from = bad.offset if bad.offset is not None else segment.base_offset
         if max(lost_from, self._known.log_start_offset) < self._flushed_up_to():
+            self._fs.unlink(segment.paths.offset_index)  # so that the next start finds the damage too
             raise self._damaged(segment.paths.log, bad.position, lost_from, bad.reason) from bad
         self.cut = cut_log(self._fs, self._path, segment, later, bad, self._clock.now_ms())
 

@@ -1,0 +1,186 @@
+"""What a log directory is made of: may it be opened, what lies in it, whose is it, what do its checkpoints say."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from seglog.core.clock import Clock
+from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition, parse_topic_partition
+from seglog.storage.checkpoint import (
+    MetaProperties,
+    encode_id,
+    encode_offsets,
+    read_meta_properties,
+    read_offsets,
+    write_meta_properties,
+    write_offsets,
+)
+from seglog.storage.layout import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    is_set_aside,
+)
+from seglog.storage.recovery import Known
+
+_CLUSTER_METADATA: Final = "__cluster_metadata"
+_REMOTE_INDEXES: Final = "remote-log-index-cache"
+"""Directories of a broker of Kafka's that are no partitions of a topic; its log manager passes over them too."""
+_WORLD_WRITABLE: Final = 0o002
+_LONGEST_NAME: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """The directories in a log directory: partitions, and names of those that wait to be removed."""
+
+    partitions: list[TopicPartition]
+    deleted: list[str]
+
+
+def resolve(path: str) -> str:
+    """The directory that ``path`` stands for, symbolic links followed this once."""
+    return os.path.realpath(path)
+
+
+def make_directory(fs: Fs, path: str, *, create: bool) -> None:
+    """Make sure that there is a directory at ``path`` which not everyone may write to."""
+    if not fs.exists(path):
+        if not create:
+            raise InvalidLogDirError(f"{path} does not exist")
+        parent = os.path.dirname(path)
+        if parent != path and not fs.exists(parent):
+            make_directory(fs, parent, create=True)
+        fs.mkdir(path)
+        fs.fsync_dir(parent)
+        return
+    found = fs.stat(path)
+    if not found.is_dir:
+        raise InvalidLogDirError(f"{path} is not a directory")
+
+
+def check_mode(fs: Fs, path: str) -> None:
+    mode = fs.stat(path).mode
+    if mode & _WORLD_WRITABLE:
+        raise InvalidLogDirError(f"{path} may be written by everyone (mode {mode:04o}): chmod o-w {path}")
+
+
+def list_entries(fs: Fs, path: str) -> Entries:
+    """Look through a log directory. A directory that is none of Kafka's is refused by its name, as Kafka does.
+
+    Regular files of any name are passed over. Raises `InvalidLogDirError`.
+    """
+    partitions, deleted = [], []
+    for name in fs.listdir(path):
+        found = fs.stat(os.path.join(path, name))
+        if found.is_symlink:
+            raise InvalidLogDirError(f"{os.path.join(path, name)} is a symbolic link: none is followed in here")
+        if not found.is_dir or name == _REMOTE_INDEXES:
+            continue
+        if is_set_aside(name):
+            if name.endswith("-delete"):
+                deleted.append(name)
+            continue
+        partition = parse_topic_partition(name)
+        if partition is None:
+            raise InvalidLogDirError(
+                f"{os.path.join(path, name)} is neither a partition's directory (topic-number) nor one that Kafka has "
+                "set aside (topic-number.id-delete): a log directory has no others"
+            )
+        if partition.topic != _CLUSTER_METADATA:
+            partitions.append(partition)
+    return Entries(partitions=sorted(partitions), deleted=deleted)
+
+
+def deleted_name(partition: TopicPartition, unique: UUID) -> str:
+    """The name that a partition's directory gets when its topic is deleted, at most 255 characters long.
+
+    >>> deleted_name(TopicPartition("web", 3), UUID(int=5))
+    'web-3.00000000000000000000000000000005-delete'
+    """
+    suffix = f"-{partition.partition}.{unique.hex}-delete"
+    return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def new_id(rng: Random) -> UUID:
+    """A random id as Kafka makes them: no small number, and no text that begins with a dash (``Uuid.randomUuid``)."""
+    while True:
+        made = UUID(int=rng.getrandbits(128), version=4)
+        if not encode_id(made).startswith("-"):
+            return made
+
+
+def read_or_make_meta(
+    fs: Fs, path: str, *, clock: Clock, rng: Random, cluster_id: str | None, node_id: int | None
+) -> MetaProperties:
+    """Whose directory this is; a new one gets the ids given, or random ones. An other owner's is refused."""
+    meta = read_meta_properties(fs, path)
+    if meta is None:
+        meta = MetaProperties(1, cluster_id or encode_id(new_id(rng)), 1 if node_id is None else node_id, new_id(rng))
+        write_meta_properties(fs, path, meta, clock.now_ms())
+    for key, wanted, found in (("cluster.id", cluster_id, meta.cluster_id), ("node.id", node_id, meta.node_id)):
+        if wanted is not None and found is not None and wanted != found:
+            raise InvalidLogDirError(f"{path} belongs to {key} {found}, not {wanted} (meta.properties)")
+    return meta
+
+
+class Checkpoints:
+    """The four offset checkpoints of a directory. Those that could not be read are in `unreadable`, and begin empty.
+
+    Kafka goes on without them too. `recovery_points` is then None: see `seglog.storage.recovery.Known`.
+    """
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._written: dict[str, bytes] = {}
+        self.unreadable: list[CorruptCheckpointError] = []
+        self.recovery_points = self._read(RECOVERY_POINTS)
+        self.log_starts = self._read(LOG_START_OFFSETS) or {}
+        self.high_watermarks = self._read(HIGH_WATERMARKS) or {}
+        self.cleaner_offsets = self._read(CLEANER_OFFSETS) or {}
+
+    def _read(self, name: str) -> dict[TopicPartition, int] | None:
+        try:
+            offsets = read_offsets(self._fs, os.path.join(self._path, name))
+            self._written[name] = encode_offsets(dict(sorted(offsets.items())))
+            return offsets
+        except CorruptCheckpointError as error:
+            self.unreadable.append(error)
+            return None
+
+    def known(self, partition: TopicPartition, *, clean: bool) -> Known:
+        """What they say of one partition."""
+        return Known(
+            clean=clean,
+            recovery_point=None if self.recovery_points is None else self.recovery_points.get(partition, 0),
+            log_start_offset=self.log_starts.get(partition, 0),
+            high_watermark=self.high_watermarks.get(partition, 0),
+        )
+
+    def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace a checkpoint, unless it says the same already."""
+        ordered = dict(sorted(offsets.items()))
+        data = encode_offsets(ordered)
+        if self._written.get(name) != data:
+            write_offsets(self._fs, os.path.join(self._path, name), ordered)
+            self._written[name] = data
+
+
+def remove_tree(fs: Fs, path: str) -> None:
+    """Delete a directory and all in it. Symbolic links go, what they point at stays."""
+    for name in fs.listdir(path):
+        child = os.path.join(path, name)
+        if fs.stat(child).is_dir:
+            remove_tree(fs, child)
+        else:
+            fs.unlink(child)
+    fs.rmdir(path)

@@ -1,0 +1,147 @@
+"""What a log directory does from time to time, at Kafka's intervals: checkpoints, retention, flushes, forgetting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from seglog.core.errors import LogClosedError
+from seglog.core.types import MAX_INT64, TopicPartition
+from seglog.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from seglog.storage.retention import Expired
+
+if TYPE_CHECKING:
+    from seglog.storage.log_dir import LogDir
+
+_logger = logging.getLogger("seglog")
+
+
+def begin(directory: LogDir) -> None:
+    """Plan all tasks (``LogManager.startupWithConfigOverrides``; high watermarks: ``ReplicaManager``)."""
+    config, every = directory.config, directory.worker.every
+
+    def plan(delay_ms: int, period_ms: int, task: Callable[[LogDir], object]) -> None:
+        every(delay_ms, lambda: max(period_ms, 1), lambda: _if_open(directory, task))
+
+    first = config.log_initial_task_delay_ms
+    plan(first, config.log_retention_check_interval_ms, run_retention)
+    plan(first, config.log_flush_offset_checkpoint_interval_ms, write_recovery_points)
+    plan(first, config.log_flush_start_offset_checkpoint_interval_ms, write_log_starts)
+    high_watermarks = config.replica_high_watermark_checkpoint_interval_ms
+    plan(high_watermarks, high_watermarks, write_high_watermarks)
+    expiration = config.producer_id_expiration_check_interval_ms
+    plan(expiration, expiration, expire_producers)
+    plan_flush(directory)
+
+
+def _if_open(directory: LogDir, task: Callable[[LogDir], object]) -> None:
+    if not directory.closed and directory.health.failure is None:
+        task(directory)
+
+
+# Checkpoints
+
+
+def write_checkpoints(directory: LogDir) -> None:
+    write_recovery_points(directory)
+    write_log_starts(directory)
+    write_high_watermarks(directory)
+
+
+def write_recovery_points(directory: LogDir) -> None:
+    """``recovery-point-offset-checkpoint``: up to where each log is flushed.
+
+    What is known of refused partitions stays, so that they are refused again until they are repaired; if it is not
+    known because the file cannot be read, the file stays too.
+    """
+    known = directory.checkpoints.recovery_points
+    if known is None and directory.refused:
+        return
+    points = {partition: log.recovery_point for partition, log in directory.logs.items()}
+    _write(directory, RECOVERY_POINTS, points, known or {})
+
+
+def write_log_starts(directory: LogDir) -> None:
+    """``log-start-offset-checkpoint``: of the logs that do not begin where their first segment does."""
+    starts = {
+        partition: log.log_start_offset
+        for partition, log in directory.logs.items()
+        if log.log_start_offset > log.segments[0].base_offset
+    }
+    _write(directory, LOG_START_OFFSETS, starts, directory.checkpoints.log_starts)
+
+
+def write_high_watermarks(directory: LogDir) -> None:
+    """``replication-offset-checkpoint``.
+
+    Damage below it is refused at the next start. So of a log without followers, whose high watermark is its end, it
+    says what is flushed.
+    """
+    marks = {
+        partition: min(log.high_watermark, log.recovery_point) if log.hw_follows_end else log.high_watermark
+        for partition, log in directory.logs.items()
+    }
+    _write(directory, HIGH_WATERMARKS, marks, directory.checkpoints.high_watermarks)
+
+
+def forget_cleaner_offsets(directory: LogDir, partitions: set[TopicPartition]) -> None:
+    """Take deleted partitions out of ``cleaner-offset-checkpoint``."""
+    offsets = directory.checkpoints.cleaner_offsets
+    if offsets.keys() & partitions:
+        for partition in partitions:
+            offsets.pop(partition, None)
+        with directory.health.guard():
+            directory.checkpoints.write(CLEANER_OFFSETS, offsets)
+
+
+def _write(directory: LogDir, name: str, offsets: dict[TopicPartition, int], known: dict[TopicPartition, int]) -> None:
+    refused = {partition: known[partition] for partition in list(directory.refused) if partition in known}
+    with directory.health.guard():
+        directory.checkpoints.write(name, {**refused, **offsets})
+
+
+# Retention, flushes, producers
+
+
+def run_retention(directory: LogDir) -> dict[TopicPartition, list[Expired]]:
+    """Delete expired segments of all logs; what went, and why."""
+    gone = {}
+    for partition, log in list(directory.logs.items()):
+        try:
+            expired = log.delete_old_segments()
+        except LogClosedError:  # deleted meanwhile
+            continue
+        if expired:
+            gone[partition] = expired
+            for segment in expired:
+                _logger.info("%s: deleted segment %d, %s", partition, segment.base_offset, segment.reason.value)
+    return gone
+
+
+def plan_flush(directory: LogDir) -> None:
+    """See to it that logs with ``flush.ms`` are flushed in time."""
+    soonest = min((log.config.flush_ms for log in list(directory.logs.values())), default=MAX_INT64)
+    if soonest < MAX_INT64 and not directory.flush_planned:
+        directory.flush_planned = True
+        directory.worker.schedule(max(soonest, 1), lambda: _if_open(directory, _flush_due))
+
+
+def _flush_due(directory: LogDir) -> None:
+    directory.flush_planned = False
+    now_ms = directory.clock.now_ms()
+    try:
+        for log in list(directory.logs.values()):
+            is_due = now_ms - log.last_flush_ms >= log.config.flush_ms
+            if is_due and log.recovery_point < log.log_end_offset and not log.closed and not log.deleted:
+                log.flush()
+    finally:
+        plan_flush(directory)
+
+
+def expire_producers(directory: LogDir) -> None:
+    """Forget producers that have been idle for ``producer.id.expiration.ms``."""
+    now_ms, expiration_ms = directory.clock.now_ms(), directory.config.producer_id_expiration_ms
+    for log in list(directory.logs.values()):
+        with log.lock:
+            log.producers.expire(now_ms, expiration_ms)

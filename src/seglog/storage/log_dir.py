@@ -1,0 +1,383 @@
+"""A log directory: its topics and partitions, opened, looked after and closed as a whole (``LogManager.scala``).
+
+Threads: every method may be called from any thread; those that change topics run one after the other. Of a `Log`, any
+number of threads may read while one writes (appends wait for each other). One process has a directory open: ``.lock``.
+"""
+
+from __future__ import annotations
+
+import os.path
+import threading
+from collections.abc import Callable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from seglog.core.clock import Clock, SystemClock
+from seglog.core.config import LogDirConfig
+from seglog.core.errors import (
+    InvalidLogDirError,
+    LogClosedError,
+    LogDirOfflineError,
+    SeglogError,
+    UnknownTopicError,
+)
+from seglog.core.fs import Fs, Lock, OsFs
+from seglog.core.types import TopicPartition
+from seglog.storage import housekeeping, topic_changes
+from seglog.storage.background import DirHealth
+from seglog.storage.checkpoint import (
+    MetaProperties,
+    read_clean_shutdown,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+)
+from seglog.storage.dir_files import (
+    Checkpoints,
+    check_mode,
+    list_entries,
+    make_directory,
+    read_or_make_meta,
+    remove_tree,
+    resolve,
+)
+from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions
+from seglog.storage.layout import LOCK
+from seglog.storage.log import Log
+from seglog.storage.recovery import RecoveryReport
+from seglog.storage.retention import Expired
+from seglog.storage.topics_file import TopicEntry, read_topics
+from seglog.storage.worker import Worker
+
+
+class TopicInfo(NamedTuple):
+    """A topic; ``config`` is its own configuration as Kafka's texts, without the directory's defaults.
+
+    ``topic_id`` is None for a topic of a Kafka before 2.8.
+    """
+
+    name: str
+    topic_id: UUID | None
+    partitions: int
+    config: Mapping[str, str]
+
+
+class LogDir:
+    """An open log directory; made by `open`, a context manager.
+
+    ``refused`` has the partitions that are not served, and why; ``reports``, what recovery did with the others.
+    """
+
+    def __init__(
+        self, *, path: str, fs: Fs, clock: Clock, config: LogDirConfig, rng: Random, hw_follows_end: bool, lock: Lock
+    ) -> None:
+        """For `open`, which makes it whole."""
+        self.path = path
+        self.fs = fs
+        self.clock = clock
+        self.config = config
+        self.rng = rng
+        self.hw_follows_end = hw_follows_end
+        self.health = DirHealth(path)
+        self.meta = MetaProperties()
+        self.entries: dict[str, TopicEntry] = {}
+        self.logs: dict[TopicPartition, Log] = {}
+        self.refused: dict[TopicPartition, SeglogError] = {}
+        self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.closed = False
+        self.flush_planned = False
+        self.checkpoints: Checkpoints
+        self.worker: Worker
+        self._ids: dict[TopicPartition, UUID | None] = {}
+        self._file_lock = lock
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        config: LogDirConfig | Mapping[str, object] | None = None,
+        create: bool = True,
+        background: bool = False,
+        progress: Callable[[LoadProgress], None] | None = None,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        hw_follows_end: bool = True,
+        fs: Fs | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> Self:
+        """Open the log directory at ``path``, one of Kafka's too, and recover what was not closed properly.
+
+        With ``background`` a thread flushes, writes checkpoints and deletes expired segments. Without it `housekeeping`
+        does when it is called, and an append that begins a new segment waits for the fsync of the old one.
+        ``cluster_id`` and ``node_id`` go into a new directory's ``meta.properties``; an existing one must have them.
+
+        Raises `InvalidLogDirError` (not a log directory, or not to be opened), `LogDirInUseError`,
+        `CorruptCheckpointError` (``meta.properties``, ``seglog.topics``), `LogDirOfflineError` (the disk fails). A
+        damaged partition is no error here: see `refused`.
+        """
+        if not isinstance(config, LogDirConfig):
+            config = LogDirConfig.from_mapping(config or {})
+        fs, path = fs or OsFs(), resolve(path)
+        try:
+            make_directory(fs, path, create=create)
+            check_mode(fs, path)
+            lock = fs.lock(os.path.join(path, LOCK))
+        except OSError as error:
+            raise InvalidLogDirError(f"{path} cannot be opened for writing: {error}") from error
+        opened = cls(
+            path=path,
+            fs=fs,
+            clock=clock or SystemClock(),
+            config=config,
+            rng=rng or SystemRandom(),
+            hw_follows_end=hw_follows_end,
+            lock=lock,
+        )
+        try:
+            opened._load(background, progress, cluster_id, node_id)
+        except OSError as error:
+            lock.release()
+            raise LogDirOfflineError(f"{path} cannot be opened: {error}") from error
+        except BaseException:
+            lock.release()
+            raise
+        return opened
+
+    def _load(
+        self,
+        background: bool,
+        progress: Callable[[LoadProgress], None] | None,
+        cluster_id: str | None,
+        node_id: int | None,
+    ) -> None:
+        fs, path = self.fs, self.path
+        found = list_entries(fs, path)
+        self.entries = read_topics(fs, path)
+        self.checkpoints = Checkpoints(fs, path)
+        self.meta = read_or_make_meta(fs, path, clock=self.clock, rng=self.rng, cluster_id=cluster_id, node_id=node_id)
+        clean = read_clean_shutdown(fs, path) is not None
+        remove_clean_shutdown(fs, path)
+        partitions = topic_changes.finish(self, found.partitions)
+        self.worker = Worker(self.clock, self.health, thread_name=f"seglog {path}" if background else None)
+        try:
+            loaded, refused = load_partitions(
+                partitions,
+                lambda one, tell: topic_changes.load_partition(
+                    self, one, self.checkpoints.known(one, clean=clean), tell
+                ),
+                path=path,
+                threads=self.config.num_recovery_threads_per_data_dir,
+                progress=progress,
+            )
+            self.refused.update(refused)
+            for partition, one in loaded.items():
+                self.add(partition, one)
+            housekeeping.write_checkpoints(self)
+        except BaseException:
+            self.worker.stop()
+            self._close_files()
+            raise
+        for name in list_entries(fs, path).deleted:
+            self.remove_later(os.path.join(path, name), self.config.topics.file_delete_delay_ms)
+        housekeeping.begin(self)
+
+    # Topics and partitions
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+        """Create a topic with its own ``config``: Kafka's keys; texts or Python's own types.
+
+        Raises `InvalidTopicError`, `TopicExistsError`, `InvalidConfigError`, ValueError (number of partitions).
+        """
+        with self._changing():
+            topic_changes.create(self, name, partitions, config or {})
+            return self.topics()[name]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, refused partitions too; its files go after ``file.delete.delay.ms``. `UnknownTopicError`."""
+        with self._changing():
+            topic_changes.delete(self, name)
+
+    def alter_config(self, name: str, changes: Mapping[str, object | None]) -> TopicInfo:
+        """Change a topic's configuration; None for a key gives it back its default. Errors as of `create_topic`.
+
+        A topic that was found here, of Kafka's making, has nothing deleted unless its retention is set in this way.
+        """
+        with self._changing():
+            topic_changes.alter(self, name, changes)
+            return self.topics()[name]
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """All topics by name, those with refused partitions too."""
+        with self._lock:
+            return {
+                name: TopicInfo(
+                    name,
+                    self.topic_id(name),
+                    len(self.partitions_of(name)),
+                    dict(self.entries[name].config) if name in self.entries else topic_changes.KEEP_EVERYTHING,
+                )
+                for name in sorted(self.topic_names())
+            }
+
+    def topic_names(self) -> Set[str]:
+        with self._lock:
+            return {partition.topic for partition in (*self.logs, *self.refused)} | self.entries.keys()
+
+    def topic_id(self, name: str) -> UUID | None:
+        entry = self.entries.get(name)
+        if entry is not None and entry.topic_id is not None:
+            return entry.topic_id
+        return next((found for one, found in list(self._ids.items()) if one.topic == name and found), None)
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that are served."""
+        with self._lock:
+            return sorted(self.logs)
+
+    def partitions_of(self, name: str) -> list[TopicPartition]:
+        """All partitions of a topic, refused ones too."""
+        with self._lock:
+            return sorted(one for one in (*self.logs, *self.refused) if one.topic == name)
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """An open partition. `UnknownTopicError`; or what it was refused for, `DamagedPartitionError` say."""
+        self._check_open()
+        key = TopicPartition(topic, partition)
+        log = self.logs.get(key)
+        if log is not None:
+            return log
+        reason = self.refused.get(key)
+        if reason is not None:
+            raise reason.with_traceback(None)
+        raise UnknownTopicError(f"there is no partition {key} in {self.path}")
+
+    def path_of(self, partition: TopicPartition) -> str:
+        return os.path.join(self.path, str(partition))
+
+    def add(self, partition: TopicPartition, one: PartitionLoaded) -> None:
+        """Serve a partition that was loaded."""
+        self.logs[partition] = one.loaded.log
+        self.reports[partition] = one.loaded.report
+        self._ids[partition] = one.topic_id
+        housekeeping.plan_flush(self)
+
+    # Truncation (followers): the log's own, made safe against a crash
+
+    def truncate_to(self, topic: str, partition: int, offset: int) -> bool:
+        """`Log.truncate_to`, with the checkpoints lowered before.
+
+        A log that ends below its checkpointed recovery point is refused as damaged when it is opened next.
+        """
+        log = self.log(topic, partition)
+        with log.lock:
+            self._lower_checkpoints(log, offset)
+            return log.truncate_to(offset)
+
+    def truncate_fully_and_start_at(self, topic: str, partition: int, offset: int) -> None:
+        """`Log.truncate_fully_and_start_at`, with the checkpoints lowered before."""
+        log = self.log(topic, partition)
+        with log.lock:
+            self._lower_checkpoints(log, 0)
+            log.truncate_fully_and_start_at(offset)
+
+    def _lower_checkpoints(self, log: Log, offset: int) -> None:
+        log.recovery_point = min(log.recovery_point, offset)
+        if offset < log.high_watermark:
+            log.update_high_watermark(offset)
+        housekeeping.write_recovery_points(self)
+        housekeeping.write_high_watermarks(self)
+
+    # Looking after
+
+    def housekeeping(self) -> None:
+        """Do what is due by the clock: checkpoints, retention, flushes, late deletions. Needless with a thread."""
+        self._check_open()
+        self.worker.run_due()
+
+    def flush(self) -> None:
+        """fsync all logs and write the checkpoints: what was appended before survives a power cut."""
+        self._check_open()
+        for log in list(self.logs.values()):
+            log.flush()
+        housekeeping.write_checkpoints(self)
+
+    def checkpoint(self) -> None:
+        """Write all checkpoints now."""
+        self._check_open()
+        housekeeping.write_checkpoints(self)
+
+    def run_retention(self) -> dict[TopicPartition, list[Expired]]:
+        """Delete expired segments now; what went, and why."""
+        self._check_open()
+        return housekeeping.run_retention(self)
+
+    def remove_later(self, path: str, delay_ms: int) -> None:
+        """Delete a directory that no log uses any more."""
+        self.worker.schedule(delay_ms, lambda: remove_tree(self.fs, path))
+
+    # Closing
+
+    def close(self) -> None:
+        """Flush and close all logs, write snapshots and checkpoints, and last the marker of a clean shutdown.
+
+        There is no marker where a partition was refused, so that it is looked at again. After a failure of the disk
+        only the files are closed; `LogDirOfflineError` if it fails here.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+        failed_before = self.health.failure is not None
+        try:
+            self.worker.stop()
+            self._close_logs()
+            if self.health.failure is None:
+                housekeeping.write_checkpoints(self)
+                if not self.refused:
+                    with self.health.guard():
+                        write_clean_shutdown(self.fs, self.path)
+        finally:
+            self._close_files()
+            self._file_lock.release()
+        if not failed_before:
+            self.health.check()
+
+    def _close_logs(self) -> None:
+        threads = self.config.num_recovery_threads_per_data_dir
+        with ThreadPoolExecutor(threads, thread_name_prefix="seglog-close") as pool:
+            for future in [pool.submit(log.close) for log in self.logs.values()]:
+                try:
+                    future.result()
+                except LogDirOfflineError:
+                    continue  # `close` says it when all files are closed
+                except OSError as error:
+                    self.health.failed(error)
+
+    def _close_files(self) -> None:
+        for log in self.logs.values():
+            if not log.closed:
+                log.closed = True
+                for segment in log.segments:
+                    segment.close(write=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _changing(self) -> threading.RLock:
+        self._check_open()
+        return self._lock
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise LogClosedError(f"{self.path} is closed")
+        self.health.check()

@@ -1,0 +1,231 @@
+"""Creating, deleting and configuring topics of a log directory, so that a crash in between is rolled forward.
+
+``seglog.topics`` is written first when a topic is created or marked deleted, its directories follow; `finish` completes
+what a crash has left, when the directory is opened. Called by `LogDir` under its lock.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from seglog.core.config import TOPIC_KEYS, LogConfig
+from seglog.core.errors import (
+    DamagedPartitionError,
+    InvalidLogDirError,
+    InvalidTopicError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from seglog.core.settings import unknown
+from seglog.core.types import TopicPartition, validate_topic
+from seglog.storage import housekeeping
+from seglog.storage.checkpoint import encode_id, read_partition_metadata, write_partition_metadata
+from seglog.storage.dir_files import deleted_name, new_id, remove_tree
+from seglog.storage.dir_loading import PartitionLoaded
+from seglog.storage.layout import PARTITION_METADATA
+from seglog.storage.recovery import Known, load_log
+from seglog.storage.topics_file import MAX_PARTITIONS, TopicEntry, write_topics
+
+if TYPE_CHECKING:
+    from seglog.storage.log_dir import LogDir
+
+KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Configuration of a topic that is found and was not created here. Kafka keeps its topics' configuration elsewhere, and
+its default of seven days would delete what an operator wanted to keep."""
+
+
+def config_of(directory: LogDir, topic: str) -> LogConfig:
+    entry = directory.entries.get(topic)
+    return directory.config.topics.with_overrides(KEEP_EVERYTHING if entry is None else entry.config)
+
+
+def create(directory: LogDir, name: str, partitions: int, config: Mapping[str, object]) -> None:
+    """See `LogDir.create_topic`."""
+    validate_topic(name)
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise ValueError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
+    existing = directory.topic_names()
+    if name in existing:
+        raise TopicExistsError(f"topic {name!r} exists")
+    flat = name.replace(".", "_")
+    for other in existing:
+        if other.replace(".", "_") == flat:
+            raise InvalidTopicError(
+                f"topic {name!r} differs from {other!r} in nothing but '.' and '_', which metrics mix up"
+            )
+    overrides = LogConfig.from_mapping(config).overrides()
+    directory.config.topics.with_overrides(overrides)
+    with directory.health.guard():
+        entry = TopicEntry(new_id(directory.rng), partitions, overrides)
+        _write(directory, {**directory.entries, name: entry})
+        made = [TopicPartition(name, number) for number in range(partitions)]
+        make_directories(directory, made)
+        for partition in made:
+            directory.add(partition, load_partition(directory, partition, Known(clean=True)))
+
+
+def make_directories(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
+    """Directories of new partitions, and in each the topic's id, before anything is appended."""
+    fs = directory.fs
+    for partition in partitions:
+        fs.mkdir(directory.path_of(partition))
+    if partitions:
+        fs.fsync_dir(directory.path)
+    for partition in partitions:
+        topic_id = directory.entries[partition.topic].topic_id
+        if topic_id is not None:
+            write_partition_metadata(fs, directory.path_of(partition), topic_id)
+
+
+def load_partition(
+    directory: LogDir,
+    partition: TopicPartition,
+    known: Known,
+    progress: Callable[[int, int], None] | None = None,
+) -> PartitionLoaded:
+    """Load one partition; one without ``partition.metadata`` gets it, as after a crash in its creation."""
+    path = directory.path_of(partition)
+    entry = directory.entries.get(partition.topic)
+    expected = entry.topic_id if entry is not None else None
+    found = read_partition_metadata(directory.fs, path)
+    if found is None and expected is not None:
+        write_partition_metadata(directory.fs, path, expected)
+    elif found is not None and expected is not None and found != expected:
+        raise InvalidLogDirError(
+            f"{os.path.join(path, PARTITION_METADATA)}: topic id {encode_id(found)} is not that of the topic, "
+            f"{encode_id(expected)}"
+        )
+    loaded = load_log(
+        fs=directory.fs,
+        clock=directory.clock,
+        path=path,
+        topic_partition=partition,
+        config=config_of(directory, partition.topic),
+        health=directory.health,
+        known=known,
+        background=directory.worker,
+        jitter=directory.rng.randrange,
+        hw_follows_end=directory.hw_follows_end,
+        progress=progress,
+    )
+    return PartitionLoaded(found or expected, loaded)
+
+
+def delete(directory: LogDir, name: str) -> None:
+    """See `LogDir.delete_topic`."""
+    partitions = directory.partitions_of(name)
+    if not partitions and name not in directory.entries:
+        raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
+    entry = directory.entries.get(name) or TopicEntry(None, len(partitions), {})
+    with directory.health.guard():
+        _write(directory, {**directory.entries, name: entry._replace(deleted=True)})
+        for partition in partitions:
+            _set_aside(directory, partition)
+        directory.fs.fsync_dir(directory.path)
+        housekeeping.write_checkpoints(directory)
+        housekeeping.forget_cleaner_offsets(directory, set(partitions))
+        _write(directory, {topic: kept for topic, kept in directory.entries.items() if topic != name})
+
+
+def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
+    """Rename a partition's directory and let it go after ``file.delete.delay.ms``; readers may finish until then."""
+    log = directory.logs.pop(partition, None)
+    directory.refused.pop(partition, None)
+    directory.reports.pop(partition, None)
+    source = directory.path_of(partition)
+    target = os.path.join(directory.path, deleted_name(partition, new_id(directory.rng)))
+    if log is not None:
+        with log.lock:
+            directory.fs.rename(source, target)
+            log.moved_to(target)
+    elif directory.fs.exists(source):
+        directory.fs.rename(source, target)
+    else:
+        return
+
+    def remove() -> None:
+        if log is not None:
+            for segment in log.segments:
+                segment.close(write=False)
+        remove_tree(directory.fs, target)
+
+    directory.worker.schedule(config_of(directory, partition.topic).file_delete_delay_ms, remove)
+
+
+def alter(directory: LogDir, name: str, changes: Mapping[str, object | None]) -> None:
+    """See `LogDir.alter_config`."""
+    partitions = directory.partitions_of(name)
+    if not partitions:
+        raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
+    entry = directory.entries.get(name)
+    if entry is None:
+        entry = TopicEntry(directory.topic_id(name), 1 + max(one.partition for one in partitions), KEEP_EVERYTHING)
+    given = LogConfig.from_mapping({key: value for key, value in changes.items() if value is not None}).overrides()
+    for key in changes:
+        if key not in TOPIC_KEYS:
+            raise unknown(key, TOPIC_KEYS, "topic configuration")
+    kept = {key: value for key, value in entry.config.items() if key not in changes}
+    changed = entry._replace(config={**kept, **given})
+    directory.config.topics.with_overrides(changed.config)
+    with directory.health.guard():
+        _write(directory, {**directory.entries, name: changed})
+    config = config_of(directory, name)
+    for partition in partitions:
+        log = directory.logs.get(partition)
+        if log is not None:
+            with log.lock:
+                log.config = config
+    housekeeping.plan_flush(directory)
+
+
+def _write(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:
+    write_topics(directory.fs, directory.path, entries)
+    directory.entries = dict(entries)
+
+
+# After a crash
+
+
+def finish(directory: LogDir, present: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Complete what was begun: deletions, and creations. Returns the partitions that are to be loaded.
+
+    A directory that is missing although its log had data is refused, not made anew.
+    """
+    gone = {topic for topic, entry in directory.entries.items() if entry.deleted}
+    kept = [partition for partition in present if partition.topic not in gone]
+    for partition in present:
+        if partition.topic in gone:
+            target = os.path.join(directory.path, deleted_name(partition, new_id(directory.rng)))
+            directory.fs.rename(directory.path_of(partition), target)
+    if gone:
+        directory.fs.fsync_dir(directory.path)
+        _write(directory, {topic: entry for topic, entry in directory.entries.items() if topic not in gone})
+    made = []
+    for partition in _absent(directory, kept):
+        if _had_data(directory, partition):
+            directory.refused[partition] = DamagedPartitionError(
+                f"{directory.path_of(partition)} is missing, and by its recovery point records were flushed to it. "
+                "Bring it back, or delete the topic"
+            )
+        else:
+            made.append(partition)
+    make_directories(directory, made)
+    return sorted([*kept, *made])
+
+
+def _absent(directory: LogDir, present: Sequence[TopicPartition]) -> list[TopicPartition]:
+    there = set(present)
+    return [
+        partition
+        for topic, entry in directory.entries.items()
+        for number in range(entry.partitions)
+        if (partition := TopicPartition(topic, number)) not in there
+    ]
+
+
+def _had_data(directory: LogDir, partition: TopicPartition) -> bool:
+    checkpoints = directory.checkpoints
+    points = checkpoints.recovery_points or {}
+    return max(points.get(partition, 0), checkpoints.high_watermarks.get(partition, 0)) > 0
