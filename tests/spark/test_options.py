@@ -59,7 +59,8 @@ def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "option path is missing"),
+        ({}, "instead of CREATE TABLE"),
+        ({"subscribe": "a"}, "option path is missing: a log directory, a partition's directory, or a glob"),
         ({"path": " "}, "option path is empty"),
         ({"paths": "[]"}, "a JSON list of paths"),
         ({"paths": "/a"}, "a JSON list of paths"),

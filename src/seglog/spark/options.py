@@ -184,7 +184,7 @@ _TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
 
 _SPELLING: Final = {name.lower(): name for name in _TABLE}
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
-"""What Spark adds to the options of a table that was made with ``CREATE TABLE … USING seglog``."""
+"""What Spark adds to the options of ``CREATE TABLE … USING seglog``."""
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
@@ -216,7 +216,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     paths = values.get("path", ()) + values.get("paths", ())
     if not paths:
         raise InvalidConfigError(
-            "option path is missing: a log directory, a partition's directory, a list or a glob of them"
+            "option path is missing: a log directory, a partition's directory, or a glob" + _hint(options)
         )
     starting, ending = values.get("startingOffsets", EARLIEST), values.get("endingOffsets", LATEST)
     if LATEST in (starting if isinstance(starting, dict) else {0: starting}).values():
@@ -233,6 +233,11 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         max_bytes=values.get("maxBytesPerPartition", DEFAULT_MAX_BYTES),
         ignored=tuple(sorted(ignored)),
     )
+
+
+def _hint(options: Mapping[str, str]) -> str:
+    # Spark 4.3 makes the reader of a catalog's table with no options at all; of a temporary view it has them.
+    return "" if options else " (instead of CREATE TABLE … USING seglog make a TEMPORARY VIEW: Spark keeps its options)"
 
 
 def _unknown(key: str) -> str:

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seglog.spark import get_spark
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for the whole run: it takes seven seconds to start. What it prints is in ``spark.log``."""
+    directory: Path = tmp_path_factory.mktemp("spark")
+    session = get_spark(
+        "seglog tests",
+        master="local[2]",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
+        },
+        jvm_log=str(directory / "spark.log"),
+    )
+    yield session
+    session.stop()

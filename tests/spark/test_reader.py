@@ -1,0 +1,240 @@
+"""The data source's reader as a plain object: no JVM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import seglog.spark
+from pyspark_seglog import DefaultSource
+from seglog.core.errors import CorruptBatchError, InvalidConfigError, OffsetOutOfRangeError
+from seglog.core.types import TopicPartition
+from seglog.records.batch import read_header
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, decode_records, encode_batch
+from seglog.spark.schema import COLUMNS, record_schema
+from seglog.spark.source import SeglogReader
+from tests import golden
+from tests.kafka.jars import KafkaVersion
+from tests.spark.rows import as_row
+
+RECORDS = [
+    NewRecord(b"value", b"key", 1_700_000_000_000, (("a", b"1"), ("a", None), ("ключ", b""))),
+    NewRecord(None, b"", 1_700_000_000_001),
+    NewRecord(b"", None, 1_699_999_999_999, (("", b""),)),
+    NewRecord(b"x" * 3000, None, -1),
+]
+
+
+def make_reader(options: Mapping[str, str], schema: StructType | None = None) -> SeglogReader:
+    source = DefaultSource(dict(options))
+    return source.reader(schema=schema or source.schema())
+
+
+def batches(reader: SeglogReader) -> Iterator[pa.RecordBatch]:
+    for partition in reader.partitions():
+        yield from reader.read(partition)
+
+
+def rows(reader: SeglogReader) -> list[tuple[object, ...]]:
+    """As `tests.spark.rows.as_row` makes them, in the reader's order."""
+    found = []
+    for batch in batches(reader):
+        for row in batch.to_pylist():
+            headers = row["headers"]
+            row["headers"] = headers and tuple((header["key"], header["value"]) for header in headers)
+            row["timestamp"] = round(row["timestamp"].timestamp() * 1000)
+            found.append(
+                tuple(
+                    row[name]
+                    for name in (
+                        "topic",
+                        "partition",
+                        "offset",
+                        "timestamp",
+                        "timestampType",
+                        "key",
+                        "value",
+                        "headers",
+                    )
+                )
+            )
+    return found
+
+
+def write_partition(
+    path: Path, batches: Sequence[Sequence[NewRecord]], *, base_offset: int = 0, codec: Codec = Codec.NONE
+) -> Path:
+    """A segment of these batches, without index; its file."""
+    path.mkdir(parents=True, exist_ok=True)
+    log = path / f"{base_offset:020d}.log"
+    data, offset = b"", base_offset
+    for batch in batches:
+        data += encode_batch(batch, base_offset=offset, codec=codec)
+        offset += len(batch)
+    log.write_bytes(data)
+    return log
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])
+def test_each_partition_that_kafka_wrote(tmp_path: Path, version: KafkaVersion) -> None:
+    root = golden.unpack(tmp_path, version)
+    for name in golden.partitions(root):
+        expected = [as_row(record) for record in golden.expected_records(root, name)]
+        options = {"path": str(golden.log_dir(root) / name), "includeHeaders": "true"}
+        topic = name.rpartition("-")[0]
+        assert rows(make_reader({**options, "subscribe": topic})) == expected
+        if expected:
+            offsets = [record.offset for record in golden.expected_records(root, name)]
+            first, last = offsets[len(offsets) // 3], offsets[len(offsets) * 2 // 3]
+            number = name.rpartition("-")[2]
+            some = {
+                "startingOffsets": f'{{"{topic}": {{"{number}": {first}}}}}',
+                "endingOffsets": f'{{"{topic}": {{"{number}": {last}}}}}',
+                "minPartitions": "3",
+                "subscribe": topic,
+            }
+            inside = [row for row, offset in zip(expected, offsets, strict=True) if first <= offset < last]
+            assert rows(make_reader({**options, **some})) == inside
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_codecs_headers_and_nulls_as_the_plain_decoder_has_them(tmp_path: Path, codec: Codec) -> None:
+    log = write_partition(tmp_path / "t-3", [RECORDS, RECORDS[:1]], base_offset=70, codec=codec)
+    data, expected = log.read_bytes(), []
+    for position in (0, read_header(data).size):
+        for record in decode_records(data, read_header(data, position), position):
+            facts = (record.timestamp, 0, record.key, record.value, record.headers or None)
+            expected += [("t", 3, record.offset, *facts)]
+    assert len(expected) == 5
+    assert rows(make_reader({"path": str(tmp_path), "includeHeaders": "true"})) == expected
+
+
+def test_batches_have_exactly_the_schema_that_spark_wants(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS[1:2], RECORDS], codec=Codec.ZSTD)
+    write_partition(tmp_path / "t-1", [RECORDS[1:2]])  # no headers, no value: columns of nulls
+    for schema in (
+        record_schema(include_headers=True),
+        record_schema(include_headers=False),
+        StructType(
+            [StructField("offset", LongType(), nullable=False), StructField("value", COLUMNS["value"].dataType)]
+        ),
+        StructType([COLUMNS["headers"], COLUMNS["timestamp"]]),
+    ):
+        expected = to_arrow_schema(schema, timezone="UTC")
+        found = list(batches(make_reader({"path": str(tmp_path)}, schema)))
+        assert found
+        for batch in found:
+            assert expected.equals(batch.schema)
+            batch.validate(full=True)
+
+
+def test_schemas_that_are_refused(tmp_path: Path) -> None:
+    for schema, message in (
+        (StructType([StructField("ofset", LongType())]), "there is no column 'ofset'"),
+        (StructType([StructField("offset", StringType())]), "column offset is bigint, not string"),
+        (StructType([StructField("value", COLUMNS["value"].dataType, nullable=False)]), "column value may be null"),
+        (StructType([COLUMNS["offset"], COLUMNS["offset"]]), "named twice"),
+    ):
+        with pytest.raises(InvalidConfigError, match=message):
+            make_reader({"path": str(tmp_path)}, schema)
+
+
+def test_a_reader_travels(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS] * 3)
+    reader = make_reader({"path": str(tmp_path), "includeHeaders": "true", "minPartitions": "3"})
+    pickling: Any = cloudpickle
+    travelled, partitions = pickling.loads(pickling.dumps((reader, reader.partitions())))
+    assert [batch for part in partitions for batch in travelled.read(part)] == list(batches(reader))
+
+
+def test_filters_are_not_pushed_down() -> None:
+    assert SeglogReader.pushFilters is DataSourceReader.pushFilters
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    reader = make_reader({"path": str(tmp_path)})
+    assert list(reader.partitions()) == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_kafka_options_are_ignored_with_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    with pytest.warns(UserWarning, match=r"ignored kafka\.a, kafka\.b") as caught:
+        make_reader({"path": str(tmp_path), "kafka.b": "1", "kafka.a": "2"})
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_reader({"path": str(tmp_path)})
+
+
+def test_of_replicas_the_longest_is_read(tmp_path: Path) -> None:
+    for broker, count in (("a", 2), ("b", 5), ("c", 3)):
+        write_partition(tmp_path / broker / "t-0", [RECORDS[:1]] * count)
+    write_partition(tmp_path / "a" / "t-1", [RECORDS[:1]])
+    tasks = make_reader({"path": f"{tmp_path}/*"}).tasks()
+    assert [(task.topic_partition.partition, task.offsets) for task in tasks] == [(0, (0, 5)), (1, (0, 1))]
+    assert tasks[0].pieces[0].log.startswith(f"{tmp_path}/b/")
+
+
+def test_records_before_the_log_start_offset_are_gone(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS, RECORDS])
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    assert [row[2] for row in rows(make_reader({"path": str(tmp_path), "includeHeaders": "true"}))] == [6, 7]
+    with pytest.raises(OffsetOutOfRangeError, match="log start offset 6"):
+        make_reader({"path": str(tmp_path), "startingOffsets": '{"t": {"0": 5}}'}).partitions()
+
+
+def test_what_happens_to_files_after_planning_is_said(tmp_path: Path) -> None:
+    log = write_partition(tmp_path / "t-0", [RECORDS, RECORDS])
+    reader = make_reader({"path": str(tmp_path)})
+    (partition,) = reader.partitions()
+    data = log.read_bytes()
+    log.write_bytes(data[:-1])
+    with pytest.raises(OffsetOutOfRangeError, match="was cut to"):
+        list(reader.read(partition))
+    log.unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="was deleted since"):
+        list(reader.read(partition))
+    log.write_bytes(data + data)
+    assert sum(batch.num_rows for batch in reader.read(partition)) == 8
+
+
+def test_damage_has_file_position_and_offset(tmp_path: Path) -> None:
+    log = write_partition(tmp_path / "t-0", [RECORDS, RECORDS])
+    data = bytearray(log.read_bytes())
+    position = len(data) // 2
+    data[position + 70] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(CorruptBatchError) as damage:
+        list(batches(make_reader({"path": str(tmp_path)})))
+    assert (damage.value.file, damage.value.position, damage.value.offset) == (str(log), position, 4)
+
+
+def test_a_big_partition_is_split_without_an_index_and_with_one(tmp_path: Path) -> None:
+    log = write_partition(tmp_path / "t-0", [RECORDS] * 2000, codec=Codec.LZ4)
+    size = log.stat().st_size
+    options = {"path": str(tmp_path), "maxBytesPerPartition": str(size // 3)}
+    tasks = make_reader(options).tasks()
+    assert len(tasks) in (3, 4)
+    assert {task.topic_partition for task in tasks} == {TopicPartition("t", 0)}
+    assert [row[2] for row in rows(make_reader({**options, "includeHeaders": "true"}))] == list(range(8000))
+
+
+def test_importing_seglog_spark_does_not_load_pyspark() -> None:
+    code = "import sys, seglog.spark; print([m for m in ('pyspark', 'numpy', 'pyarrow') if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+    assert seglog.spark.__all__ == ["get_spark"]

