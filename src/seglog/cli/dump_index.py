@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
+from seglog.cli.dump_log import base_offset
 from seglog.cli.files import open_file, read_file
 from seglog.cli.java_text import int64
 from seglog.cli.lax_records import lax_messages, lax_records
@@ -57,7 +58,7 @@ class _LogBatch(NamedTuple):
 
 def dump_offset_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: Out) -> Findings:
     """Print an ``.index``. ``shown``: the path in the text. Raises `CorruptIndexError` where Kafka's tool ends."""
-    base = _base_offset(path)
+    base = base_offset(os.path.basename(path))
     log = open_file(fs, _beside(path, LOG))
     data = read_file(fs, path)
     count = len(data) // OFFSET_ENTRY.size
@@ -96,7 +97,7 @@ def dump_offset_index(fs: Fs, path: str, shown: str, options: IndexOptions, out:
 
 def dump_time_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: Out) -> Findings:
     """Print a ``.timeindex``; needs the ``.log`` and the ``.index`` beside it."""
-    base = _base_offset(path)
+    base = base_offset(os.path.basename(path))
     log = open_file(fs, _beside(path, LOG))
     index = read_file(fs, _beside(path, INDEX))
     data = read_file(fs, path)
@@ -277,10 +278,6 @@ def _check_sanity(path: str, data: bytes, entry: Struct, base: int) -> None:
         reason = f"its {len(data)} bytes are not a multiple of {entry.size}"
     if reason is not None:
         raise CorruptIndexError(reason, file=path)
-
-
-def _base_offset(path: str) -> int:
-    return int(os.path.basename(path).split(".")[0])
 
 
 def _beside(path: str, kind: str) -> str:

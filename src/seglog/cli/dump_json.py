@@ -8,8 +8,9 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 
+from seglog.cli.dump_log import base_offset
 from seglog.cli.files import expand_files, open_file, read_file
-from seglog.cli.output import DAMAGE, FINE, Out, progress, warn
+from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
 from seglog.core.errors import CorruptBatchError, CorruptError
 from seglog.core.fs import Fs
 from seglog.records import view
@@ -32,6 +33,8 @@ def dump_json(fs: Fs, named: list[str], out: Out, *, max_bytes: int) -> int:
             for fields in _entries(fs, path, max_bytes):
                 damage += fields.get("isValid") is False
                 out.json({"file": path, **fields})
+        except ValueError as error:
+            return fail(error)
         except CorruptError as error:
             out.flush()
             warn(f"seglog: {error.at(file=path)}")
@@ -48,7 +51,7 @@ def _entries(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
     if name.endswith(SNAPSHOT):
         yield from _producers(data, path)
         return
-    base = int(name.split(".", maxsplit=1)[0])
+    base = base_offset(name)
     if name.endswith(TXN_INDEX):
         for txn in decode_aborted(data, path, base_offset=base):
             yield {

@@ -58,13 +58,21 @@ class ChunkText(NamedTuple):
 def log_title(name: str) -> str:
     """The first line of a file named ``name``; ValueError where the name is not one that Kafka gives."""
     if not name.endswith(".checkpoint"):
-        return f"Log starting offset: {int(name.split('.', maxsplit=1)[0])}"
+        return f"Log starting offset: {base_offset(name)}"
     if name == "bootstrap.checkpoint":
         return "KRaft bootstrap snapshot"
     match = _SNAPSHOT_NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"{name} is not named like a KRaft snapshot, <offset>-<epoch>.checkpoint")
     return f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"
+
+
+def base_offset(name: str) -> int:
+    """The number that the name of each of a segment's files begins with; ValueError if it does not."""
+    number = name.split(".", maxsplit=1)[0]
+    if not number.isdecimal():
+        raise ValueError(f"{name}: a segment's file is named by its base offset, like 00000000000000000000.log")
+    return int(number)
 
 
 def render_chunk(chunk: Chunk, file: File, options: LogOptions) -> ChunkText:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -48,9 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DAMAGE
     except SeglogError as error:
         return fail(error)
-    except BrokenPipeError:
-        leave_quietly_on_broken_pipe()
-        return FINE
     except OSError as error:
         return fail(describe_os_error(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -77,7 +75,16 @@ def _app(wanted: str | None) -> typer.Typer:
 
 def _load(command: Command, name: str) -> Callable[..., int]:
     function: Callable[..., int] = getattr(importlib.import_module(command.module), name)
-    return function
+
+    @wraps(function)
+    def run(*arguments: object, **options: object) -> int:
+        try:
+            return function(*arguments, **options)
+        except BrokenPipeError:  # caught here, for typer would make it an exit code of 1
+            leave_quietly_on_broken_pipe()
+            return FINE
+
+    return run
 
 
 def _not_loaded() -> int:

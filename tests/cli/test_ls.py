@@ -1,0 +1,120 @@
+"""`seglog ls` on directories of a real Kafka, of ours, and on damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seglog.records.encoding import NewRecord, encode_batch
+from tests import golden
+from tests.cli.conftest import Run
+from tests.cli.logs import write_log
+from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+
+
+@pytest.fixture(scope="module", params=[CURRENT, OLD])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    version: KafkaVersion = request.param
+    return golden.unpack(tmp_path_factory.mktemp("golden"), version)
+
+
+def test_a_kafka_directory_partition_by_partition(root: Path, run: Run) -> None:
+    ran = run("ls", "--json", golden.log_dir(root))
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.text)
+    assert [Path(partition["path"]).name for partition in document["partitions"]] == golden.directories(root)
+    for partition in document["partitions"]:
+        name = f"{partition['topic']}-{partition['partition']}"
+        directory = golden.log_dir(root) / name
+        logs = sorted(directory.glob("*.log"))
+        assert [segment["baseOffset"] for segment in partition["segments"]] == [int(log.stem) for log in logs]
+        assert [segment["size"] for segment in partition["segments"]] == [log.stat().st_size for log in logs]
+        assert partition["size"] == sum(log.stat().st_size for log in logs)
+        bases = [segment["baseOffset"] for segment in partition["segments"]]
+        ends = [segment["nextOffset"] for segment in partition["segments"]]
+        assert all(end <= base for end, base in zip(ends, bases[1:], strict=False)), name
+        assert partition["trailing"] == 0
+        if name in golden.partitions(root) and (records := golden.expected_records(root, name)):
+            assert partition["nextOffset"] > records[-1].offset
+            assert partition["maxTimestamp"] >= max(record.timestamp for record in records)
+    assert document["size"] == sum(path.stat().st_size for path in golden.log_dir(root).glob("*/*.log"))
+
+
+def test_codecs_formats_and_topic_ids(root: Path, run: Run) -> None:
+    partitions = {
+        Path(partition["path"]).name: partition
+        for partition in json.loads(run("ls", "--json", golden.log_dir(root)).text)["partitions"]
+    }
+    if "codec-zstd-0" in partitions:
+        assert partitions["codec-zstd-0"]["codecs"] == ["zstd"]
+        assert partitions["codec-none-0"]["formats"] == [2]
+        metadata = (golden.log_dir(root) / "codec-zstd-0" / "partition.metadata").read_text(encoding="utf-8")
+        assert metadata.endswith(partitions["codec-zstd-0"]["topicId"])
+    else:
+        assert partitions["mixed-0"]["formats"] == [0, 1, 2]
+        assert partitions["v0-gzip-0"]["records"] is None
+        assert partitions["v1-none-0"]["records"] == 67
+
+
+def test_the_table_is_plain_aligned_and_ends_with_totals(root: Path, run: Run) -> None:
+    ran = run("ls", golden.log_dir(root))
+    header, *rows, totals = ran.lines
+    assert header.split() == [
+        "PARTITION",
+        "SEGMENT",
+        "NEXT",
+        "RECORDS",
+        "BATCHES",
+        "SIZE",
+        "FIRST",
+        "LAST",
+        "FORMAT",
+        "CODECS",
+    ]
+    assert len(rows) == len(list(golden.log_dir(root).glob("*/*.log")))
+    assert "\x1b" not in ran.text
+    assert f"{len(golden.directories(root))} partitions, {len(rows)} segments" in totals
+    assert len(run("ls", "-p", golden.log_dir(root)).lines) == len(golden.directories(root)) + 2
+
+
+def test_one_partition_by_any_path(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    partition = golden.log_dir(root) / golden.partitions(root)[0]
+    expected = run("ls", partition).text
+    assert partition.name in expected
+    link = tmp_path / "link"
+    link.symlink_to(partition)
+    assert run("ls", link).text == expected
+    monkeypatch.chdir(partition)
+    assert run("ls").text == expected
+
+
+def test_an_empty_directory_has_nothing_in_it(run: Run, tmp_path: Path) -> None:
+    ran = run("ls", tmp_path)
+    assert (ran.code, ran.lines) == (0, ["0 topics, 0 partitions, 0 segments, 0 B"])
+
+
+def test_directories_on_their_way_out_are_named_apart(run: Run, tmp_path: Path) -> None:
+    gone = f"t-0.{'0' * 32}-delete"
+    (tmp_path / "t-1").mkdir()
+    (tmp_path / gone).mkdir()
+    document = json.loads(run("ls", "--json", tmp_path).text)
+    assert [partition["topic"] for partition in document["partitions"]] == ["t"]
+    assert document["setAside"] == [gone]
+
+
+def test_a_torn_tail_is_damage_only_where_nobody_can_be_writing(run: Run, tmp_path: Path) -> None:
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    batch = bytes(encode_batch([NewRecord(b"v", timestamp=5)]))
+    last = write_log(partition, [batch, batch[:-1]], base_offset=7)
+    ran = run("ls", "--json", partition)
+    assert ran.code == 0
+    assert json.loads(ran.text)["partitions"][0]["trailing"] == len(batch) - 1
+    first = write_log(partition, [batch, batch[:-1]], base_offset=0)
+    ran = run("ls", partition)
+    assert ran.code == 1
+    assert ran.err == f"seglog: {first}, position {len(batch)}: {len(batch) - 1} bytes are no whole batch\n"
+    last.write_bytes(batch + bytes(100))
+    assert "position 69, offset 0: size 0 is under 14" in run("ls", partition).err
