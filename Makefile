@@ -20,7 +20,7 @@ test: $(STAMP) ## the tests that need no Kafka
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop and not slow"
 
 test-long: $(STAMP) ## the random tests with many more cases
-	@SEGLOG_TEST_SCALE=20 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop" --hypothesis-profile long
 
 check: $(STAMP) ## ruff, mypy --strict, layers
 	@$(BIN)/ruff check .

@@ -31,6 +31,7 @@ class _Side:
         self.clock = ManualClock(START_MS)
         self.config = config
         self.epoch = 0
+        self.bases: list[int] = []
         self.oracle_steps: list[bytes] = []
         self.known = Known()
         self.started_ms = START_MS
@@ -57,7 +58,8 @@ class _Side:
         log = self.log
         match step:
             case Append(data, is_marker):
-                log.append(data, leader_epoch=self.epoch, origin=Origin.COORDINATOR if is_marker else Origin.CLIENT)
+                origin = Origin.COORDINATOR if is_marker else Origin.CLIENT
+                self.bases.append(log.append(data, leader_epoch=self.epoch, origin=origin).first_offset)
                 return [data]
             case Epoch(epoch):
                 self.epoch = epoch
@@ -70,8 +72,10 @@ class _Side:
                 log.roll()
                 return [oracle.roll()]
             case Truncate(back):
-                target = max(log.log_start_offset, log.log_end_offset - back)
+                target = max(log.log_start_offset, (self.bases[-back:] or [0])[0])
+                self.bases = [base for base in self.bases if base < target]
                 log.truncate_to(target)
+                assert log.log_end_offset <= target
                 return [oracle.truncate_to(target)]
             case DeleteRecords(share):
                 span = log.high_watermark - log.log_start_offset

@@ -32,7 +32,7 @@ class Roll(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """To an offset, counted back from the log's end in records."""
+    """Away with the last batches, so many."""
 
     back: int
 
@@ -86,7 +86,7 @@ def program(seed: int, steps: int = 120, *, truncations: bool = False) -> Iterat
         elif kind < 0.97:
             yield Retain()
         elif truncations:
-            yield Truncate(rng.randrange(60))
+            yield Truncate(rng.randrange(15))
 
 
 def _client_batch(rng: random.Random, producers: list[_Producer], now_ms: int, *, plain: bool) -> bytes:

@@ -266,8 +266,15 @@ class Log:
         self._jitter_ms = self._new_jitter()
         self.producers.map_end_offset = base
         snapshots.take(self.fs, self.path, self.producers, sync=False)
-        self.background.submit(lambda: self.flush(base))
+        self.background.submit(lambda: self._flush_rolled(active, base))
         return segment
+
+    def _flush_rolled(self, segment: Segment, end_offset: int) -> None:
+        """fsync a segment that was just rolled, also when its records were flushed before: its indexes were not."""
+        if not self.closed and end_offset <= self.recovery_point:
+            with self._guard():
+                segment.flush()
+        self.flush(end_offset)
 
     def new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.fs, self.path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)

@@ -178,6 +178,16 @@ class Segment:
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
+    def complete_time_index(self) -> None:
+        """Give a segment of which the time index's end may be lost its last entry again.
+
+        A crash can undo the entry that a roll wrote, also where the log itself was flushed before. Without it records
+        would not be found by time, and retention would take the segment for older than it is (KAFKA-10207).
+        """
+        self.read_largest_timestamp()
+        self.time_index.make_room()
+        self.become_inactive()
+
     # Reading
 
     def locate(self, offset: int, start: int = 0) -> Located | None:

@@ -31,12 +31,11 @@ def truncate_to(log: Log, offset: int) -> bool:
     log.segments = tuple(kept)
     remove_segments(log, gone, later=False)
     log.active.truncate_to(offset, log.clock.now_ms())
-    _end_at(log, offset)
-    log.log_start_offset = min(log.log_start_offset, offset)
-    _forget_epochs_from(log, offset)
-    log.producers = snapshots.after_truncation(
-        log.fs, log.path, log.segments, log.producers, log.log_start_offset, offset
-    )
+    end = log.active.next_offset()  # the batch that holds the offset is gone whole: the log ends before it
+    _end_at(log, end)
+    log.log_start_offset = min(log.log_start_offset, end)
+    _forget_epochs_from(log, end)
+    log.producers = snapshots.after_truncation(log.fs, log.path, log.segments, log.producers, log.log_start_offset, end)
     log.refresh_stable_offset()
     return True
 
