@@ -21,6 +21,7 @@ from seglog.records.record import NewRecord, Record
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a function that Python 3.11 calls deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.partitioner.default import murmur2 as kafka_python_murmur2
     from kafka.record import default_records as kp_default
     from kafka.record import legacy_records as kp_legacy
 
