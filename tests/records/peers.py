@@ -21,7 +21,7 @@ from seglog.records.record import NewRecord, Record
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a function that Python 3.11 calls deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.partitioner.default import murmur2 as kafka_python_murmur2
+    from kafka.partitioner.default import murmur2 as kp_murmur2
     from kafka.record import default_records as kp_default
     from kafka.record import legacy_records as kp_legacy
 
@@ -107,3 +107,8 @@ def wrapper(
     body = struct.pack(">Ibb", 0, magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     body += struct.pack(">ii", -1, -1 if value is None else len(value)) + (value or b"")
     return seal_legacy(bytearray(struct.pack(">qi", offset, len(body)) + body))
+
+
+def kafka_python_murmur2(key: bytes) -> int:
+    """A signed number of 32 bits or the same without its sign, as the library likes."""
+    return kp_murmur2(key)
