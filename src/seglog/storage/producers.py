@@ -9,7 +9,7 @@ restart needs.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -149,12 +149,24 @@ class Producers:
 
     def apply(self, updates: ProducerUpdates) -> tuple[CompletedTxn, ...]:
         """Make it so, after the batches are in the log. Returns the transactions that are to be given to `complete`."""
-        self.entries.update(updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries))
+        self._enter(updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries), updates.started)
+        return updates.completed
+
+    def restore(self, entries: dict[int, ProducerEntry]) -> None:
+        """Take over what a snapshot says, in its order."""
+        txns = [
+            OpenTxn(entry.current_txn_first_offset, producer_id)
+            for producer_id, entry in entries.items()
+            if entry.current_txn_first_offset is not None
+        ]
+        self._enter(entries, txns)
+
+    def _enter(self, entries: dict[int, ProducerEntry], started: Iterable[OpenTxn]) -> None:
+        self.entries.update(entries)
         while len(self.entries) > self._table_size * _LOAD_FACTOR:
             self._table_size *= 2
-        for txn in updates.started:
+        for txn in started:
             self._open(txn)
-        return updates.completed
 
     def _open(self, txn: OpenTxn) -> None:
         in_order = not self.ongoing or next(reversed(self.ongoing)) < txn.first_offset
@@ -316,12 +328,9 @@ def decode_snapshot(data: Buffer, file: str | None = None) -> Producers:
         )
     producers = Producers()
     entries: dict[int, ProducerEntry] = {}
-    started = []
     for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
         producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn = fields
         batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp),) if last_offset >= 0 else ()
         entries[producer_id] = ProducerEntry(epoch, batches, coordinator_epoch, txn if txn >= 0 else None, timestamp)
-        if txn >= 0:
-            started.append(OpenTxn(txn, producer_id))
-    producers.apply(ProducerUpdates(entries, tuple(started), ()))
+    producers.restore(entries)
     return producers
