@@ -1,0 +1,60 @@
+"""Kafka's log in Python: open a log directory, append to it and read it; or scan its files as Arrow.
+
+>>> import tempfile
+>>> import seglog
+>>> path = tempfile.mkdtemp()
+>>> with seglog.open(path) as directory:
+...     _ = directory.create_topic("flights", partitions=2, config={"retention.ms": "-1"})
+...     log = directory.log("flights", 0)
+...     done = log.append_records([seglog.NewRecord(b"EWR-IAH", key=b"N14228", timestamp=1357034400000)])
+...     [record.value for record in log.read(0).records()]
+[b'EWR-IAH']
+>>> seglog.scan(path, columns=["key", "offset"]).read_all().to_pylist()
+[{'key': b'N14228', 'offset': 0}]
+
+Names are imported when they are first used, so that `import seglog` costs next to nothing. `scan` needs
+``pip install 'seglog[fast]'``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from seglog.core.errors import SeglogError
+    from seglog.records.compression import Codec
+    from seglog.records.record import NewRecord, Record
+    from seglog.storage.log import Log
+    from seglog.storage.log_dir import LogDir
+    from seglog.storage.reads import UpTo
+    from seglog.storage.scan import scan
+
+    open = LogDir.open
+
+__version__ = "0.1.0"
+__all__ = ["Codec", "Log", "LogDir", "NewRecord", "Record", "SeglogError", "UpTo", "__version__", "open", "scan"]
+
+_HOMES: Final = {
+    "Codec": "seglog.records.compression",
+    "Log": "seglog.storage.log",
+    "LogDir": "seglog.storage.log_dir",
+    "NewRecord": "seglog.records.record",
+    "Record": "seglog.records.record",
+    "SeglogError": "seglog.core.errors",
+    "UpTo": "seglog.storage.reads",
+    "scan": "seglog.storage.scan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "open":
+        return import_module("seglog.storage.log_dir").LogDir.open
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
