@@ -90,3 +90,12 @@ def test_the_last_write_may_be_torn() -> None:
     with pytest.raises(SimulatedCrash):
         work(CrashFs(disk, crash_at=8, torn=0.5))
     assert disk.files()["/d/checkpoint.tmp"] == b"0\n"
+
+
+def test_what_a_crash_would_leave_can_be_looked_at_without_one() -> None:
+    disk = MemoryFs()
+    seen: list[tuple[str, int]] = []
+    fs = CrashFs(disk, before_change=lambda call: seen.append((call.operation, len(disk.files()))))
+    work(fs)
+    assert [operation for operation, _ in seen] == [call.operation for call in fs.trace]
+    assert [files for _, files in seen] == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 2]

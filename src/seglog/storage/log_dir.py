@@ -46,6 +46,7 @@ from seglog.storage.dir_files import (
 from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions
 from seglog.storage.layout import LOCK
 from seglog.storage.log import Log
+from seglog.storage.reads import segment_at
 from seglog.storage.recovery import RecoveryReport
 from seglog.storage.retention import Expired
 from seglog.storage.topics_file import TopicEntry, read_topics
@@ -275,8 +276,10 @@ class LogDir:
         """
         log = self.log(topic, partition)
         with log.lock:
-            self._lower_checkpoints(log, offset)
-            return log.truncate_to(offset)
+            self._lower_checkpoints(log, _start_of_batch(log, offset))
+            changed = log.truncate_to(offset)
+            self._keep_truncated(log)
+            return changed
 
     def truncate_fully_and_start_at(self, topic: str, partition: int, offset: int) -> None:
         """`Log.truncate_fully_and_start_at`, with the checkpoints lowered before."""
@@ -284,6 +287,7 @@ class LogDir:
         with log.lock:
             self._lower_checkpoints(log, 0)
             log.truncate_fully_and_start_at(offset)
+            self._keep_truncated(log)
 
     def _lower_checkpoints(self, log: Log, offset: int) -> None:
         log.recovery_point = min(log.recovery_point, offset)
@@ -291,6 +295,11 @@ class LogDir:
             log.update_high_watermark(offset)
         housekeeping.write_recovery_points(self)
         housekeeping.write_high_watermarks(self)
+
+    def _keep_truncated(self, log: Log) -> None:
+        """Before anything is appended: or a power cut may bring segments back behind what is new."""
+        with self.health.guard():
+            self.fs.fsync_dir(log.path)
 
     # Looking after
 
@@ -381,3 +390,13 @@ class LogDir:
         if self.closed:
             raise LogClosedError(f"{self.path} is closed")
         self.health.check()
+
+
+def _start_of_batch(log: Log, offset: int) -> int:
+    """Where the log ends once ``offset`` is cut off: batches go whole."""
+    at = segment_at(log.segments, offset)
+    found = log.segments[at].locate(offset) if at >= 0 else None
+    if found is None:
+        return offset
+    header, _, _ = next(log.segments[at].headers(found.position))
+    return min(offset, header.base_offset)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
-from seglog.core.errors import AppendError, CorruptError, CorruptIndexError, DamagedPartitionError
+from seglog.core.errors import AppendError, CorruptBatchError, CorruptError, CorruptIndexError, DamagedPartitionError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage import reload, snapshots
@@ -86,17 +86,20 @@ def load_log(
     background: Background | None = None,
     jitter: Callable[[int], int] = lambda _limit: 0,
     hw_follows_end: bool = True,
-    producer_id_expiration_ms: int = 86_400_000,
+    has_gaps: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Loaded:
     """Open the partition at ``path`` and make it whole.
+
+    ``has_gaps``: compaction may have left some. Without, a segment that does not begin where the one before it ends is
+    cut like a bad batch: a power cut can take the end of a segment at a batch's boundary and leave the next segment.
 
     ``progress`` is told bytes checked and bytes to check. Raises `DamagedPartitionError` for damage below what was
     flushed: then nothing was cut. Other errors: `CorruptCheckpointError` (leader epochs), `InvalidLogDirError` (a
     symbolic link), OSError.
     """
     leftovers = clear_leftovers(fs, path)
-    loader = _Loader(fs, clock, path, config, known, producer_id_expiration_ms, progress)
+    loader = _Loader(fs, clock, path, config, known, progress, has_gaps=has_gaps)
     try:
         loaded = loader.load()
     except BaseException:
@@ -139,8 +142,9 @@ class _Loader:
         path: str,
         config: LogConfig,
         known: Known,
-        producer_id_expiration_ms: int,
         progress: Callable[[int, int], None] | None,
+        *,
+        has_gaps: bool,
     ) -> None:
         self._fs = fs
         self._clock = clock
@@ -148,7 +152,7 @@ class _Loader:
         self._config = config
         self._segment_config = SegmentConfig(config.segment_index_bytes, config.index_interval_bytes)
         self._known = known
-        self._expiration_ms = producer_id_expiration_ms
+        self._has_gaps = has_gaps
         self._progress = progress
         self._epochs = read_leader_epochs(fs, path)
         self._epochs_changed = False
@@ -196,7 +200,12 @@ class _Loader:
         unflushed_from = self._first_unflushed(found)
         self._last_base = found[-1].base_offset if found else 0
         self._bytes_total = self.bytes_done + sum(self._fs.stat(paths.log).size for paths in found[unflushed_from:])
+        expected: int | None = None
         for at, paths in enumerate(found):
+            if expected is not None and paths.base_offset != expected and not self._has_gaps:
+                reason = f"the next segment begins at offset {paths.base_offset}"
+                self._cut(self._segments[-1], CorruptBatchError(reason, offset=expected), found[at:])
+                break
             segment, wrong = self._open(paths)
             self._segments.append(segment)
             if at < unflushed_from:
@@ -217,6 +226,7 @@ class _Loader:
             if scan.bad is not None:
                 self._cut(segment, scan.bad, found[at + 1 :])
                 break
+            expected = scan.next_offset if at >= unflushed_from else None
         return True
 
     def _first_unflushed(self, found: list[SegmentPaths]) -> int:
@@ -293,7 +303,7 @@ class _Loader:
         lost_from = bad.offset if bad.offset is not None else segment.base_offset
         if max(lost_from, self._known.log_start_offset) < self._flushed_up_to():
             self._fs.unlink(segment.paths.offset_index)  # so that the next start finds the damage too
-            raise self._damaged(segment.paths.log, bad.position, lost_from, bad.reason) from bad
+            raise self._damaged(segment.paths.log, segment.size, lost_from, bad.reason) from bad
         self.cut = cut_log(self._fs, self._path, segment, later, bad, self._clock.now_ms())
 
     def _damaged(self, file: str, position: int, offset: int, reason: str) -> DamagedPartitionError:

@@ -97,17 +97,19 @@ def load_partition(
             f"{os.path.join(path, PARTITION_METADATA)}: topic id {encode_id(found)} is not that of the topic, "
             f"{encode_id(expected)}"
         )
+    config = config_of(directory, partition.topic)
     loaded = load_log(
         fs=directory.fs,
         clock=directory.clock,
         path=path,
         topic_partition=partition,
-        config=config_of(directory, partition.topic),
+        config=config,
         health=directory.health,
         known=known,
         background=directory.worker,
         jitter=directory.rng.randrange,
         hw_follows_end=directory.hw_follows_end,
+        has_gaps=entry is None or config.compact,
         progress=progress,
     )
     return PartitionLoaded(found or expected, loaded)

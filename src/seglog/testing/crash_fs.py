@@ -91,11 +91,20 @@ class CrashFs:
 
     From then on every call raises it, also from other threads: the process is dead. With ``crash_at=None`` nothing
     crashes and `changes` tells how many there are to choose from. ``torn`` (0 to 1) is the share of a write that
-    still reaches the file when the crash falls on it.
+    still reaches the file when the crash falls on it. ``before_change`` is called before each change: with a `MemoryFs`
+    inside it can look at what a power cut would leave there (`MemoryFs.after_crash`), without the program's death.
     """
 
-    def __init__(self, inner: Fs, *, crash_at: int | None = None, torn: float = 0.0) -> None:
+    def __init__(
+        self,
+        inner: Fs,
+        *,
+        crash_at: int | None = None,
+        torn: float = 0.0,
+        before_change: Callable[[Call], None] | None = None,
+    ) -> None:
         self._inner = inner
+        self._before_change = before_change
         self._mutex = threading.Lock()
         self.crash_at = crash_at
         self.torn = torn
@@ -113,7 +122,10 @@ class CrashFs:
     def count(self, operation: str, path: str, last_act: Callable[[], None] | None = None) -> None:
         with self._mutex:
             self.check_alive()
-            self.trace.append(Call(len(self.trace) + 1, operation, path))
+            call = Call(len(self.trace) + 1, operation, path)
+            self.trace.append(call)
+            if self._before_change is not None:
+                self._before_change(call)
             if len(self.trace) == self.crash_at:
                 self.crashed = True
                 if last_act is not None:

@@ -4,7 +4,8 @@ Every file and directory has two states: what programs see, and what is durable.
 that were not fsynced. A crash keeps of that list what a disk may keep:
 
 - of a file: any prefix of the writes, the next one perhaps torn at 512 bytes or 4 KiB; or pages in any order, where a
-  page that was not written reads as before, as zeros beyond the old end;
+  page that was not written reads as before, as zeros beyond the old end; what was written behind a cut is not seen
+  without the cut;
 - of a mapped file: each changed page old or new;
 - of a directory: any prefix of its creations, renames and deletions. A rename is atomic. Nothing orders one directory
   against another or against the data of files, which is less than ext4 or XFS promise.
@@ -123,15 +124,19 @@ class MemoryInode:
 
     def _scattered(self, rng: random.Random) -> bytearray:
         image = bytearray(self.durable)
-        for change in self.pending[: rng.randrange(len(self.pending) + 1)]:
+        kept = rng.randrange(len(self.pending) + 1)
+        for change in self.pending[:kept]:
             if isinstance(change, Truncate):
                 _resize(image, change.size)
             elif (end := change.position + len(change.data)) > len(image):
                 _resize(image, end)
+        # What was written behind a cut goes to new blocks: it never shows up among the old bytes that the cut left
+        cuts = [change.size for change in self.pending[kept:] if isinstance(change, Truncate)]
+        limit = min([len(image), *cuts])
         unit = rng.choice((SECTOR, PAGE))
         likely = rng.random()
-        for start in range(0, len(image), unit):
-            end = min(start + unit, len(image))
+        for start in range(0, limit, unit):
+            end = min(start + unit, limit)
             page = self.data[start:end]
             if page and image[start : start + len(page)] != page and rng.random() < likely:
                 image[start : start + len(page)] = page
