@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from seglog.core.config import LogConfig
-from seglog.core.types import MAX_INT32, TimestampType
+from seglog.core.types import MAX_INT32, Buffer, TimestampType
 from seglog.records.batch import BatchHeader, build_batch, read_header
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
@@ -36,7 +36,7 @@ class PlannedLog:
         return self.end_offset if unstable is None else unstable
 
     def plan(
-        self, data: bytes, origin: Origin = Origin.CLIENT, *, transaction_version: int = 0, now_ms: int = NOW_MS
+        self, data: Buffer, origin: Origin = Origin.CLIENT, *, transaction_version: int = 0, now_ms: int = NOW_MS
     ) -> AppendPlan | Duplicate:
         return admit(
             data,
@@ -51,7 +51,7 @@ class PlannedLog:
         )
 
     def append(
-        self, data: bytes, origin: Origin = Origin.CLIENT, *, transaction_version: int = 0, now_ms: int = NOW_MS
+        self, data: Buffer, origin: Origin = Origin.CLIENT, *, transaction_version: int = 0, now_ms: int = NOW_MS
     ) -> AppendPlan | Duplicate:
         plan = self.plan(data, origin, transaction_version=transaction_version, now_ms=now_ms)
         if isinstance(plan, AppendPlan):
@@ -71,6 +71,19 @@ class PlannedLog:
                 self.producers.complete(completed)
         self.producers.map_end_offset = self.end_offset
         self.producers.on_high_watermark(self.end_offset)
+
+
+def made(count: int = 2, *, timestamp: int = NOW_MS, key: bytes | None = b"k", **options: Any) -> bytes:
+    """A batch with a record each millisecond from ``timestamp`` on; ``options`` are those of `encode_batch`."""
+    records = [NewRecord(b"v%d" % at, key, timestamp + at) for at in range(count)]
+    return bytes(encode_batch(records, **options))
+
+
+def planned(log: PlannedLog, data: Buffer, origin: Origin = Origin.CLIENT) -> AppendPlan:
+    """Append what is neither refused nor a duplicate."""
+    plan = log.append(data, origin)
+    assert isinstance(plan, AppendPlan)
+    return plan
 
 
 def with_header(batch: bytes | bytearray, **changes: int) -> bytes:
