@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from seglog.core.errors import LogDirOfflineError, SeglogError
@@ -14,6 +15,8 @@ from seglog.core.types import TopicPartition
 from seglog.storage.recovery import Loaded
 
 _logger = logging.getLogger("seglog")
+Of = TypeVar("Of")
+Result = TypeVar("Result")
 
 
 class LoadProgress(NamedTuple):
@@ -28,6 +31,18 @@ class LoadProgress(NamedTuple):
 class PartitionLoaded(NamedTuple):
     topic_id: UUID | None
     loaded: Loaded
+
+
+def run_all(
+    act: Callable[[Of], Result], items: Sequence[Of], *, threads: int, name: str
+) -> Iterator[tuple[Of, Callable[[], Result]]]:
+    """Do ``act`` to all ``items``, several at a time: each with what gives its result, or raises what it raised."""
+    if min(threads, len(items)) <= 1:
+        yield from ((item, partial(act, item)) for item in items)
+        return
+    with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix=name) as pool:
+        futures = [pool.submit(act, item) for item in items]
+    yield from ((item, future.result) for item, future in zip(items, futures, strict=True))
 
 
 LoadOne = Callable[[TopicPartition, Callable[[int, int], None]], PartitionLoaded]
@@ -88,11 +103,9 @@ def load_partitions(
     refused: dict[TopicPartition, SeglogError] = {}
     failure: OSError | LogDirOfflineError | None = None
     try:
-        with ThreadPoolExecutor(max(1, min(threads, len(partitions))), thread_name_prefix="seglog-load") as pool:
-            futures = [(partition, pool.submit(load, partition)) for partition in partitions]
-        for partition, future in futures:
+        for partition, result in run_all(load, partitions, threads=threads, name="seglog-load"):
             try:
-                loaded[partition] = future.result()
+                loaded[partition] = result()
             except (OSError, LogDirOfflineError) as error:
                 failure = failure or error
             except SeglogError as error:

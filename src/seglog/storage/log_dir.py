@@ -9,7 +9,6 @@ from __future__ import annotations
 import os.path
 import threading
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -43,7 +42,7 @@ from seglog.storage.dir_files import (
     remove_tree,
     resolve,
 )
-from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions
+from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions, run_all
 from seglog.storage.layout import LOCK
 from seglog.storage.log import Log
 from seglog.storage.reads import segment_at
@@ -358,14 +357,13 @@ class LogDir:
 
     def _close_logs(self) -> None:
         threads = self.config.num_recovery_threads_per_data_dir
-        with ThreadPoolExecutor(threads, thread_name_prefix="seglog-close") as pool:
-            for future in [pool.submit(log.close) for log in self.logs.values()]:
-                try:
-                    future.result()
-                except LogDirOfflineError:
-                    continue  # `close` says it when all files are closed
-                except OSError as error:
-                    self.health.failed(error)
+        for _, result in run_all(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
+            try:
+                result()
+            except LogDirOfflineError:
+                continue  # `close` says it when all files are closed
+            except OSError as error:
+                self.health.failed(error)
 
     def _close_files(self) -> None:
         for log in self.logs.values():

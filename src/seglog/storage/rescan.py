@@ -210,6 +210,8 @@ class _Walk:
 def _legacy(data: memoryview, at: int, size: int) -> tuple[int, ...]:
     """The fields of a batch header for an entry of format 0 or 1, checked. Its base offset may be its last one."""
     magic = data[at + MAGIC_POSITION]
+    if size == LOG_OVERHEAD and not any(data[at : at + MIN_ENTRY]):
+        raise CorruptBatchError("zeros where a batch should be")
     if size < MIN_ENTRY or magic > 1:
         raise CorruptBatchError(f"size {size} and magic {magic} cannot be")
     entry = Entry(at, size, _OFFSET_LENGTH.unpack_from(data, at)[0], magic)
