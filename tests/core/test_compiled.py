@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import seglog.core
 from seglog.core.compiled import choose_cache_directory
+from seglog.records import column_kernels, encode_kernels, kernels, machine
 
 SOURCE = Path(next(iter(seglog.core.__path__))).parent
 PROGRAM = """
@@ -19,11 +21,12 @@ import sys
 sys.path.insert(0, {root!r})
 from numba.core import config
 before = config.CACHE_DIR
-from seglog.records import machine
+from seglog.records import kernels, machine
 from seglog.records.tables import byte_array
 assert machine.__file__.startswith({root!r})
 assert config.CACHE_DIR == before
-print(machine.crc32c(byte_array(b"123456789" * 10), 0, 9), machine._CACHE)
+(directory,) = set(machine._cache_directories.values())
+print(machine.crc32c(byte_array(b"123456789" * 10), 0, 9), directory)
 """
 
 
@@ -73,13 +76,22 @@ def test_a_cpu_without_the_crc_instruction_gets_the_same_checksum(package: Path,
 
 
 def test_the_directory_changes_with_the_sources(tmp_path: Path) -> None:
-    for name in ("machine.py", "kernels.py", "other_kernels.py", "elsewhere.py"):
-        (tmp_path / name).write_text("1")
-    source = str(tmp_path / "machine.py")
-    first = choose_cache_directory(source)
-    assert choose_cache_directory(source) == first
-    (tmp_path / "elsewhere.py").write_text("22")
-    assert choose_cache_directory(source) == first
-    (tmp_path / "other_kernels.py").write_text("22")
-    assert choose_cache_directory(source) != first
+    sources = [str(tmp_path / name) for name in ("machine.py", "kernels.py")]
+    for source in sources:
+        Path(source).write_text("1")
+    first = choose_cache_directory(sources)
+    assert choose_cache_directory(sources) == first
+    assert choose_cache_directory(sources[:1]) != first
+    Path(sources[1]).write_text("22")
+    assert choose_cache_directory(sources) != first
     assert oct(os.stat(first).st_mode & 0o777) == "0o700"
+
+
+def test_a_kernel_is_made_of_the_files_of_what_it_calls() -> None:
+    def names(function: Any) -> set[str]:
+        found = machine._sources(function.py_func, set())
+        return {Path(path).name for path in found}
+
+    assert names(kernels.walk) == {"kernels.py", "machine.py"}
+    assert names(column_kernels.index_records) == {"column_kernels.py", "kernels.py", "machine.py"}
+    assert names(encode_kernels.write_batches) == {"encode_kernels.py", "machine.py"}

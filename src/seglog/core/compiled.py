@@ -10,24 +10,23 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 _ENVIRONMENT: Final = "NUMBA_CACHE_DIR"
 
 
-def _stamp(source: str) -> str:
-    """A word that changes with ``source`` or any file named ``*kernels.py`` beside it."""
-    directory, name = os.path.split(os.path.abspath(source))
-    digest = hashlib.sha256(directory.encode())
-    try:
-        for beside in sorted(os.listdir(directory)):
-            if beside == name or beside.endswith("kernels.py"):
-                found = os.stat(os.path.join(directory, beside))
-                digest.update(f"{beside}:{found.st_mtime_ns}:{found.st_size}\n".encode())
-    except OSError:  # inside of a zip: its path, with the version in it, must do
-        digest.update(name.encode())
+def _stamp(sources: Collection[str]) -> str:
+    """A word that changes with any of these files."""
+    digest = hashlib.sha256()
+    for source in sorted(sources):
+        digest.update(os.path.abspath(source).encode())
+        try:
+            found = os.stat(source)
+        except OSError:  # inside of a zip: the path, with the version in it, must do
+            continue
+        digest.update(f":{found.st_mtime_ns}:{found.st_size}\n".encode())
     return digest.hexdigest()[:12]
 
 
@@ -43,12 +42,13 @@ def _is_usable(directory: str) -> bool:
         return False
 
 
-def choose_cache_directory(source: str) -> str:
-    """A writable directory for what is compiled from ``source`` and the kernels beside it; created if need be."""
-    name = f"seglog-numba-{_stamp(source)}"
+def choose_cache_directory(sources: Collection[str]) -> str:
+    """A writable directory for what is compiled from ``sources``, Python files of one package; made if need be."""
+    name = f"seglog-numba-{_stamp(sources)}"
+    package = os.path.dirname(os.path.abspath(min(sources)))
     parents = [
         os.environ.get(_ENVIRONMENT, ""),
-        os.path.join(os.path.dirname(os.path.abspath(source)), "__pycache__"),
+        os.path.join(package, "__pycache__"),
         os.environ.get("XDG_CACHE_HOME", "") or os.path.join(os.path.expanduser("~"), ".cache"),
     ]
     for parent in parents:

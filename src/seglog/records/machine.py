@@ -14,6 +14,7 @@ import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils, config
+from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
 from seglog.core.compiled import choose_cache_directory, numba_cache
@@ -26,12 +27,25 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 as_int: Callable[[Any], int] = cast(Callable[[Any], int], np.int64)
 """Makes a signed 64-bit integer of any number in a kernel."""
 
-_CACHE: Final = choose_cache_directory(__file__)
+_cache_directories: dict[frozenset[str], str] = {}
+
+
+def _sources(function: Callable[..., Any], found: set[str]) -> frozenset[str]:
+    """The files of which ``function`` is made: its own, and those of the compiled functions that its module knows."""
+    if function.__code__.co_filename not in found:
+        found.add(function.__code__.co_filename)
+        for value in function.__globals__.values():
+            if isinstance(value, Dispatcher):
+                _sources(value.py_func, found)
+    return frozenset(found)
 
 
 def kernel(function: _F) -> _F:
-    """Compile at the first call, without the GIL, and keep the result on disk."""
-    with numba_cache(_CACHE):
+    """Compile at the first call, without the GIL, and keep the result on disk as long as its sources stay the same."""
+    sources = _sources(function, {__file__})
+    if sources not in _cache_directories:
+        _cache_directories[sources] = choose_cache_directory(sources)
+    with numba_cache(_cache_directories[sources]):
         return njit(nogil=True, cache=True)(function)
 
 

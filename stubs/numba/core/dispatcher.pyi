@@ -1,0 +1,5 @@
+from collections.abc import Callable
+from typing import Any
+
+class Dispatcher:
+    py_func: Callable[..., Any]
