@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 import seglog
+from seglog.records.decoding import Header
 from seglog.records.partitioner import DEFAULT_BATCH_SIZE, StickyPartitioner, partition_for_key
 
 TOPIC: Final = "flights"
@@ -73,5 +74,9 @@ def load(path: str, records: Sequence[seglog.NewRecord], advance: Callable[[int]
 
 
 def _size(record: seglog.NewRecord) -> int:
-    headers = sum(len(name) + len(value or b"") + 2 for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + _OVERHEAD
+    return len(record.key or b"") + len(record.value or b"") + _headers_size(record.headers) + _OVERHEAD
+
+
+@cache
+def _headers_size(headers: Sequence[Header]) -> int:
+    return sum(len(name) + len(value or b"") + 2 for name, value in headers)
