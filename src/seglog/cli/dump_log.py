@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from seglog.cli.java_text import boolean, int64, optional_long
+from seglog.cli.java_text import boolean, int64
 from seglog.cli.lax_records import LaxRecord, increment_sequence, lax_messages, lax_records
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.fs import File
 from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8
-from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, read_header
-from seglog.storage.inspect import Chunk
+from seglog.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
+from seglog.storage.inspect import Chunk, read_chunks
 
 Decoder = Callable[[Buffer | None, Buffer | None, int], tuple[str | None, str | None]]
 """Key, value and offset of a record to what is printed behind ``key:`` and ``payload:``; None: not printed."""
@@ -41,13 +52,13 @@ class LogOptions(NamedTuple):
 
 
 class ChunkText(NamedTuple):
-    """The text of some batches, and what the lines around it need to know.
+    """The text of some batches, in pieces of UTF-8, and what the lines around it need to know.
 
     ``first`` and ``last``: offsets of the first and last record (None without records); ``gaps``: pairs of neighbours
     that do not follow each other; ``invalid``: batches with a wrong CRC; ``error``: where the dump ends.
     """
 
-    text: bytes
+    parts: Sequence[bytes | memoryview]
     first: int | None
     last: int | None
     gaps: list[tuple[int, int]]
@@ -75,9 +86,33 @@ def base_offset(name: str) -> int:
     return int(number)
 
 
+def render_plain(file: File, size: int, options: LogOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+    """The chunks of the first ``size`` bytes of a log, and their text."""
+    for chunk in read_chunks(file, 0, size):
+        yield chunk, render_chunk(chunk, file, options)
+
+
 def render_chunk(chunk: Chunk, file: File, options: LogOptions) -> ChunkText:
     """The lines of a chunk's batches, in plain Python."""
     return _Renderer(chunk, file, options).render()
+
+
+def _attribute_texts(attributes: int) -> tuple[str, str | None, str]:
+    codec = attributes & CODEC_MASK
+    is_transactional, is_control = boolean(attributes & TRANSACTIONAL_BIT), boolean(attributes & CONTROL_BIT)
+    return (
+        f"isTransactional: {is_transactional} isControl: {is_control} deleteHorizonMs: OptionalLong",
+        _CODEC_NAMES[codec] if codec < len(_CODEC_NAMES) else None,
+        _TIMESTAMP_NAMES[attributes >> 3 & 1],
+    )
+
+
+_ATTRIBUTE_TEXTS: Final = tuple(map(_attribute_texts, range(256)))
+"""Of each attributes' low byte, the only one that Kafka looks at: flags, codec (None: unknown) and timestamp type."""
+
+
+def _unknown_codec(attributes: int, offset: int) -> CorruptBatchError:
+    return CorruptBatchError(f"unknown compression type {attributes & CODEC_MASK}", offset=offset)
 
 
 class _Renderer:
@@ -85,6 +120,7 @@ class _Renderer:
 
     def __init__(self, chunk: Chunk, file: File, options: LogOptions) -> None:
         self._chunk = chunk
+        self._view = memoryview(chunk.data)
         self._file = file
         self._options = options
         self._parts: list[str] = []
@@ -107,38 +143,48 @@ class _Renderer:
             error = type(problem)(
                 problem.reason, position=position + start, file=self._file.path, offset=problem.offset
             )
-        text = "".join(self._parts).encode()
-        return ChunkText(text, self._first, self._last, self._gaps, self._invalid, error)
+        return ChunkText(["".join(self._parts).encode()], self._first, self._last, self._gaps, self._invalid, error)
 
     def _batch(self, start: int, end: int) -> None:
         header = self._header(start, end)
-        magic = header.magic
+        (
+            base,
+            _,
+            epoch,
+            magic,
+            crc,
+            attributes,
+            delta,
+            base_time,
+            max_time,
+            producer,
+            producer_epoch,
+            sequence,
+            count,
+        ) = header
         if magic < 0:
-            self._parts.append(f"offset: {header.base_offset}")
-            raise CorruptBatchError(f"magic is {magic}", offset=header.base_offset)
-        attributes = header.attributes
-        last_sequence = header.base_sequence
-        if last_sequence != -1:
-            last_sequence = increment_sequence(last_sequence, header.last_offset_delta)
-        self._parts.append(
-            f"baseOffset: {header.base_offset} lastOffset: {int64(header.last_offset)} count: {header.records_count} "
-            f"baseSequence: {header.base_sequence} lastSequence: {last_sequence} "
-            f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
-            f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {boolean(attributes & 0x10)} "
-            f"isControl: {boolean(attributes & 0x20)} deleteHorizonMs: {optional_long(header.delete_horizon_ms)}"
+            self._parts.append(f"offset: {base}")
+            raise CorruptBatchError(f"magic is {magic}", offset=base)
+        flags, codec, time_name = _ATTRIBUTE_TEXTS[attributes & 0xFF]
+        horizon = f"[{base_time}]" if attributes & DELETE_HORIZON_BIT else ".empty"
+        last_sequence = -1 if sequence == -1 else increment_sequence(sequence, delta)
+        text = (
+            f"baseOffset: {base} lastOffset: {int64(base + delta)} count: {count} baseSequence: {sequence} "
+            f"lastSequence: {last_sequence} producerId: {producer} producerEpoch: {producer_epoch} "
+            f"partitionLeaderEpoch: {epoch} {flags}{horizon}"
         )
-        codec = self._codec_name(attributes, header.base_offset)
-        is_valid = end - start >= BATCH_OVERHEAD
-        is_valid = is_valid and crc32c(memoryview(self._chunk.data)[start + CRC_START : end]) == header.crc
+        if codec is None:
+            self._parts.append(text)
+            raise _unknown_codec(attributes, base)
+        is_valid = end - start >= BATCH_OVERHEAD and crc32c(self._view[start + CRC_START : end]) == crc
         self._invalid += not is_valid
-        time_name = _TIMESTAMP_NAMES[header.timestamp_type]
         self._parts.append(
-            f" position: {self._chunk.position + start} {time_name}: {header.max_timestamp} size: {end - start} "
-            f"magic: {magic} compresscodec: {codec} crc: {header.crc} isvalid: {boolean(is_valid)}\n"
+            f"{text} position: {self._chunk.position + start} {time_name}: {max_time} size: {end - start} "
+            f"magic: {magic} compresscodec: {codec} crc: {crc} isvalid: {'true' if is_valid else 'false'}\n"
         )
         if self._options.deep:
             if end - start < BATCH_OVERHEAD:
-                raise CorruptRecordError(f"a batch of {end - start} bytes has no records", offset=header.base_offset)
+                raise CorruptRecordError(f"a batch of {end - start} bytes has no records", offset=base)
             self._records(start, end, header, time_name)
 
     def _header(self, start: int, end: int) -> BatchHeader:
@@ -147,12 +193,6 @@ class _Renderer:
         if end - start >= BATCH_OVERHEAD:
             return read_header(data, start)
         return read_header(self._file.pread(BATCH_OVERHEAD, self._chunk.position + start))
-
-    def _codec_name(self, attributes: int, offset: int) -> str:
-        codec = attributes & 0x07
-        if codec >= len(_CODEC_NAMES):
-            raise CorruptBatchError(f"unknown compression type {codec}", offset=offset)
-        return _CODEC_NAMES[codec]
 
     def _records(self, start: int, end: int, header: BatchHeader, time_name: str) -> None:
         parts, skip = self._parts, self._options.skip_metadata
@@ -178,13 +218,15 @@ class _Renderer:
         offset = int.from_bytes(data[start : start + 8], signed=True)
         magic, attributes = data[start + MAGIC_POSITION], data[start + MAGIC_POSITION + 1]
         self._parts.append(f"offset: {offset}")
-        codec = self._codec_name(attributes, offset)
+        codec = _ATTRIBUTE_TEXTS[attributes][1]
+        if codec is None:
+            raise _unknown_codec(attributes, offset)
         timestamp, time_name = -1, "NoTimestampType"
         if magic:
             timestamp = int.from_bytes(data[start + 18 : start + 26], signed=True)
             time_name = _TIMESTAMP_NAMES[attributes >> 3 & 1]
         crc = int.from_bytes(data[start + LOG_OVERHEAD : start + MAGIC_POSITION])
-        is_valid = crc == zlib.crc32(memoryview(data)[start + MAGIC_POSITION : end])
+        is_valid = crc == zlib.crc32(self._view[start + MAGIC_POSITION : end])
         self._invalid += not is_valid
         self._parts.append(
             f" position: {self._chunk.position + start} {time_name}: {timestamp} size: {end - start} magic: {magic} "

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os.path
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from seglog.cli.dump_index import Findings, IndexOptions, dump_offset_index, dump_time_index, dump_txn_index
-from seglog.cli.dump_log import LogOptions, log_title, render_chunk
+from seglog.cli.dump_log import ChunkText, LogOptions, log_title, render_plain
 from seglog.cli.files import expand_files, java_path, open_file, read_file
 from seglog.cli.java_text import optional_long
 from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
-from seglog.core.errors import CorruptError, CorruptSnapshotError
-from seglog.core.fs import Fs
+from seglog.core.errors import CorruptError, CorruptSnapshotError, MissingExtraError
+from seglog.core.extras import require
+from seglog.core.fs import File, Fs
 from seglog.core.types import MAX_INT32
-from seglog.storage.inspect import read_chunks
+from seglog.records.batch import BATCH_OVERHEAD, read_header
+from seglog.storage.inspect import Chunk, read_chunks
 from seglog.storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 
-_CHECKPOINT = ".checkpoint"
+_CHECKPOINT: Final = ".checkpoint"
+_SAMPLE_BYTES: Final = 256 << 10
+_MANY_LINES: Final = 400_000
+"""Lines of text from which on the compiled loops save more time than their start takes (a second)."""
 
 
 class DumpOptions(NamedTuple):
@@ -41,6 +47,35 @@ def dump_text(fs: Fs, named: list[str], options: DumpOptions, out: Out) -> int:
         run.damage += 1
     run.show_notes()
     return DAMAGE if run.damage else FINE
+
+
+def _render(file: File, size: int, options: LogOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+    """By compiled loops if it is worth their start, and if they are there."""
+    if options.decoder is None and _estimate_lines(file, size, options) > _MANY_LINES:
+        try:
+            require("numba", "fast", purpose="dumping large logs fast")
+        except MissingExtraError as error:
+            warn(f"seglog: {error}")
+        else:
+            from seglog.cli.dump_fast import render_fast
+
+            return render_fast(file, size, options)
+    return render_plain(file, size, options)
+
+
+def _estimate_lines(file: File, size: int, options: LogOptions) -> int:
+    """How many lines the text will have, going by the start of the log."""
+    try:
+        sample = next(read_chunks(file, 0, size, size=_SAMPLE_BYTES), None)
+    except CorruptError:
+        return 0
+    if sample is None:
+        return 0
+    lines = len(sample.starts)
+    if options.deep:
+        headers = (entry for entry in sample.entries() if entry.magic == 2 and entry.size >= BATCH_OVERHEAD)
+        lines += sum(read_header(sample.data, entry.position).records_count for entry in headers)
+    return lines * size // sample.end
 
 
 class _TextDump:
@@ -89,9 +124,9 @@ class _TextDump:
         position, last = 0, None
         gaps: list[tuple[int, int]] = []
         with progress(name, size) as advance:
-            for chunk in read_chunks(file, 0, size):
-                text = render_chunk(chunk, file, self._options.log)
-                self._out.raw(text.text)
+            for chunk, text in _render(file, size, self._options.log):
+                for part in text.parts:
+                    self._out.raw(part)
                 if text.first is not None:
                     if last is not None and text.first != last + 1:
                         gaps.append((last, text.first))

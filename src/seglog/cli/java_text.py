@@ -22,7 +22,7 @@ def int64(value: int) -> int:
     >>> int64(2**63)
     -9223372036854775808
     """
-    return (value + 2**63) % 2**64 - 2**63
+    return value if -(1 << 63) <= value < 1 << 63 else (value + 2**63) % 2**64 - 2**63
 
 
 def int32(value: int) -> int:
