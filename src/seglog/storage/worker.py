@@ -24,9 +24,10 @@ Task = Callable[[], None]
 class Worker:
     """`seglog.storage.background.Background`. Thread-safe.
 
-    Without a thread, `submit` runs the task at once in the caller, and what is scheduled runs in `run_due`. With one,
-    all runs in it, in order. A task that fails with an OSError takes the directory out of use; `LogDirOfflineError` and
-    `LogClosedError` end a task quietly; anything else is a bug and comes out of `run_due`, or of `stop`.
+    Without a thread, `submit` runs the task at once in the caller, errors and all, and what is scheduled runs in
+    `run_due`. With one, all runs in it, in order. A task run so takes the directory out of use when it fails with an
+    OSError; `LogDirOfflineError` and `LogClosedError` end it quietly; anything else is a bug, and comes out of `run_due`
+    or `stop`.
     """
 
     def __init__(self, clock: Clock, health: DirHealth, *, thread_name: str | None) -> None:
@@ -46,7 +47,7 @@ class Worker:
 
     def submit(self, task: Task) -> None:
         if self._thread is None:
-            self._run(task)
+            task()
             return
         with self._condition:
             self._submitted.append(task)

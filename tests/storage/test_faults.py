@@ -1,0 +1,442 @@
+"""Full and failing disks, read-only directories, directories in use, garbage: a clear error each, nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import select
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from seglog.core.errors import (
+    CorruptCheckpointError,
+    DamagedPartitionError,
+    InvalidLogDirError,
+    LogDirInUseError,
+    LogDirOfflineError,
+    SeglogError,
+)
+from seglog.core.types import TopicPartition
+from seglog.records.record import NewRecord
+from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
+from seglog.testing import ManualClock, MemoryFs
+from tests.cases import case
+from tests.storage.disk import fill, overwrite, prefix, values
+
+DIR = "/logs"
+TINY: Mapping[str, object] = {
+    "internal.segment.bytes": 2000,
+    "segment.index.bytes": 1200,
+    "index.interval.bytes": 200,
+    "retention.ms": -1,
+}
+T = TopicPartition("t", 0)
+
+
+def open_dir(fs: MemoryFs, *, background: bool = False) -> LogDir:
+    config = {"num.recovery.threads.per.data.dir": 1}
+    return LogDir.open(DIR, fs=fs, clock=ManualClock(), config=config, rng=random.Random(1), background=background)
+
+
+def flushed_log(records: int = 30) -> tuple[MemoryFs, LogDir, Log]:
+    fs = MemoryFs(clock=ManualClock())
+    opened = open_dir(fs)
+    opened.create_topic("t", 1, TINY)
+    log = opened.log("t")
+    fill(log, records)
+    log.flush()
+    return fs, opened, log
+
+
+def assert_offline(opened: LogDir, log: Log, *, flushed: int) -> None:
+    """Nothing is written any more, reading goes on, and there is no marker of a clean shutdown."""
+    fs = opened.fs
+    assert isinstance(fs, MemoryFs)
+    before = fs.files()
+    acts: list[Callable[[], object]] = [
+        lambda: fill(log, 1),
+        log.flush,
+        log.roll,
+        lambda: log.truncate_to(1),
+        lambda: opened.create_topic("new"),
+        lambda: opened.delete_topic("t"),
+        opened.checkpoint,
+        opened.flush,
+        opened.housekeeping,
+    ]
+    for act in acts:
+        with pytest.raises(LogDirOfflineError, match=f"{DIR} is out of use"):
+            act()
+    assert fs.files() == before, "a failed write is not retried"
+    opened.close()
+    assert not fs.exists(f"{DIR}/.kafka_cleanshutdown")
+    fs.capacity, fs.read_only = None, False
+    for seed in range(5):
+        again = open_dir(fs.after_crash(random.Random(seed)))
+        assert not again.refused
+        assert again.log("t").log_end_offset >= flushed
+        assert values(again.log("t")) == prefix(again.log("t").log_end_offset)
+
+
+def fill_and_flush(log: Log) -> None:
+    for _ in range(60):
+        fill(log, 5)
+        log.flush()
+
+
+# A failing disk
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("operation", ["pwrite", "fsync", "map", "fsync_dir", "resize", "flush"])
+def test_the_first_failed_write_takes_the_directory_out_of_use(operation: str, code: int) -> None:
+    for nth in range(1, 4):
+        case()
+        fs, opened, log = flushed_log()
+        fs.fail_at(operation, nth, error=code, path="/t-0")
+        with pytest.raises(LogDirOfflineError, match=r"out of use(?: since)?: \[Errno") as caught:
+            fill_and_flush(log)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert caught.value.__cause__.errno == code
+        assert_offline(opened, log, flushed=30)
+
+
+@pytest.mark.parametrize("operation", ["write", "rename", "fsync_dir", "mkdir"])
+def test_so_does_a_failure_beside_the_partitions(operation: str) -> None:
+    fs, opened, log = flushed_log()
+    fs.fail_at(operation, 1)
+    with pytest.raises(LogDirOfflineError):
+        opened.create_topic("new")
+    assert_offline(opened, log, flushed=30)
+
+
+@pytest.mark.parametrize("operation", ["fsync", "write", "rename", "resize", "flush", "fsync_dir"])
+def test_a_failure_while_closing_is_told_and_leaves_no_marker(operation: str) -> None:
+    fs, opened, log = flushed_log()
+    fill(log, 3)
+    fs.fail_at(operation, 1, path="/logs/")
+    with pytest.raises(LogDirOfflineError):
+        opened.close()
+    assert not fs.exists(f"{DIR}/.kafka_cleanshutdown")
+    again = open_dir(fs)
+    assert values(again.log("t")) == prefix(33)
+
+
+def test_a_failure_in_the_background_is_met_by_the_next_append() -> None:
+    fs = MemoryFs()
+    opened = open_dir(fs, background=True)
+    opened.create_topic("t", 1, TINY)
+    log = opened.log("t")
+    fs.fail_at("fsync", 1, path=".log")
+    log.background.submit(log.flush)
+    opened.worker.stop()
+    with pytest.raises(LogDirOfflineError, match="out of use"):
+        fill(log, 1)
+    opened.close()
+
+
+@pytest.mark.parametrize("operation", ["read", "pread", "listdir", "map", "write", "unlink", "fsync_dir", "lock"])
+def test_a_failure_while_opening_is_told_and_changes_no_log(operation: str) -> None:
+    fs, opened, _ = flushed_log()
+    opened.close()
+    logs = {path: data for path, data in fs.files().items() if path.endswith(".log")}
+    if operation in ("pread", "write"):
+        fs.unlink(f"{DIR}/.kafka_cleanshutdown")
+    fs.fail_at(operation, 1)
+    with pytest.raises((LogDirOfflineError, InvalidLogDirError), match=r"cannot be (opened|loaded)"):
+        open_dir(fs)
+    assert {path: data for path, data in fs.files().items() if path.endswith(".log")} == logs
+    again = open_dir(fs)
+    assert values(again.log("t")) == prefix(30)
+
+
+# A full disk
+
+
+@pytest.mark.parametrize("room", [0, 1, 17, 60, 61, 100, 500, 1500, 3000])
+def test_a_full_disk(room: int) -> None:
+    fs, opened, log = flushed_log()
+    fs.capacity = fs.used + room
+    with pytest.raises(LogDirOfflineError, match="No space left"):
+        fill(log, 200)
+    assert_offline(opened, log, flushed=30)
+
+
+def test_a_disk_that_is_full_when_a_torn_tail_must_be_saved() -> None:
+    fs, _, log = flushed_log()
+    fill(log, 3)
+    fs.crash(random.Random(0))
+    overwrite(fs, log.active.paths.log, fs.stat(log.active.paths.log).size, b"torn" * 50)
+    before = fs.read(log.active.paths.log)
+    fs.capacity = fs.used
+    with pytest.raises(LogDirOfflineError, match="No space left"):
+        open_dir(fs)
+    assert fs.read(log.active.paths.log) == before, "nothing is cut that was not saved"
+    fs.capacity = None
+    assert values(open_dir(fs).log("t")) == prefix(open_dir_end(fs))
+
+
+def open_dir_end(fs: MemoryFs) -> int:
+    fs.locked.clear()
+    opened = open_dir(fs)
+    return opened.log("t").log_end_offset
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 1 MiB where one can be mounted, else one with a limit on the size of files."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", str(mount)], check=False, capture_output=True
+    )
+    if mounted.returncode == 0:
+        yield mount
+        subprocess.run(["umount", str(mount)], check=True)
+        return
+    import resource
+    import signal
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    yield mount
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_really_full_disk(small_disk: Path) -> None:
+    config = {"segment.bytes": 1 << 30, "segment.index.bytes": 4_000, "retention.ms": -1}
+    with LogDir.open(str(small_disk / "logs")) as opened:
+        opened.create_topic("t", 1, config)
+        log = opened.log("t")
+        fill(log, 100, size=1_000)
+        opened.flush()
+        with pytest.raises(LogDirOfflineError, match=r"out of use: \[Errno"):
+            fill(log, 2_000, size=1_000)
+        with pytest.raises(LogDirOfflineError):
+            fill(log, 1)
+        written = log.log_end_offset
+        assert written > 500
+    assert not (small_disk / "logs" / ".kafka_cleanshutdown").exists()
+    log_file = small_disk / "logs" / "t-0" / f"{0:020d}.log"
+    whole = log_file.read_bytes()
+    log_file.write_bytes(whole[: 600 * 1_000])  # the operator makes room; the flushed records are there
+    with LogDir.open(str(small_disk / "logs")) as opened:
+        log = opened.log("t")
+        assert 100 < log.log_end_offset < written
+        assert values(log) == prefix(log.log_end_offset, size=1_000)
+
+
+# Not to be written
+
+
+def test_a_read_only_disk() -> None:
+    fs, opened, _ = flushed_log()
+    opened.close()
+    fs.read_only = True
+    before = fs.files()
+    with pytest.raises(InvalidLogDirError, match=f"{DIR} cannot be opened for writing: .*Read-only"):
+        open_dir(fs)
+    assert fs.files() == before
+
+
+def in_child(act: Callable[[], object], *, user: int | None = None) -> str:
+    """Run ``act`` in a forked process, as another user where we may; what it raised, as text."""
+    receive, report = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if user is not None:
+                os.setgid(user)
+                os.setuid(user)
+            act()
+            os.write(report, b"nothing")
+        except SeglogError as error:
+            os.write(report, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(report)
+    try:
+        assert select.select([receive], [], [], 30)[0]
+        return os.read(receive, 1 << 16).decode()
+    finally:
+        os.close(receive)
+        os.waitpid(child, 0)
+
+
+_FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+_NOBODY = 65534
+
+
+@_FORKS
+def test_a_directory_that_one_may_not_write(tmp_path: Path) -> None:
+    path = tmp_path / "logs"
+    with LogDir.open(str(path)) as opened:
+        opened.create_topic("t", 1, TINY)
+        fill(opened.log("t"), 30)
+    parents = [tmp_path, *tmp_path.parents[:-1]]
+    modes = {parent: parent.stat().st_mode for parent in parents}
+    user = _NOBODY if os.getuid() == 0 else None
+    try:
+        if user is not None:
+            for parent in parents:
+                parent.chmod(modes[parent] | 0o055)
+        path.chmod(0o555)
+        (path / ".lock").chmod(0o444)
+        said = in_child(lambda: LogDir.open(str(path)), user=user)
+        missing = in_child(lambda: LogDir.open(str(path / "new")), user=user)
+    finally:
+        path.chmod(0o755)
+        (path / ".lock").chmod(0o644)
+        for parent in parents if user is not None else []:
+            parent.chmod(modes[parent])
+    assert said.startswith(f"InvalidLogDirError: {path} cannot be opened for writing: [Errno 13]")
+    assert missing.startswith(f"InvalidLogDirError: {path / 'new'} cannot be opened for writing: [Errno 13]")
+    with LogDir.open(str(path)) as opened:
+        assert values(opened.log("t")) == prefix(30)
+
+
+@_FORKS
+def test_a_directory_that_another_process_has_open(tmp_path: Path) -> None:
+    path = str(tmp_path / "logs")
+    with LogDir.open(path) as opened:
+        opened.create_topic("t", 1, TINY)
+        said = in_child(lambda: LogDir.open(path))
+        assert said.startswith(f"LogDirInUseError: {path}/.lock is locked: another seglog or Kafka")
+        fill(opened.log("t"), 5)
+        with pytest.raises(LogDirInUseError):
+            LogDir.open(path)
+    with LogDir.open(path) as opened:
+        assert values(opened.log("t")) == prefix(5)
+
+
+# Garbage in each kind of file
+
+GARBAGE = [b"", b"\0" * 100, b"\xff" * 37, b"garbage\n", bytes(range(256)) * 3]
+
+
+def closed(*, clean: bool) -> MemoryFs:
+    fs, opened, _ = flushed_log()
+    opened.close()
+    if not clean:
+        fs.unlink(f"{DIR}/.kafka_cleanshutdown")
+    return fs
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_garbage_in_files_that_are_made_anew(garbage: bytes, clean: bool) -> None:
+    paths = [path for path in closed(clean=clean).files() if path.endswith(("index", ".snapshot"))]
+    assert len(paths) == 9
+    for path in paths:
+        case()
+        fs = closed(clean=clean)
+        before = fs.read(path)
+        fs.write(path, garbage)
+        with open_dir(fs) as opened:
+            assert values(opened.log("t")) == prefix(30)
+        # Not seen here, and harmless: an empty index has no entries; a snapshot that is not the last is not read
+        if (path.endswith("index") and garbage) or path.endswith("30.snapshot"):
+            assert fs.read(path) == before
+    txnindex = f"{DIR}/t-0/{0:020d}.txnindex"
+    fs = closed(clean=clean)
+    fs.write(txnindex, garbage)
+    with open_dir(fs) as opened:
+        assert values(opened.log("t")) == prefix(30)
+    assert fs.files().get(txnindex, b"") == b""
+
+
+@pytest.mark.parametrize("garbage", [garbage for garbage in GARBAGE if garbage])
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"]
+)
+def test_garbage_in_checkpoints_is_noted_and_written_anew(name: str, garbage: bytes) -> None:
+    for clean in (True, False):
+        fs = closed(clean=clean)
+        fs.write(f"{DIR}/{name}", garbage)
+        with open_dir(fs) as opened:
+            (error,) = opened.checkpoints.unreadable
+            assert str(error).startswith(f"{DIR}/{name}")
+            assert values(opened.log("t")) == prefix(30)
+        with open_dir(fs) as opened:
+            assert opened.checkpoints.unreadable == []
+
+
+@pytest.mark.parametrize("garbage", [garbage for garbage in GARBAGE if garbage])
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_garbage_in_a_partitions_own_files_refuses_it(name: str, garbage: bytes) -> None:
+    fs = closed(clean=True)
+    fs.write(f"{DIR}/t-0/{name}", garbage)
+    before = {path: data for path, data in fs.files().items() if "/t-0/" in path}
+    with open_dir(fs) as opened, pytest.raises(CorruptCheckpointError, match=f"{DIR}/t-0/{name}"):
+        opened.log("t")
+    assert {path: data for path, data in fs.files().items() if "/t-0/" in path} == before
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_garbage_in_a_log_is_damage_when_it_was_flushed(garbage: bytes) -> None:
+    fs = closed(clean=False)
+    logs = sorted(path for path in fs.files() if path.endswith(".log"))
+    last = logs[-1]
+    fs.write(last, garbage)
+    with open_dir(fs) as opened, pytest.raises(DamagedPartitionError, match=f"{last}, position 0, offset"):
+        opened.log("t")
+    assert fs.read(last) == garbage
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_garbage_in_the_marker_is_a_clean_shutdown_and_in_the_lock_nothing(garbage: bytes) -> None:
+    fs = closed(clean=True)
+    fs.write(f"{DIR}/.kafka_cleanshutdown", garbage)
+    fs.write(f"{DIR}/.lock", garbage)
+    with open_dir(fs) as opened:
+        assert opened.reports[T].clean
+        assert values(opened.log("t")) == prefix(30)
+
+
+def test_garbage_in_meta_properties_is_named_and_nothing_is_changed() -> None:
+    fs = closed(clean=True)
+    fs.write(f"{DIR}/meta.properties", b"version=9\n")
+    before = fs.files()
+    with pytest.raises(CorruptCheckpointError, match=f"{DIR}/meta.properties: line 1"):
+        open_dir(fs)
+    assert fs.files() == before
+
+
+def test_random_garbage_anywhere_opens_or_is_refused() -> None:
+    """P11: any bytes on disk start or are refused with a clear error; flushed records are never lost unsaid."""
+    pristine = closed(clean=False)
+    paths = sorted(path for path, data in pristine.files().items() if data and not path.endswith(".lock"))
+    for seed in range(400):
+        case()
+        rng = random.Random(seed)
+        fs = closed(clean=bool(seed % 2))
+        path = rng.choice(paths)
+        data = bytearray(fs.read(path))
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(1, 9)] = rng.randbytes(rng.randrange(0, 9))
+        fs.write(path, bytes(data))
+        if path.endswith(("meta.properties", "seglog.topics")):
+            open_or_name(fs, path)
+            continue
+        opened = open_dir(fs)
+        if not opened.refused:
+            log = opened.log("t")
+            assert log.log_end_offset >= 30 or path.endswith("recovery-point-offset-checkpoint")
+            log.append_records([NewRecord(b"x")])
+        opened.close()
+
+
+def open_or_name(fs: MemoryFs, path: str) -> None:
+    try:
+        open_dir(fs).close()
+    except CorruptCheckpointError as error:
+        if error.file != path:
+            raise
