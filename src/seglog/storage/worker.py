@@ -25,9 +25,9 @@ class Worker:
     """`seglog.storage.background.Background`. Thread-safe.
 
     Without a thread, `submit` runs the task at once in the caller, errors and all, and what is scheduled runs in
-    `run_due`. With one, all runs in it, in order. A task run so takes the directory out of use when it fails with an
-    OSError; `LogDirOfflineError` and `LogClosedError` end it quietly; anything else is a bug, and comes out of `run_due`
-    or `stop`.
+    `run_due`. With one, all runs in it, in order. A task run so takes the directory out of use if it fails with an
+    OSError; `LogDirOfflineError` and `LogClosedError` end it quietly; anything else is a bug, which comes out of
+    `run_due` or `stop`.
     """
 
     def __init__(self, clock: Clock, health: DirHealth, *, thread_name: str | None) -> None:
