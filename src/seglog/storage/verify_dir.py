@@ -1,0 +1,177 @@
+"""The files of a log directory that are about all its partitions: whose it is, checkpoints, topics, clean marker."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from seglog.core.errors import CorruptCheckpointError
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition, parse_topic_partition
+from seglog.storage.checkpoint import (
+    decode_meta_properties,
+    decode_offsets,
+    encode_id,
+    encode_offsets,
+    read_clean_shutdown,
+)
+from seglog.storage.findings import Finding, damage, note
+from seglog.storage.layout import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    is_set_aside,
+    list_segments,
+)
+from seglog.storage.topics_file import TOPICS, TopicEntry, decode_topics
+from seglog.storage.verify_partition import Around, read_topic_id
+
+OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+BOOTSTRAP: Final = "bootstrap.checkpoint"
+_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, BOOTSTRAP)
+_DIRECTORIES: Final = ("remote-log-index-cache",)
+_MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
+_KRAFT: Final = "__cluster_metadata"
+_T = TypeVar("_T")
+
+
+class DirState(NamedTuple):
+    """What the files of a log directory say. ``partitions`` are names of directories."""
+
+    path: str
+    clean: bool
+    offsets: Mapping[str, Mapping[TopicPartition, int]]
+    topics: Mapping[str, TopicEntry]
+    partitions: Sequence[str]
+    findings: Sequence[Finding]
+
+    def around(self, fs: Fs, name: str) -> Around:
+        """What it says of a partition. KRaft's own log is not in the checkpoints, and not under the marker."""
+        partition = parse_topic_partition(name)
+        if partition is None or partition.topic == _KRAFT or is_set_aside(name):
+            return Around()
+        first = next(iter(list_segments(fs, os.path.join(self.path, name))), None)
+        start = self.offsets[LOG_START_OFFSETS].get(partition, first.base_offset if first is not None else 0)
+        return Around(
+            self.clean,
+            self.offsets[RECOVERY_POINTS].get(partition),
+            start if LOG_START_OFFSETS in self.offsets else None,
+            self.offsets[HIGH_WATERMARKS].get(partition),
+        )
+
+
+def is_log_dir(fs: Fs, path: str) -> bool:
+    """Whether a directory has files that only a log directory has."""
+    return any(fs.exists(os.path.join(path, name)) for name in _MARKS)
+
+
+def read_dir(fs: Fs, path: str) -> DirState:
+    findings: list[Finding] = []
+    offsets = {name: _read_offsets(fs, os.path.join(path, name), findings) for name in OFFSET_FILES}
+    _read(fs, os.path.join(path, META_PROPERTIES), decode_meta_properties, findings, required=True)
+    topics = _read(fs, os.path.join(path, TOPICS), decode_topics, findings) or {}
+    partitions = []
+    for name in fs.listdir(path):
+        where = os.path.join(path, name)
+        found = fs.stat(where)
+        if not found.is_dir:
+            if name not in _FILES:
+                findings.append(note(where, "not a file of Kafka's"))
+        elif name.endswith("-delete") and is_set_aside(name):
+            findings.append(note(where, "a deleted partition that waits to be removed; not looked at"))
+        elif parse_topic_partition(name) is not None or is_set_aside(name):
+            partitions.append(name)
+        elif name not in _DIRECTORIES:
+            findings.append(damage(where, "a directory that is no partition: Kafka does not start beside it"))
+    state = DirState(path, read_clean_shutdown(fs, path) is not None, offsets, topics, partitions, findings)
+    findings += _absent(state)
+    return state
+
+
+def _read(
+    fs: Fs, file: str, decode: Callable[[bytes, str], _T], findings: list[Finding], *, required: bool = False
+) -> _T | None:
+    try:
+        return decode(fs.read(file), file)
+    except FileNotFoundError:
+        if required:
+            findings.append(note(file, "the file is missing"))
+    except CorruptCheckpointError as error:
+        findings.append(damage(file, error.reason, position=error.position))
+    return None
+
+
+def read_offset_file(data: bytes, file: str, findings: list[Finding]) -> Mapping[TopicPartition, int]:
+    """An offset checkpoint; what is wrong with it becomes findings."""
+    try:
+        offsets = decode_offsets(data, file)
+    except CorruptCheckpointError as error:
+        findings.append(damage(file, error.reason, position=error.position))
+        return {}
+    if data and encode_offsets(offsets) != data:
+        findings.append(damage(file, "a partition is there twice, or the text is not as Kafka writes it"))
+    return offsets
+
+
+def _read_offsets(fs: Fs, file: str, findings: list[Finding]) -> Mapping[TopicPartition, int]:
+    try:
+        return read_offset_file(fs.read(file), file, findings)
+    except FileNotFoundError:
+        return {}
+
+
+def _absent(state: DirState) -> Iterator[Finding]:
+    """Partitions that are named and not here: deleted, or moved to another directory."""
+    here = set(state.partitions)
+    for name, offsets in state.offsets.items():
+        absent = [str(partition) for partition in offsets if str(partition) not in here]
+        if absent:
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            yield note(os.path.join(state.path, name), f"{absent[0]}{more}: no such partition is here")
+
+
+def check_topic_ids(state: DirState, ids: Mapping[str, UUID | None]) -> Iterator[Finding]:
+    """The topic ids in ``partition.metadata`` against each other and our own list of topics; ``ids`` by directory."""
+    known = {name: entry.topic_id for name, entry in state.topics.items() if entry.topic_id is not None}
+    for name, topic_id in ids.items():
+        partition = parse_topic_partition(name)
+        if partition is None or topic_id is None:
+            continue
+        expected = known.setdefault(partition.topic, topic_id)
+        if topic_id != expected:
+            yield damage(
+                os.path.join(state.path, name, PARTITION_METADATA),
+                f"topic id {encode_id(topic_id)}; elsewhere in the log directory the topic has {encode_id(expected)}",
+            )
+
+
+def check_cleaner_offsets(state: DirState, ends: Mapping[str, int]) -> Iterator[Finding]:
+    """Where the cleaner goes on must be in the log; ``ends`` are log end offsets by directory."""
+    for partition, offset in state.offsets[CLEANER_OFFSETS].items():
+        end = ends.get(str(partition), offset)
+        if offset > end:
+            file = os.path.join(state.path, CLEANER_OFFSETS)
+            yield note(file, f"{partition} is clean up to {offset}, and ends at {end}: Kafka begins anew", offset=end)
+
+
+def topic_ids(fs: Fs, state: DirState, directory: str) -> dict[str, UUID | None]:
+    """The ids in ``partition.metadata`` of the partitions of the topic that ``directory`` is of, itself last."""
+    partition = parse_topic_partition(directory)
+    others = [
+        name
+        for name in state.partitions
+        if name != directory
+        and partition is not None
+        and (one := parse_topic_partition(name))
+        and one.topic == partition.topic
+    ]
+    return {
+        name: read_topic_id(fs, os.path.join(state.path, name, PARTITION_METADATA), []) for name in (*others, directory)
+    }

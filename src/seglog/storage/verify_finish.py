@@ -1,0 +1,182 @@
+"""What the summaries of a partition's logs come to: against names, neighbours, indexes, epochs and snapshots."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable, Iterator, Sequence
+
+from seglog.core.fs import Fs
+from seglog.storage.findings import Finding, Severity, damage, note
+from seglog.storage.layout import LEADER_EPOCHS, SegmentPaths
+from seglog.storage.verify_epochs import check_epochs
+from seglog.storage.verify_indexes import INDEX_BYTES, TIME_BYTES, Probes, in_gap, slots_at
+from seglog.storage.verify_partition import Plan
+from seglog.storage.verify_producers import Replay, TxnFile, check_producers
+from seglog.storage.verify_summary import Facts, Summary
+
+
+def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, strict: bool = False) -> list[Finding]:
+    """Of segment ``at`` alone; ``summary`` is of its log from the first byte to the last.
+
+    ``strict``: what only Kafka up to 3.9 writes is damage.
+    """
+    paths = plan.segments[at].paths
+    findings = list(_log_findings(plan, paths.log, summary, is_last=at + 1 == len(plan.segments)))
+    findings += _check_ends(paths, facts.probes, summary, at_rest=not plan.is_open)
+    findings += _old_styles(facts.probes, summary, strict=strict)
+    return findings
+
+
+def partition_findings(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> list[Finding]:
+    """What is seen from all segments together."""
+    end = log_end(plan, summaries)
+    runs = [
+        (segment.paths.log, run)
+        for segment, summary in zip(plan.segments, summaries, strict=True)
+        for run in summary.epochs
+    ]
+    findings = list(
+        check_epochs(
+            os.path.join(plan.path, LEADER_EPOCHS),
+            plan.epochs,
+            runs,
+            log_start=plan.around.log_start if plan.around.clean else None,
+            log_end=end,
+            at_rest=not plan.is_open,
+        )
+    )
+    if plan.segments:
+        findings += _check_end(plan, summaries, end)
+    return findings + check_producers(_replay(fs, plan, summaries), plan.snapshots)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """By file and position; of several about one place, of which the first said all, the rest goes."""
+    seen: set[tuple[str, int, Severity]] = set()
+    kept = []
+    for finding in findings:
+        place = (finding.file, finding.position, finding.severity)
+        if finding.position < 0 or place not in seen:
+            seen.add(place)
+            kept.append(finding)
+    return sorted(kept, key=lambda finding: (finding.file, finding.position, finding.reason))
+
+
+def log_end(plan: Plan, summaries: Sequence[Summary]) -> int:
+    """The offset behind the last sound batch, at least the base offset of the last segment."""
+    if not plan.segments:
+        return 0
+    return max(plan.segments[-1].paths.base_offset, *(summary.last_offset + 1 for summary in summaries))
+
+
+def _log_findings(plan: Plan, file: str, summary: Summary, *, is_last: bool) -> Iterator[Finding]:
+    """What the walk found; where a crash may have torn the end of the log, that is a note."""
+    flushed = plan.around.recovery_point
+    may_be_torn = is_last and plan.is_open and (flushed is None or summary.last_offset + 1 >= flushed)
+    for finding in summary.findings:
+        if may_be_torn and finding.file == file and finding.position >= summary.good_end:
+            yield note(file, f"torn tail: {finding.reason}", position=finding.position, offset=finding.offset)
+        else:
+            yield finding
+    for crossing in summary.crossings:
+        yield damage(
+            file,
+            f"offsets {crossing.base_offset} to {crossing.last_offset} in one batch, and by the checkpoint a leader "
+            f"epoch begins at {crossing.start_offset}",
+            position=crossing.position,
+            offset=crossing.base_offset,
+        )
+
+
+def _check_ends(paths: SegmentPaths, probes: Probes, summary: Summary, *, at_rest: bool) -> Iterator[Finding]:
+    """Index entries about what is before the first batch or behind the last, and what the time index must end with."""
+    first = summary.first_offset if summary.batches else paths.base_offset
+    last = summary.last_offset if summary.batches else paths.base_offset - 1
+    if not summary.hole_before:
+        yield from in_gap(probes, paths.base_offset - 1, first)
+    if not summary.hole_after:
+        for slot in slots_at(probes, summary.good_end, 1 << 62):
+            reason = (
+                f"entry {probes.slots[slot]} says position {probes.positions[slot]}, the log ends at {summary.good_end}"
+            )
+            yield damage(
+                paths.offset_index, reason, position=probes.slots[slot] * INDEX_BYTES, offset=probes.offsets[slot]
+            )
+        yield from in_gap(probes, last, 1 << 62)
+    for place, timestamp in summary.untold:
+        reason = (
+            f"the append that this entry stands for ends with time {timestamp}, of which the time index knows nothing"
+        )
+        yield damage(paths.offset_index, reason, position=place)
+    if summary.holes or summary.max_timestamp < 0:
+        return
+    if not probes.timestamps:
+        yield note(paths.timeindex, f"no entry, and the log has timestamps up to {summary.max_timestamp}")
+    elif at_rest and probes.timestamps[-1] < summary.max_timestamp:
+        reason = f"the last time is {probes.timestamps[-1]}, the largest in the log {summary.max_timestamp}"
+        yield damage(
+            paths.timeindex, reason, position=probes.time_slots[-1] * TIME_BYTES, offset=summary.max_timestamp_offset
+        )
+
+
+def _old_styles(probes: Probes, summary: Summary, *, strict: bool) -> Iterator[Finding]:
+    for file, places, reason in (
+        (probes.index_file, summary.append_style, "stand for appends of several batches"),
+        (probes.time_file, summary.inner_times, "name a record inside of a batch"),
+    ):
+        if strict:
+            for place in places:
+                yield damage(file, "the entry is as only Kafka up to 3.9 writes it", position=place)
+        elif places:
+            yield note(file, f"{len(places)} entries {reason}, as Kafka up to 3.9 writes them", position=places[0])
+
+
+def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[Finding]:
+    """The log's end against what else knows of it."""
+    last, around = plan.segments[-1].paths, plan.around
+    at_rest = not plan.is_open
+    newest = plan.snapshots[-1] if plan.snapshots else None
+    make = damage if at_rest else note
+    if newest is not None and newest.offset > end:
+        yield make(
+            last.log, f"the log ends at offset {end}, and {os.path.basename(newest.file)} was made behind", offset=end
+        )
+    has_batches = any(summary.batches for summary in summaries)
+    if at_rest and newest is not None and newest.offset < end and has_batches and end > last.base_offset:
+        reason = f"the log ends at offset {end}, and no snapshot was made there; the last is of {newest.offset}"
+        yield damage(last.log, reason, offset=end)
+    if around.recovery_point is not None and around.recovery_point > end:
+        yield damage(
+            last.log, f"the log ends at offset {end}, and was flushed up to {around.recovery_point}", offset=end
+        )
+    if around.high_watermark is not None and around.high_watermark > end:
+        yield make(
+            last.log, f"the log ends at offset {end}, below its high watermark {around.high_watermark}", offset=end
+        )
+    if around.clean and around.recovery_point is not None and around.recovery_point < end:
+        reason = (
+            f"the log ends at offset {end}, and the recovery point is {around.recovery_point} after a clean shutdown"
+        )
+        yield damage(last.log, reason, offset=end)
+
+
+def _replay(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> Replay:
+    segments = []
+    gaps = holes = False
+    following = plan.segments[0].paths.base_offset if plan.segments else 0
+    for segment, summary in zip(plan.segments, summaries, strict=True):
+        paths = segment.paths
+        data = fs.read(paths.txnindex) if fs.exists(paths.txnindex) else None
+        segments.append((TxnFile(paths.log, paths.base_offset, paths.txnindex, data), summary.steps))
+        gaps |= summary.gaps or paths.base_offset != following
+        if summary.batches:
+            gaps |= summary.first_offset != paths.base_offset
+            following = summary.last_offset + 1
+        holes |= summary.holes
+    return Replay(plan.segments[0].paths.base_offset if plan.segments else 0, segments, gaps, holes)
+
+
+def single_segment_findings(fs: Fs, plan: Plan, at: int, summary: Summary) -> list[Finding]:
+    """The abort index of segment ``at`` as far as its own log can say; what was before is not known."""
+    replay = _replay(fs, plan._replace(segments=plan.segments[at : at + 1]), [summary])
+    return check_producers(replay._replace(gaps=True), [])

@@ -1,0 +1,262 @@
+"""One verification under way: what is looked at, side by side, and what has come in."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.core.errors import InvalidLogDirError
+from seglog.core.fs import Fs
+from seglog.core.types import parse_topic_partition
+from seglog.storage.findings import Finding, has_damage
+from seglog.storage.layout import LOG, is_set_aside, parse_file_name
+from seglog.storage.verify_dir import (
+    BOOTSTRAP,
+    check_cleaner_offsets,
+    check_topic_ids,
+    is_log_dir,
+    read_dir,
+    topic_ids,
+)
+from seglog.storage.verify_file import look_at_small_file
+from seglog.storage.verify_finish import (
+    in_order,
+    log_end,
+    partition_findings,
+    segment_findings,
+    single_segment_findings,
+)
+from seglog.storage.verify_partition import Around, Plan, Stretch, facts_of, prepare, stretches
+from seglog.storage.verify_summary import Facts, Summary, combine_all
+from seglog.storage.verify_walk import FastWalk, StretchWalk
+
+
+class Verified(NamedTuple):
+    """What was looked at, and what there is to say about it, by file and position."""
+
+    findings: list[Finding]
+    partitions: int
+    segments: int
+    bytes: int
+    batches: int
+    records: int
+
+    @property
+    def is_damaged(self) -> bool:
+        return has_damage(self.findings)
+
+
+def is_partition(fs: Fs, path: str) -> bool:
+    """Whether ``path`` is a partition's directory, by its name or its files."""
+    if not fs.stat(os.path.realpath(path)).is_dir:
+        return False
+    name = os.path.basename(os.path.abspath(path))
+    if parse_topic_partition(name) is not None or is_set_aside(name):
+        return True
+    return any(parse_file_name(name) for name in fs.listdir(path))
+
+
+def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
+    """The summary of one stretch; runs in a thread or process of its own."""
+    walk: FastWalk | None = None
+    if fast:
+        from seglog.storage.verify_fast import walk_fast
+
+        walk = walk_fast
+    file = fs.open(stretch.facts.file, write=False)
+    try:
+        return StretchWalk(file, stretch.facts, fast=walk).run(stretch.start, stretch.end)
+    finally:
+        file.close()
+
+
+class _Outcome:
+    """What is known of a partition when all its segments were looked at."""
+
+    def __init__(self, topic_id: UUID | None) -> None:
+        self.topic_id = topic_id
+        self.end = 0
+
+
+class _Pending(NamedTuple):
+    """A log whose stretches are under way; ``then`` takes its summary."""
+
+    facts: Facts
+    stretches: Sequence[Stretch]
+    futures: Sequence[Future[Summary]]
+    then: Callable[[Summary], None]
+
+
+class Run:
+    """Logs are settled in the order in which they were begun; some are always ahead."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        executor: Executor | None,
+        workers: int,
+        *,
+        strict: bool,
+        fast: bool,
+        limit: int,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._fs = fs
+        self._executor = executor
+        self._most_pending = 2 * workers + 2
+        self._strict = strict
+        self._fast = fast
+        self._limit = limit
+        self._progress = progress
+        self._pending: deque[_Pending] = deque()
+        self._findings: list[Finding] = []
+        self._partitions = self._segments = self._bytes = self._batches = self._records = 0
+
+    def result(self) -> Verified:
+        self._settle_all()
+        findings = in_order(self._findings)
+        return Verified(findings, self._partitions, self._segments, self._bytes, self._batches, self._records)
+
+    def look_at(self, path: str) -> None:
+        """Whatever it is; `InvalidLogDirError` if it is none of Kafka's."""
+        fs = self._fs
+        if not fs.stat(os.path.realpath(path)).is_dir:
+            self._file(path)
+        elif is_partition(fs, path):
+            self._lone_partition(path)
+        elif is_log_dir(fs, path) or any(is_partition(fs, os.path.join(path, name)) for name in fs.listdir(path)):
+            self._log_dir(path)
+        else:
+            raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's")
+
+    # Directories
+
+    def _log_dir(self, path: str) -> None:
+        state = read_dir(self._fs, path)
+        self._findings += state.findings
+        bootstrap = os.path.join(path, BOOTSTRAP)
+        if self._fs.exists(bootstrap):
+            self._batch_file(bootstrap)
+        outcomes = {
+            name: self._partition(os.path.join(path, name), state.around(self._fs, name)) for name in state.partitions
+        }
+        self._settle_all()
+        self._findings += check_topic_ids(state, {name: one.topic_id for name, one in outcomes.items()})
+        self._findings += check_cleaner_offsets(state, {name: one.end for name, one in outcomes.items()})
+
+    def _lone_partition(self, path: str) -> None:
+        """A partition by itself; what its log directory says of it is heard, if it is in one."""
+        parent, name = os.path.split(path)
+        if not is_log_dir(self._fs, parent):
+            self._partition(path, Around())
+            return
+        state = read_dir(self._fs, parent)
+        self._partition(path, state.around(self._fs, name))
+        ids = topic_ids(self._fs, state, name)
+        self._findings += [one for one in check_topic_ids(state, ids) if os.path.dirname(one.file) == path]
+
+    def _partition(self, path: str, around: Around) -> _Outcome:
+        plan = prepare(self._fs, path, around, limit=self._limit)
+        self._partitions += 1
+        self._findings += plan.findings
+        outcome = _Outcome(plan.topic_id)
+        summaries: list[Summary] = []
+        for file in plan.batch_files:
+            self._batch_file(file)
+        for at in range(len(plan.segments)):
+            facts, findings = facts_of(self._fs, plan, at)
+            self._findings += findings
+            self._begin(facts, plan.segments[at].size, self._taker(plan, at, facts, summaries, outcome))
+        if not plan.segments:
+            self._findings += partition_findings(self._fs, plan, [])
+        return outcome
+
+    def _taker(
+        self, plan: Plan, at: int, facts: Facts, summaries: list[Summary], outcome: _Outcome
+    ) -> Callable[[Summary], None]:
+        def take(summary: Summary) -> None:
+            self._segments += 1
+            self._findings += segment_findings(plan, at, facts, summary, strict=self._strict)
+            summaries.append(summary._replace(findings=(), append_style=(), inner_times=(), untold=()))
+            if len(summaries) == len(plan.segments):
+                self._findings += partition_findings(self._fs, plan, summaries)
+                outcome.end = log_end(plan, summaries)
+                summaries.clear()
+
+        return take
+
+    # Files
+
+    def _file(self, path: str) -> None:
+        """A single file: of a segment, with what stands beside it; else by itself."""
+        name = os.path.basename(path)
+        parsed = parse_file_name(name)
+        directory = os.path.dirname(path)
+        if parsed is None or parsed.state or parsed.kind == ".snapshot":
+            findings = look_at_small_file(self._fs, path)
+            if findings is None:
+                self._batch_file(path)
+            else:
+                self._findings += findings
+            return
+        plan = prepare(self._fs, directory, Around(), limit=self._limit)
+        at = next((k for k, one in enumerate(plan.segments) if one.paths.base_offset == parsed.base_offset), None)
+        if at is None:
+            raise InvalidLogDirError(f"{path}: the segment's {LOG} is not beside it")
+        facts, found = facts_of(self._fs, plan, at)
+
+        def take(summary: Summary) -> None:
+            findings = [*found, *segment_findings(plan, at, facts, summary, strict=self._strict)]
+            findings += single_segment_findings(self._fs, plan, at, summary)
+            self._findings += [finding for finding in findings if finding.file == path]
+
+        self._begin(facts, plan.segments[at].size, take)
+
+    def _batch_file(self, path: str) -> None:
+        """Batches and nothing else: a snapshot of KRaft's, or a log that is on its way in or out."""
+
+        def take(summary: Summary) -> None:
+            self._findings += summary.findings
+
+        parsed = parse_file_name(os.path.basename(path))
+        facts = Facts(path, base_offset=parsed.base_offset if parsed else 0, limit=self._limit)
+        self._begin(facts, self._fs.stat(path).size, take)
+
+    # Logs
+
+    def _begin(self, facts: Facts, size: int, then: Callable[[Summary], None]) -> None:
+        parts = stretches(facts, size)
+        futures = (
+            []
+            if self._executor is None
+            else [self._executor.submit(walk_stretch, self._fs, part, fast=self._fast) for part in parts]
+        )
+        self._pending.append(_Pending(facts, parts, futures, then))
+        while len(self._pending) > self._most_pending:
+            self._settle_one()
+
+    def _settle_all(self) -> None:
+        while self._pending:
+            self._settle_one()
+
+    def _settle_one(self) -> None:
+        facts, parts, futures, then = self._pending.popleft()
+        summaries: list[Summary] = []
+        end = 0
+        for k, part in enumerate(parts):
+            summary = futures[k].result() if futures else walk_stretch(self._fs, part, fast=self._fast)
+            if part.start != end:  # no batch starts there, whatever the index says
+                summary = walk_stretch(self._fs, part._replace(start=end), fast=self._fast)
+            summaries.append(summary)
+            if self._progress is not None:
+                self._progress(summary.end - end)
+            end = summary.end
+        whole = combine_all(facts, summaries)
+        self._bytes += whole.end
+        self._batches += whole.batches
+        self._records += whole.records
+        then(whole)

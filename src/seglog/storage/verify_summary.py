@@ -1,0 +1,182 @@
+"""What there is to know of a stretch of a segment's log once its bytes are gone: summaries, and how two become one.
+
+A stretch is cut anywhere between batches, each part is looked at by itself (in a thread, a process, a Spark task), and
+`combine` puts neighbours together: it is associative, and what can only be seen from both sides it sees. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from seglog.core.types import MAX_INT64, NO_TIMESTAMP
+from seglog.records.batch import BatchHeader
+from seglog.records.compression import DEFAULT_LIMIT
+from seglog.records.record import ControlRecord
+from seglog.storage.findings import Finding, damage
+from seglog.storage.verify_indexes import NO_PROBES, Probes, in_gap, time_slots_of, wrong_time
+
+LEGACY: Final = -2
+"""Stands for the leader epoch of messages of magic 0 and 1, which have none."""
+
+
+class Facts(NamedTuple):
+    """What is known of a segment before its log is read.
+
+    ``epoch_starts``: offsets at which a leader epoch begins, that is: no batch may go across. ``cuts``: offsets, up to
+    which the state of producers will be asked for. All offsets are from ``base_offset`` to below ``limit_offset``.
+    ``limit``: most bytes that a batch may decompress to.
+    """
+
+    file: str
+    probes: Probes = NO_PROBES
+    epoch_starts: Sequence[int] = ()
+    cuts: Sequence[int] = ()
+    base_offset: int = 0
+    limit_offset: int = MAX_INT64
+    limit: int = DEFAULT_LIMIT
+
+
+class EpochRun(NamedTuple):
+    """Neighbouring batches of one leader epoch: base offsets of the first and the last, position of the first."""
+
+    epoch: int
+    first_offset: int
+    last_offset: int
+    position: int
+
+
+class Step(NamedTuple):
+    """A batch that changes what is known of its producer; of the others a later one says as much."""
+
+    header: BatchHeader
+    control: ControlRecord | None
+    position: int
+
+
+class Crossing(NamedTuple):
+    """A batch that goes across an offset at which a leader epoch is said to begin."""
+
+    start_offset: int
+    base_offset: int
+    last_offset: int
+    position: int
+
+
+class Summary(NamedTuple):
+    """Of the bytes from ``start`` to ``end``. Offsets are -1 where there is no batch.
+
+    ``good_end`` is where the last sound batch ends. ``hole_before``, ``hole_after``: bytes that are no sound batch
+    stand before the first sound one, or after the last. ``gaps``: offsets are missing between sound neighbours, as
+    after compaction.
+    """
+
+    start: int
+    end: int
+    good_end: int
+    batches: int = 0
+    records: int = 0
+    first_offset: int = -1
+    first_position: int = -1
+    last_offset: int = -1
+    max_timestamp: int = NO_TIMESTAMP
+    max_timestamp_offset: int = -1
+    hole_before: bool = False
+    hole_after: bool = False
+    holes: bool = False
+    gaps: bool = False
+    epochs: tuple[EpochRun, ...] = ()
+    steps: tuple[Step, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    append_style: tuple[int, ...] = ()
+    inner_times: tuple[int, ...] = ()
+    untold: tuple[tuple[int, int], ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def hole(start: int, end: int, *findings: Finding) -> Summary:
+    """Bytes without a sound batch."""
+    return Summary(start, end, start, hole_before=True, hole_after=True, holes=True, findings=findings)
+
+
+def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
+    """Of two neighbours, ``a`` first."""
+    if a.end != b.start:
+        raise ValueError(f"{facts.file}: bytes up to {a.end} and from {b.start} are not neighbours")
+    if not a.batches or not b.batches:
+        return _with_empty(a, b)
+    excused = a.hole_after or b.hole_before
+    findings = list(a.findings)
+    if b.first_offset <= a.last_offset:
+        findings.append(
+            damage(
+                facts.file,
+                f"offset {b.first_offset} comes after {a.last_offset}",
+                position=b.first_position,
+                offset=b.first_offset,
+            )
+        )
+    elif not excused:
+        findings += in_gap(facts.probes, a.last_offset, b.first_offset)
+    findings += _late_times(facts.probes, a, b)
+    later_max = b.max_timestamp > a.max_timestamp
+    return Summary(
+        a.start,
+        b.end,
+        b.good_end,
+        a.batches + b.batches,
+        a.records + b.records,
+        a.first_offset,
+        a.first_position,
+        b.last_offset,
+        b.max_timestamp if later_max else a.max_timestamp,
+        b.max_timestamp_offset if later_max else a.max_timestamp_offset,
+        a.hole_before,
+        b.hole_after,
+        a.holes or b.holes,
+        a.gaps or b.gaps or (not excused and b.first_offset > a.last_offset + 1),
+        join_epochs(a.epochs, b.epochs),
+        a.steps + b.steps,
+        a.crossings + b.crossings,
+        a.append_style + b.append_style,
+        a.inner_times + b.inner_times,
+        a.untold + tuple(one for one in b.untold if one[1] > a.max_timestamp),
+        (*findings, *b.findings),
+    )
+
+
+def _with_empty(a: Summary, b: Summary) -> Summary:
+    """One of the two has no sound batch."""
+    whole = a if a.batches else b
+    return whole._replace(
+        start=a.start,
+        end=b.end,
+        hole_before=a.hole_before or (not a.batches and b.hole_before),
+        hole_after=b.hole_after or (not b.batches and a.hole_after),
+        holes=a.holes or b.holes,
+        good_end=whole.good_end if whole.batches else a.start,
+        findings=a.findings + b.findings,
+    )
+
+
+def _late_times(probes: Probes, a: Summary, b: Summary) -> Iterable[Finding]:
+    """Time index entries of ``b`` with a timestamp that ``a`` has reached."""
+    for slot in time_slots_of(probes, b.first_offset, b.last_offset):
+        if probes.timestamps[slot] > a.max_timestamp:
+            return
+        yield wrong_time(probes, slot, f"an earlier batch has timestamp {a.max_timestamp}")
+
+
+def join_epochs(a: tuple[EpochRun, ...], b: tuple[EpochRun, ...]) -> tuple[EpochRun, ...]:
+    if a and b and a[-1].epoch == b[0].epoch:
+        return (*a[:-1], a[-1]._replace(last_offset=b[0].last_offset), *b[1:])
+    return a + b
+
+
+def combine_all(facts: Facts, summaries: Sequence[Summary], start: int = 0) -> Summary:
+    """Of neighbours in order; of none, the empty stretch at ``start``."""
+    level = list(summaries)
+    while len(level) > 1:
+        pairs = [combine(facts, a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[2 * len(pairs) :]
+    return level[0] if level else Summary(start, start, start)
