@@ -75,7 +75,6 @@ segments = st.lists(st.integers(0, 3), max_size=6).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(segments, st.integers(1, 20), st.integers(1, 4000))
 def test_columns_hold_the_records_of_the_plain_path(segment: bytes, max_rows: int, max_bytes: int) -> None:
     case()
@@ -83,7 +82,6 @@ def test_columns_hold_the_records_of_the_plain_path(segment: bytes, max_rows: in
     assert rows(segment, wanted) == plain_rows(segment)
 
 
-@settings(deadline=None)
 @given(segments, st.integers(-5, 650), st.integers(-5, 650), st.permutations(ALL_COLUMNS), st.integers(1, 14))
 def test_only_what_is_asked_for(segment: bytes, low: int, high: int, columns: list[str], count: int) -> None:
     case()
@@ -93,7 +91,6 @@ def test_only_what_is_asked_for(segment: bytes, low: int, high: int, columns: li
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=repr)
-@settings(deadline=None)
 @given(segment=segments)
 def test_columns_hold_the_records_that_others_read(peer: Peer, segment: bytes) -> None:
     case()
@@ -137,7 +134,7 @@ def plain_offsets(data: bytes) -> list[int]:
     return offsets
 
 
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=6 * settings().max_examples)
 @given(damaged(100))
 def test_hostile_bytes_get_the_error_of_the_plain_path(batch: bytes) -> None:
     case()
@@ -146,7 +143,7 @@ def test_hostile_bytes_get_the_error_of_the_plain_path(batch: bytes) -> None:
     assert found == outcome(lambda: plain_offsets(batch))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.binary(max_size=300), st.booleans())
 def test_random_bytes_are_read_or_refused_by_our_errors(noise: bytes, dressed: bool) -> None:
     """``dressed``: as the records of a batch that is otherwise in order."""
@@ -156,7 +153,6 @@ def test_random_bytes_are_read_or_refused_by_our_errors(noise: bytes, dressed: b
     outcome(lambda: rows(data))
 
 
-@settings(deadline=None)
 @given(new_records(), st.sampled_from([0, 1]), st.sampled_from([Codec.NONE, Codec.GZIP]), st.integers(0, 9))
 def test_old_messages_come_out_by_the_same_columns(
     records: list[NewRecord], magic: int, codec: Codec, low: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidConfigError, InvalidRecordError, InvalidTimestampError
@@ -44,7 +44,6 @@ def sizes(data: memoryview) -> list[int]:
     return [entry.size for entry in entries(data)]
 
 
-@settings(deadline=None)
 @given(
     new_records(max_size=30),
     st.integers(1, 1000),
@@ -88,7 +87,6 @@ def test_batches_are_those_of_the_plain_path(
     assert row == len(records)
 
 
-@settings(deadline=None)
 @given(new_records(max_size=20), st.integers(0, 20), st.integers(0, 20))
 def test_a_slice_is_its_rows(records: list[NewRecord], start: int, count: int) -> None:
     case()
@@ -97,7 +95,6 @@ def test_a_slice_is_its_rows(records: list[NewRecord], start: int, count: int) -
     assert bytes(data) == (bytes(encode_batch(some)) if some else b"")
 
 
-@settings(deadline=None)
 @given(new_records(max_size=20), st.sampled_from(Codec), st.integers(61, 500))
 def test_what_was_decoded_is_encoded_again(records: list[NewRecord], codec: Codec, limit: int) -> None:
     """From Kafka's schema back: timestamps in microseconds, null headers for none."""

@@ -17,6 +17,7 @@ from seglog.records.batch import check_header, entries, read_header
 from seglog.records.kernels import Stop, Verdict
 from seglog.records.record import NewRecord, decode_records, encode_batch
 from seglog.records.tables import BATCH_DTYPE, BatchTable, byte_array, check_compressed, header_of, walk_batches
+from tests.cases import case
 from tests.records.generated import batches, damaged, sealed
 
 
@@ -58,9 +59,9 @@ def test_checksums_are_those_of_the_libraries(size: int) -> None:
     assert machine.crc32(array, 3, 3 + size) == zlib.crc32(data[3 : 3 + size])
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_sound_segment_is_walked_as_the_plain_path_walks_it(data: st.DataObject) -> None:
+    case()
     segment = b"".join(data.draw(batches(base)) for base in range(0, data.draw(st.integers(0, 7)) * 100, 100))
     table = check_all(segment, base=1000)
     plain = list(entries(segment))
@@ -75,9 +76,10 @@ def test_a_sound_segment_is_walked_as_the_plain_path_walks_it(data: st.DataObjec
             assert int(row["largest_timestamp"]) == max(record.timestamp for record in records)
 
 
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=6 * settings().max_examples)
 @given(damaged())
 def test_hostile_records_get_the_verdict_of_the_plain_path(batch: bytes) -> None:
+    case()
     (row,) = check_all(batch, base=50)
     error = plain_error(batch)
     assert (row["verdict"] != Verdict.OK) == (error is not None), error
@@ -103,9 +105,9 @@ def test_a_bad_batch_does_not_end_the_walk() -> None:
     assert table["computed_crc"][1] != table["crc"][1] == table["crc"][0]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80), st.booleans())
 def test_a_walk_stops_where_the_plain_path_stops(tail: bytes, cut: bool) -> None:
+    case()
     batch = bytes(encode_batch([NewRecord(b"v" * 40)]))
     data = batch + (batch[: len(tail)] if cut else tail)
     walks = list(walk_batches(data))

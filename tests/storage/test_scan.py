@@ -14,7 +14,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.errors import (
@@ -166,7 +166,6 @@ def test_each_partition_may_have_its_own_bound(partition: Path) -> None:
         scan(partition.parent, start={"web": {7: 0}})
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=25), st.integers(-1, 42), st.integers(1, 5), st.data())
 def test_look_up_by_time_is_that_of_a_plain_search(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], wanted: int, per_batch: int, data: st.DataObject
@@ -312,7 +311,6 @@ def test_a_size_that_the_file_does_not_hold_is_not_read(tmp_path: Path) -> None:
     assert offsets(path) == [0]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 60), st.integers(1, 8), st.integers(17, 2000))
 def test_chunks_may_end_anywhere(tmp_path_factory: pytest.TempPathFactory, count: int, per: int, chunk: int) -> None:
     case()
