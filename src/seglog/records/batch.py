@@ -50,8 +50,7 @@ DELETE_HORIZON_BIT: Final = 0x40
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX: Final = Struct(">qiib")
-_OFFSET_LENGTH: Final = Struct(">qi")
-_EPOCH: Final = Struct(">i")
+_INT32: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -129,6 +128,10 @@ class Entry(NamedTuple):
     magic: int
 
 
+_new_header: Final = tuple.__new__
+"""What `BatchHeader._make` does, at two thirds of its time: every append and every batch read goes through here."""
+
+
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
     """The header at ``position``, as it stands there; `CorruptBatchError` if fewer than 61 bytes are left.
 
@@ -138,7 +141,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"a batch header needs {BATCH_OVERHEAD} bytes, {max(len(data) - position, 0)} are left", position=position
         )
-    return BatchHeader._make(_HEADER.unpack_from(data, position))
+    return _new_header(BatchHeader, _HEADER.unpack_from(data, position))
 
 
 def check_header(header: BatchHeader, position: int = 0) -> None:
@@ -204,9 +207,9 @@ def entries(data: Buffer, start: int = 0, end: int | None = None) -> Iterator[En
 
 
 def patch_offset_and_epoch(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at ``position`` its place in the log: 12 bytes, both outside of the CRC."""
+    """Give the batch at ``position`` its place in the log: 12 bytes, all outside of the CRC."""
     _INT64.pack_into(data, position, base_offset)
-    _EPOCH.pack_into(data, position + 12, leader_epoch)
+    _INT32.pack_into(data, position + 12, leader_epoch)
 
 
 def patch_log_append_time(data: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:

@@ -1,0 +1,70 @@
+"""Two sides doing the same work, turn about, so that a noisy machine is noisy for both."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Cost(NamedTuple):
+    """Seconds on the wall and of CPU, of this process and of children it waited for."""
+
+    wall: float
+    cpu: float
+
+
+class Compared(NamedTuple):
+    """Medians of both sides and their ratio: above 1, the first one took longer."""
+
+    first: Cost
+    second: Cost
+
+    @property
+    def wall_ratio(self) -> float:
+        return self.first.wall / self.second.wall
+
+    @property
+    def cpu_ratio(self) -> float:
+        return self.first.cpu / self.second.cpu
+
+
+def measure(work: Callable[[], object]) -> Cost:
+    wall, cpu = time.perf_counter(), _cpu()
+    work()
+    return Cost(time.perf_counter() - wall, _cpu() - cpu)
+
+
+def turn_about(
+    first: Callable[[], object],
+    second: Callable[[], object],
+    rounds: int = 5,
+    *,
+    before: Callable[[], object] = lambda: None,
+) -> Compared:
+    """Medians of ``rounds`` rounds, after one that is not counted; who begins alternates.
+
+    ``before`` runs before each side's turn, outside of the time that is taken.
+    """
+    before()
+    first()
+    before()
+    second()
+    costs: tuple[list[Cost], list[Cost]] = ([], [])
+    sides = (first, second)
+    for number in range(rounds):
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
+            before()
+            costs[side].append(measure(sides[side]))
+    medians = [
+        Cost(statistics.median(cost.wall for cost in side), statistics.median(cost.cpu for cost in side))
+        for side in costs
+    ]
+    return Compared(*medians)
+
+
+def _cpu() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
