@@ -89,6 +89,7 @@ def test_snapshots_are_in_the_order_of_javas_hash_map() -> None:
         if at == 11:
             assert order(log.producers) == PUT_12
     assert order(log.producers) == PUT
+    assert order(decode_snapshot(encode_snapshot(log.producers))) == PUT
     assert log.producers.expire(1, 1) == 1  # 1000; the table does not shrink
     del log.producers.entries[7]
     log.data(batch(0, at=99, pid=7))

@@ -149,7 +149,9 @@ class Producers:
 
     def apply(self, updates: ProducerUpdates) -> tuple[CompletedTxn, ...]:
         """Make it so, after the batches are in the log. Returns the transactions that are to be given to `complete`."""
-        self._enter(updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries), updates.started)
+        self._enter(
+            updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries), updates.started
+        )
         return updates.completed
 
     def restore(self, entries: dict[int, ProducerEntry]) -> None:
