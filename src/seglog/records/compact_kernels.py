@@ -18,12 +18,13 @@ from seglog.records.machine import (
     int16_at,
     int32_at,
     int64_at,
+    kernel,
     put8,
     put16,
     put32,
     put64,
 )
-from seglog.records.map_kernels import U64, get_offset, is_aborted, kernel, look, note_producer
+from seglog.records.map_kernels import U64, get_offset, is_aborted, look, note_producer
 
 __all__ = ["GROWTH_ROOM", "INDEX_FIELDS", "Action", "filter_batches"]
 

@@ -11,16 +11,12 @@ record keys that take each other's place (Kafka: MD5).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from seglog.core.compiled import choose_cache_directory, numba_cache
-from seglog.records import kernels, machine
 from seglog.records.kernels import MIN_RECORD, overflows, read_record
 from seglog.records.machine import (
     I64,
@@ -33,20 +29,11 @@ from seglog.records.machine import (
     int16_at,
     int32_at,
     int64_at,
+    kernel,
     uint32_at,
 )
 
 U64 = npt.NDArray[np.uint64]
-_F = TypeVar("_F", bound=Callable[..., Any])
-_CACHE: Final = choose_cache_directory(
-    __file__, __file__.replace("map_kernels.", "compact_kernels."), machine.__file__, kernels.__file__
-)
-
-
-def kernel(function: _F) -> _F:
-    """Compile at the first call, without the GIL, and keep the result on disk."""
-    with numba_cache(_CACHE):
-        return njit(nogil=True, cache=True)(function)
 
 
 class Halt(IntEnum):

@@ -26,7 +26,6 @@ from seglog.records.batch import (
 from seglog.records.compression import compress
 from seglog.records.record import ControlRecord, ControlType, Record, encode_records, parse_control
 from seglog.storage.clean_round import Round
-from seglog.storage.legacy_wrapper import encode_wrapper
 from seglog.storage.offset_map import Offsets
 from seglog.storage.txnindex import AbortedTxn
 
@@ -143,9 +142,12 @@ class BatchFilter:
         needs_horizon = marks and header.delete_horizon_ms is None
         if len(kept) == len(records) and not needs_horizon:
             return CleanBatch(data, header.max_timestamp, header.last_offset)
-        if needs_horizon:
-            return _rewritten(header, kept, self._round.now_ms + self._round.delete_retention_ms)
-        return _rewritten(header, kept, header.delete_horizon_ms)
+        return _rewritten(header, kept, self._new_horizon if needs_horizon else header.delete_horizon_ms)
+
+    @property
+    def _new_horizon(self) -> int:
+        """From when on tombstones that are found now may go."""
+        return self._round.now_ms + self._round.delete_retention_ms
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch stays even if it is empty."""
@@ -173,18 +175,19 @@ class BatchFilter:
         return record.offset >= self._offsets.get(record.key)
 
     def _filter_legacy(self, data: Buffer, entry: Entry, header: BatchHeader) -> CleanBatch | None:
+        """A message, or a compressed one with others inside, becomes a batch of the new format, as by Kafka 4."""
         records = legacy.decode(data, entry)
         self.read += len(records)
         kept = [record for record in records if self._stays(record, header)]
         self.kept += len(kept)
-        if len(kept) == len(records):
-            return CleanBatch(data, header.max_timestamp, header.last_offset)
         if kept:
-            wrapper = encode_wrapper(kept, header)
-            return CleanBatch(wrapper.data, wrapper.max_timestamp, kept[-1].offset)
+            new = header._replace(
+                magic=2, base_offset=kept[0].offset, last_offset_delta=kept[-1].offset - kept[0].offset
+            )
+            has_tombstones = any(record.value is None for record in kept)
+            return _rewritten(new, kept, self._new_horizon if has_tombstones else None)
         if header.next_offset == self._round.first_uncleanable:
-            # Kafka gives up here, since these formats have no empty batches; one of the new format does the same
-            return _emptied(header._replace(magic=2, attributes=header.attributes & TIMESTAMP_TYPE_BIT))
+            return _emptied(header._replace(magic=2))  # Kafka gives up here: it makes no empty batch of an old message
         return None
 
 

@@ -129,8 +129,7 @@ class PlainEngine:
         used = 0
         for entry in entries(chunk):
             view.check(chunk, entry)
-            data = chunk[entry.position : entry.position + entry.size]
-            filter_batch(data, entry, self._filter, cleaned)
+            filter_batch(chunk, entry, self._filter, cleaned)
             used = entry.position + entry.size
         return used
 

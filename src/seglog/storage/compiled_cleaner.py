@@ -108,7 +108,7 @@ class CompiledEngine:
         self._rows: I64 = np.empty((_ROWS, 3), np.int64)
         self._index_rows: I64 = np.empty((_INDEX_ROWS, len(INDEX_FIELDS)), np.int64)
         self.is_full = False
-        self.mapped = 0
+        self._mapped: int | None = None
         self._start()
 
     def _start(self) -> None:
@@ -118,6 +118,10 @@ class CompiledEngine:
         self._aborted: I64 = np.array(rows, np.int64).reshape(-1, 4)
         self.transactions.seen = self._aborted[:, 3]  # one memory for kernels and Python
         self._batches = BatchFilter(self._round, self.offsets, self.transactions)
+
+    @property
+    def mapped(self) -> int:
+        return int(self.offsets.facts[Fact.MESSAGES_READ]) if self._mapped is None else self._mapped
 
     @property
     def read(self) -> int:
@@ -189,7 +193,7 @@ class CompiledEngine:
     # The copy
 
     def begin_filter(self) -> None:
-        self.mapped = int(self.offsets.facts[Fact.MESSAGES_READ])
+        self._mapped = self.mapped
         self.offsets.facts[Fact.MESSAGES_READ] = 0
         self._start()
 
