@@ -279,6 +279,7 @@ def test_damage_is_named_by_file_position_and_offset(partition: Path) -> None:
         (whole + bytes(40), len(whole), 0, "size 0 is under the smallest"),
         (whole[: size + 70] + b"\xff" + whole[size + 71 :], size, 15, "CRC"),
         (whole[:size] + whole, size, 12, "offset 12 after 14"),
+        (whole[:size] + b"\x80" + whole[size + 1 :], size, 15 - 2**63, "base offset -9223372036854775793 is negative"),
     ):
         path.write_bytes(damaged)
         with pytest.raises(CorruptBatchError, match=reason) as caught:
@@ -293,6 +294,10 @@ def test_damage_outside_of_the_offsets_asked_for_is_not_met(partition: Path) -> 
     path.write_bytes(whole)
     assert offsets(partition, end=12) == list(range(12))
     assert offsets(partition, start=21) == list(range(21, 30))
+    assert offsets(partition, end=15) == list(range(15))
+    for options in ({"end": 16}, {"start": 17}):
+        with pytest.raises(CorruptBatchError):
+            offsets(partition, **options)
 
 
 def test_a_batch_larger_than_a_chunk_is_read_whole(tmp_path: Path) -> None:

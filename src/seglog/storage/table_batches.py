@@ -83,8 +83,6 @@ def iter_table_batches(
             chosen = table[_selected(table, wanted, leave_out)]
             if len(chosen):
                 yield from decode_batches(data, chosen, wanted, origin, base=position)
-            if not stretch.to_end and len(table) and _last_offsets(table)[-1] >= wanted.high - 1:
-                return
     except CorruptError as error:
         raise error.at(file=stretch.path) from None
 
@@ -104,19 +102,34 @@ def _last_offsets(table: BatchTable) -> npt.NDArray[np.int64]:
 
 
 def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int) -> Iterator[_Chunk]:
-    """Chunks whose batches that end at or above ``wanted.low`` have right CRCs and offsets that rise."""
-    previous = -1
-    for chunk in _chunks(fs, stretch, chunk_bytes):
-        table = chunk.table
-        last = _last_offsets(table)
-        for index in np.flatnonzero((table["verdict"] != Verdict.OK) & (last >= wanted.low)):
-            raise plain_error(chunk.data, table[index], base=chunk.position, limit=wanted.limit)
-        before = np.concatenate(([previous], last[:-1]))
-        for index in np.flatnonzero((table["base_offset"] <= before) & (last >= wanted.low)):
-            offset, position = int(table["base_offset"][index]), int(table["position"][index])
-            raise CorruptBatchError(f"offset {offset} after {before[index]}", position=position, offset=offset)
-        previous = int(last[-1]) if len(last) else previous
-        yield chunk
+    """Chunks whose batches have right CRCs and offsets that rise, of those that can have offsets asked for.
+
+    What a bad batch says of itself is not believed: sound ones before and behind it tell whether it matters.
+    """
+    highest = -1
+    for data, position, table in _chunks(fs, stretch, chunk_bytes):
+        sound = table["verdict"] == Verdict.OK
+        begins = np.flatnonzero(sound & (table["base_offset"] <= wanted.low))
+        ends = np.flatnonzero(sound & (_last_offsets(table) >= wanted.high - 1))
+        is_last = len(ends) > 0 and not stretch.to_end
+        chosen = slice(int(begins[-1]) if len(begins) else 0, int(ends[0]) + 1 if is_last else len(table))
+        upto = np.maximum.accumulate(np.concatenate(([highest], np.where(sound, _last_offsets(table), -1))))
+        for index in np.flatnonzero((~sound)[chosen])[:1] + chosen.start:
+            _check_order(table[:index], upto)
+            raise plain_error(data, table[index], base=position, limit=wanted.limit)
+        _check_order(table[: chosen.stop], upto)
+        highest = int(upto[-1])
+        yield _Chunk(data, position, table[chosen])
+        if is_last:
+            return
+
+
+def _check_order(table: BatchTable, highest: npt.NDArray[np.int64]) -> None:
+    """Raise for the first sound batch that begins at or below the ``highest`` offset of sound ones before it."""
+    wrong = (table["verdict"] == Verdict.OK) & (table["base_offset"] <= highest[: len(table)])
+    for index in np.flatnonzero(wrong):
+        offset, position = int(table["base_offset"][index]), int(table["position"][index])
+        raise CorruptBatchError(f"offset {offset} after {highest[index]}", position=position, offset=offset)
 
 
 def _chunks(fs: Fs, stretch: Stretch, chunk_bytes: int) -> Iterator[_Chunk]:
