@@ -127,23 +127,36 @@ class Log:
 
     # Append
 
-    def append(self, data: Buffer, *, leader_epoch: int = 0, origin: Origin = Origin.BULK) -> Appended:
+    def append(
+        self,
+        data: Buffer,
+        *,
+        leader_epoch: int | None = None,
+        origin: Origin = Origin.BULK,
+        transaction_version: int = 0,
+    ) -> Appended:
         """Admit whole batches and write them at the end; into the page cache, not through to the disk.
 
+        ``leader_epoch`` is by default the latest that the log knows; with `Origin.REPLICATION` it is that in which the
+        batches were fetched. ``transaction_version`` is the coordinator's, for markers (KIP-890).
         Raises a subclass of `AppendError`, or `CorruptBatchError`, when they are refused: then nothing has changed.
         A batch of an idempotent producer that is here already is answered with its offsets and ``duplicate``.
         """
         with self.lock:
             self._check_open()
+            latest_epoch = self.epochs.latest
+            if leader_epoch is None:
+                leader_epoch = latest_epoch if latest_epoch >= 0 else 0
             plan = admit(
                 data,
                 end_offset=self.log_end_offset,
                 config=self.config,
                 producers=self.producers,
-                latest_epoch=self.epochs.latest,
+                latest_epoch=latest_epoch,
                 leader_epoch=leader_epoch,
                 origin=origin,
                 now_ms=self.clock.now_ms(),
+                transaction_version=transaction_version,
             )
             if isinstance(plan, Duplicate):
                 return Appended(
@@ -181,6 +194,8 @@ class Log:
 
     def _apply(self, plan: AppendPlan) -> None:
         """Do what was decided. Only the disk can refuse now."""
+        if plan.clears_epochs and self.epochs.clear():
+            self.write_epochs()
         for epoch, start in plan.epoch_starts:
             self._assign_epoch(epoch, start)
         segment = self.segments[-1]

@@ -1,0 +1,72 @@
+"""Rules of ARCHITECTURE.md that import-linter cannot hold: who opens files, who reads time, what a start may load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_SOURCES = Path(__file__).parent.parent / "src"
+_MODULES = sorted(_SOURCES.rglob("*.py"))
+_FILE_CALLS = {"open", "os.open", "os.mkdir", "os.makedirs", "os.rename", "os.replace", "os.unlink", "os.remove"}
+_FILE_DOORS = {
+    "seglog/core/fs.py": "the door itself",
+    "seglog/core/compiled.py": "where numba keeps its compiled code",
+    "seglog/cli/output.py": "standard output, when whoever read it has gone",
+    "seglog/spark/session.py": "standard error of the JVM while it starts",
+}
+_TIME_DOORS = {
+    "seglog/core/clock.py": "the door itself",
+}
+_NEVER = {"eval", "exec", "pickle", "marshal", "shelve"}
+
+
+def _calls(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(_SOURCES).as_posix()
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_one_door_for_files_and_one_for_time(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    if _name(path) not in _FILE_DOORS:
+        assert sorted(set(_calls(tree)) & _FILE_CALLS) == []
+    if _name(path) not in _TIME_DOORS:
+        assert "time" not in set(_imports(tree))
+    assert sorted((set(_calls(tree)) | set(_imports(tree))) & _NEVER) == []
+
+
+def test_an_engine_starts_without_the_extras(tmp_path: Path) -> None:
+    program = (
+        "import sys, seglog\n"
+        "with seglog.open(sys.argv[1]) as directory:\n"
+        "    directory.create_topic('t')\n"
+        "    directory.log('t').append_records([seglog.NewRecord(b'v')])\n"
+        "heavy = {'numpy', 'numba', 'pyarrow', 'pyspark', 'pandas', 'typer', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_doors_that_are_named_exist() -> None:
+    assert [name for name in (*_FILE_DOORS, *_TIME_DOORS) if not (_SOURCES / name).exists()] == []
