@@ -269,6 +269,8 @@ def test_the_limit() -> None:
 def test_an_unknown_codec() -> None:
     with pytest.raises(CorruptRecordError, match="codec 7"):
         decode(batch_of(ONE, attributes=7))
+    with pytest.raises(CorruptRecordError, match="codec 5"):
+        decode(batch_of(b"", attributes=5, records_count=0))
 
 
 # Header keys

@@ -12,9 +12,9 @@ zstd   frame                                                   -131072 to 22 (3)
 ====== ======================================================= ================= =================================
 
 The last column is what Kafka's Java readers do (``GZIPInputStream``, ``SnappyInputStream``, ``Lz4BlockInputStream``,
-``ZstdInputStreamNoFinalizer``); a log that Kafka accepted must not fail here. As Kafka, lz4 level 9 is the fast
-compressor and every other level the slow one; frames of linked blocks are refused; in messages of magic 0 the lz4
-header checksum is computed over too many bytes (KAFKA-3160) and not looked at.
+``ZstdInputStreamNoFinalizer``), but that the last one overlooks a frame cut off behind a whole one. As in Kafka, lz4
+level 9 is the fast compressor and every other level the slow one; frames of linked blocks are refused; in messages of
+magic 0 the lz4 header checksum is computed over too many bytes (KAFKA-3160) and not looked at.
 
 No decompressor is asked for more than the stream can yield: claimed sizes are held against ``limit`` and against what
 the compressed bytes could at most expand to, before memory is taken.

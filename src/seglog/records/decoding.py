@@ -22,7 +22,7 @@ from seglog.records.batch import (
     BatchHeader,
     check_header,
 )
-from seglog.records.compression import DEFAULT_LIMIT, decompress
+from seglog.records.compression import DEFAULT_LIMIT, Codec, decompress
 
 MIN_RECORD: Final = 7
 """Bytes of the smallest record: null key, null value, no headers."""
@@ -72,7 +72,7 @@ def iter_records(
     start = position + BATCH_OVERHEAD
     area = memoryview(batch)[start : position + size]
     codec = header.attributes & CODEC_MASK
-    if codec and header.records_count:
+    if codec and (header.records_count or codec > Codec.ZSTD):
         try:
             data = decompress(codec, area, limit=limit)
         except CorruptError as error:
