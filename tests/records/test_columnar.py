@@ -185,6 +185,8 @@ def test_an_unknown_codec_is_named() -> None:
     batch = bytes(build_batch(header._replace(attributes=6), b"anything"))
     with pytest.raises(CorruptError, match="codec 6"):
         rows(batch)
+    empty = bytes(build_batch(header._replace(attributes=6, records_count=0), b""))
+    assert outcome(lambda: rows(empty)) == outcome(lambda: plain_rows(empty))
 
 
 def test_times_that_microseconds_cannot_hold_are_null() -> None:

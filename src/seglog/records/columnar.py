@@ -19,7 +19,7 @@ import pyarrow as pa
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import MAX_INT64, Buffer, TimestampType
 from seglog.records import view
-from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, TIMESTAMP_TYPE_BIT, Entry
+from seglog.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_BIT, Entry
 from seglog.records.column_kernels import ROW_FIELDS, index_records
 from seglog.records.columns import (
     COLUMNS,
@@ -33,7 +33,7 @@ from seglog.records.columns import (
     schema_of,
     timestamps,
 )
-from seglog.records.compression import DEFAULT_LIMIT, decompress
+from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.decoding import Record
 from seglog.records.kernels import (
     A_COUNT,
@@ -49,7 +49,7 @@ from seglog.records.kernels import (
     Verdict,
 )
 from seglog.records.machine import I64, U8
-from seglog.records.tables import BatchTable, byte_array, is_compressed
+from seglog.records.tables import BatchTable, byte_array, inflate, is_compressed
 
 
 class Wanted(NamedTuple):
@@ -167,11 +167,10 @@ def _decompressed(data: U8, table: BatchTable, wanted: Wanted, base: int) -> Ite
     for index, row in enumerate(table):
         start = int(row["position"]) - base
         area: Buffer = data.data[start + BATCH_OVERHEAD : start + int(row["size"])]
-        if row["count"]:
-            try:
-                area = decompress(int(row["attributes"]) & CODEC_MASK, area, limit=wanted.limit)
-            except (CorruptError, UnsupportedFormatError):
-                raise plain_error(data, row, base=base, limit=wanted.limit) from None
+        try:
+            area = inflate(row, area, wanted.limit)
+        except (CorruptError, UnsupportedFormatError):
+            raise plain_error(data, row, base=base, limit=wanted.limit) from None
         if parts and (size + len(area) > wanted.bytes_ or count + int(row["count"]) > wanted.rows):
             yield _joined(parts, ends, table[first:index])
             parts, ends = [], []

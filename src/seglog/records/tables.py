@@ -15,7 +15,7 @@ import numpy.typing as npt
 from seglog.core.errors import CorruptError, UnsupportedFormatError
 from seglog.core.types import Buffer
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, BatchHeader
-from seglog.records.compression import DEFAULT_LIMIT, decompress
+from seglog.records.compression import DEFAULT_LIMIT, Codec, decompress
 from seglog.records.kernels import A_END, A_START, AREA_FIELDS, BATCH_FIELDS, Stop, Verdict, check_areas, walk
 from seglog.records.machine import I64, U8
 
@@ -107,6 +107,15 @@ def header_of(row: np.void) -> BatchHeader:
     )
 
 
+def inflate(row: np.void, area: Buffer, limit: int) -> Buffer:
+    """The records of a batch of magic 2, decompressed; ``area`` is all behind its header. Raises as `decompress`.
+
+    As on the plain path: a batch of no records has no stream either, but its codec must be one.
+    """
+    codec = int(row["attributes"]) & CODEC_MASK
+    return decompress(codec, area, limit=limit) if row["count"] or codec > Codec.ZSTD else area
+
+
 def check_compressed(
     data: Buffer | mmap.mmap | U8, table: BatchTable, *, base: int = 0, limit: int = DEFAULT_LIMIT
 ) -> None:
@@ -123,7 +132,7 @@ def check_compressed(
         position = int(row["position"]) - base
         stream = view[position + BATCH_OVERHEAD : position + int(row["size"])]
         try:
-            records = decompress(int(row["attributes"]) & CODEC_MASK, stream, limit=limit) if row["count"] else stream
+            records = inflate(row, stream, limit)
         except (CorruptError, UnsupportedFormatError):
             table["verdict"][index] = Verdict.COMPRESSION
             continue
