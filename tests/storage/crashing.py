@@ -45,6 +45,8 @@ class Witness:
         self.clock = ManualClock()
         self.promised: dict[TopicPartition, Promised] = {}
         self.directory: LogDir | None = None
+        self.keyed: list[tuple[bytes, bytes]] = []
+        self.keyed_flushed = 0
         self._generation = 0
 
     def open(self) -> LogDir:
@@ -133,6 +135,35 @@ class Witness:
         for name, promised in self.promised.items():
             if promised.exists:
                 promised.start = self.here.log(*name).log_start_offset
+
+    def append_keyed(self, topic: str, count: int) -> None:
+        """Append records with few keys to partition 0."""
+        log = self.here.log(topic)
+        for _ in range(count):
+            self._generation += 1
+            key = b"k%d" % (self._generation % 5)
+            value = b"%d" % self._generation
+            self.keyed.append((key, value))
+            log.append_records([NewRecord(value, key=key, timestamp=1_000 + log.log_end_offset)])
+
+    def flush_keyed(self, topic: str) -> None:
+        self.here.log(topic).flush()
+        self.keyed_flushed = len(self.keyed)
+
+    def check_keyed(self, topic: str, opened: LogDir) -> None:
+        """Of each key the last record is there that was flushed, or a later one; none came back."""
+        if TopicPartition(topic, 0) not in opened.partitions():
+            assert not self.keyed_flushed
+            return
+        log = opened.log(topic)
+        offset = log.log_start_offset
+        found: dict[bytes | None, bytes | None] = {}
+        while offset < log.log_end_offset:
+            fetched = log.read(offset)
+            found |= {record.key: record.value for record in fetched.records()}
+            offset = max([fetched.next_offset, *(header.next_offset for header, _ in fetched.batches())])
+        kept = [dict(self.keyed[:count]) for count in range(self.keyed_flushed, len(self.keyed) + 1)]
+        assert found in kept, (found, kept[0])
 
     def check(self, fs: Fs) -> LogDir:
         """Open what the crash has left and hold it to what was promised; the directory stays open."""

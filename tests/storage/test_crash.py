@@ -12,7 +12,7 @@ from seglog.records.record import NewRecord
 from seglog.storage.log_dir import LogDir
 from seglog.testing import Call, CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
-from tests.storage.crashing import DIR, DIRECTORY, Witness
+from tests.storage.crashing import DIR, DIRECTORY, TINY, Witness
 from tests.storage.disk import values
 
 OUTCOMES = 2
@@ -89,6 +89,34 @@ def test_a_crash_at_every_change_of_the_disk(scenario: Callable[[Witness], None]
     witness = Witness(fs)
     scenario(witness)
     assert fs.changes > 150
+
+
+def test_a_crash_at_every_change_of_a_compaction() -> None:
+    disk = MemoryFs(clock=ManualClock())
+
+    def crash(call: Call) -> None:
+        for outcome in range(OUTCOMES):
+            case()
+            left = disk.after_crash(random.Random(call.number * OUTCOMES + outcome))
+            opened = witness.check(left)
+            witness.check_keyed("c", opened)
+            opened.run_compaction()
+            witness.check_keyed("c", opened)
+            opened.close()
+
+    fs = CrashFs(disk, before_change=crash)
+    witness = Witness(fs)
+    witness.open()
+    witness.here.create_topic("c", 1, {**TINY, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
+    witness.append_keyed("c", 45)
+    witness.flush_keyed("c")
+    witness.append_keyed("c", 3)
+    assert witness.here.run_compaction()
+    witness.append_keyed("c", 30)
+    witness.flush_keyed("c")
+    assert witness.here.run_compaction()
+    witness.clock_forward(2_000)
+    witness.close()
 
 
 def test_a_process_that_dies_in_the_middle_leaves_a_torn_write() -> None:

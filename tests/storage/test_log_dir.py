@@ -26,6 +26,7 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.checkpoint import read_offsets, read_partition_metadata
 from seglog.storage.dir_loading import LoadProgress
+from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
 from seglog.storage.retention import Reason
 from seglog.testing import ManualClock, MemoryFs
@@ -488,6 +489,64 @@ def test_flush_ms_is_kept(disk: Disk) -> None:
         assert log.recovery_point == expected
         fill(log, 3)
     opened.close()
+
+
+def keyed(log: Log, count: int, keys: int) -> None:
+    for at in range(count):
+        key = b"k%d" % (at % keys)
+        log.append_records([NewRecord(b"%d" % log.log_end_offset, key=key, timestamp=1_000 + log.log_end_offset)])
+
+
+def latest(log: Log) -> dict[bytes | None, bytes | None]:
+    found: dict[bytes | None, bytes | None] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        fetched = log.read(offset)
+        found |= {record.key: record.value for record in fetched.records()}
+        offset = max([fetched.next_offset, *(header.next_offset for header, _ in fetched.batches())])
+    return found
+
+
+COMPACTED = {**TINY, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
+
+
+def test_compacted_topics_are_cleaned_and_know_how_far_after_a_restart(disk: Disk) -> None:
+    web = TopicPartition("web", 0)
+    with disk.open() as opened:
+        opened.create_topic("web", 1, COMPACTED)
+        opened.create_topic("plain", 1, TINY)
+        log = opened.log("web")
+        keyed(log, 300, 7)
+        keyed(opened.log("plain"), 100, 7)
+        expected, size, plain = latest(log), log.size, opened.log("plain").size
+        (stats,) = opened.run_compaction()
+        assert stats.topic_partition == web
+        assert log.size < size / 5
+        assert opened.log("plain").size == plain
+        assert latest(log) == expected
+        assert opened.run_compaction() == []
+    cleaned = read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint")
+    assert cleaned == {web: stats.end_offset}
+    with disk.open() as opened:
+        assert latest(opened.log("web")) == expected
+        assert opened.run_compaction() == []
+        opened.truncate_to("web", 0, stats.end_offset - 1)
+        assert read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint")[web] < stats.end_offset
+        opened.delete_topic("web")
+        assert read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint") == {}
+
+
+def test_housekeeping_cleans_too_unless_it_is_switched_off(disk: Disk) -> None:
+    for enable in (False, True):
+        opened = disk.open({"log.cleaner.enable": enable})
+        if not enable:
+            opened.create_topic("web", 1, COMPACTED)
+            keyed(opened.log("web"), 300, 7)
+        size = opened.log("web").size
+        disk.clock.advance(30_000)
+        opened.housekeeping()
+        assert (opened.log("web").size < size) == enable
+        opened.close()
 
 
 def test_idle_producers_are_forgotten(disk: Disk) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os.path
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seglog.core.errors import LogClosedError
 from seglog.core.types import MAX_INT64, TopicPartition
+from seglog.storage import compaction
+from seglog.storage.checkpoint import write_offsets
+from seglog.storage.compaction import CompactionStats
 from seglog.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from seglog.storage.retention import Expired
 
@@ -33,6 +37,9 @@ def begin(directory: LogDir) -> None:
     expiration = config.producer_id_expiration_check_interval_ms
     plan(expiration, expiration, expire_producers)
     plan_flush(directory)
+    if config.log_cleaner_enable and config.log_cleaner_threads:
+        backoff_ms = max(config.log_cleaner_backoff_ms, 1)
+        directory.cleaner.every(first, lambda: backoff_ms, lambda: _if_open(directory, run_compaction))
 
 
 def _if_open(directory: LogDir, task: Callable[[LogDir], object]) -> None:
@@ -91,8 +98,21 @@ def forget_cleaner_offsets(directory: LogDir, partitions: set[TopicPartition]) -
     if offsets.keys() & partitions:
         for partition in partitions:
             offsets.pop(partition, None)
-        with directory.health.guard():
-            directory.checkpoints.write(CLEANER_OFFSETS, offsets)
+        _write_cleaner_offsets(directory)
+
+
+def lower_cleaner_offset(directory: LogDir, partition: TopicPartition, offset: int) -> None:
+    """What comes after a truncation to ``offset`` is dirty."""
+    offsets = directory.checkpoints.cleaner_offsets
+    if offsets.get(partition, 0) > offset:
+        offsets[partition] = offset
+        _write_cleaner_offsets(directory)
+
+
+def _write_cleaner_offsets(directory: LogDir) -> None:
+    path = os.path.join(directory.path, CLEANER_OFFSETS)
+    with directory.health.guard():
+        write_offsets(directory.fs, path, dict(directory.checkpoints.cleaner_offsets))
 
 
 def _write(directory: LogDir, name: str, offsets: dict[TopicPartition, int], known: dict[TopicPartition, int]) -> None:
@@ -101,7 +121,7 @@ def _write(directory: LogDir, name: str, offsets: dict[TopicPartition, int], kno
         directory.checkpoints.write(name, {**refused, **offsets})
 
 
-# Retention, flushes, producers
+# Retention, compaction, flushes, producers
 
 
 def run_retention(directory: LogDir) -> dict[TopicPartition, list[Expired]]:
@@ -117,6 +137,23 @@ def run_retention(directory: LogDir) -> dict[TopicPartition, list[Expired]]:
             for segment in expired:
                 _logger.info("%s: deleted segment %d, %s", partition, segment.base_offset, segment.reason.value)
     return gone
+
+
+def run_compaction(directory: LogDir) -> list[CompactionStats]:
+    """Clean the logs that are dirty enough, one round after the other, until close."""
+    with directory.compacting:
+        before = set(directory.uncleanable)
+        done = compaction.run(
+            directory.path,
+            dict(directory.logs),
+            directory.checkpoints.cleaner_offsets,
+            directory.config,
+            uncleanable=directory.uncleanable,
+            should_stop=lambda: directory.stopping.is_set() or directory.health.failure is not None,
+        )
+        for partition in directory.uncleanable.keys() - before:
+            _logger.error("%s cannot be compacted: %s", partition, directory.uncleanable[partition])
+        return done
 
 
 def plan_flush(directory: LogDir) -> None:

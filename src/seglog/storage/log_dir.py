@@ -25,7 +25,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs, Lock, OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage import housekeeping, topic_changes
+from seglog.storage import dir_truncation, housekeeping, topic_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.checkpoint import (
     MetaProperties,
@@ -33,6 +33,7 @@ from seglog.storage.checkpoint import (
     remove_clean_shutdown,
     write_clean_shutdown,
 )
+from seglog.storage.compaction import CompactionStats
 from seglog.storage.dir_files import (
     Checkpoints,
     check_mode,
@@ -45,7 +46,6 @@ from seglog.storage.dir_files import (
 from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions, run_all
 from seglog.storage.layout import LOCK
 from seglog.storage.log import Log
-from seglog.storage.reads import segment_at
 from seglog.storage.recovery import RecoveryReport
 from seglog.storage.retention import Expired
 from seglog.storage.topics_file import TopicEntry, read_topics
@@ -67,7 +67,8 @@ class TopicInfo(NamedTuple):
 class LogDir:
     """An open log directory; made by `open`, a context manager.
 
-    ``refused`` has the partitions that are not served, and why; ``reports``, what recovery did with the others.
+    ``refused`` has the partitions that are not served, and why; ``reports``, what recovery did with the others;
+    ``uncleanable``, those that compaction leaves alone until the next start, and why.
     """
 
     def __init__(
@@ -86,10 +87,14 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self.refused: dict[TopicPartition, SeglogError] = {}
         self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.uncleanable: dict[TopicPartition, Exception] = {}
         self.closed = False
         self.flush_planned = False
+        self.stopping = threading.Event()
+        self.compacting = threading.Lock()
         self.checkpoints: Checkpoints
         self.worker: Worker
+        self.cleaner: Worker
         self._ids: dict[TopicPartition, UUID | None] = {}
         self._file_lock = lock
         self._lock = threading.RLock()
@@ -112,8 +117,8 @@ class LogDir:
     ) -> Self:
         """Open the log directory at ``path``, one of Kafka's too, and recover what was not closed properly.
 
-        With ``background`` a thread flushes, writes checkpoints and deletes expired segments. Without it `housekeeping`
-        does when it is called, and an append that begins a new segment waits for the fsync of the old one.
+        With ``background``, threads flush, write checkpoints, delete expired segments and compact. Without it
+        `housekeeping` does when it is called, and an append that begins a new segment waits until the old is fsynced.
         ``cluster_id`` and ``node_id`` go into a new directory's ``meta.properties``; an existing one must have them.
 
         Raises `InvalidLogDirError` (not a log directory, or not to be opened), `LogDirInUseError`,
@@ -164,6 +169,7 @@ class LogDir:
         remove_clean_shutdown(fs, path)
         partitions = topic_changes.finish(self, found.partitions)
         self.worker = Worker(self.clock, self.health, thread_name=f"seglog {path}" if background else None)
+        self.cleaner = Worker(self.clock, self.health, thread_name=f"seglog-cleaner {path}" if background else None)
         try:
             loaded, refused = load_partitions(
                 partitions,
@@ -179,7 +185,7 @@ class LogDir:
                 self.add(partition, one)
             housekeeping.write_checkpoints(self)
         except BaseException:
-            self.worker.stop()
+            self._stop_workers()
             self._close_files()
             raise
         for name in list_entries(fs, path).deleted:
@@ -266,46 +272,26 @@ class LogDir:
         self._ids[partition] = one.topic_id
         housekeeping.plan_flush(self)
 
-    # Truncation (followers): the log's own, made safe against a crash
+    # Truncation (followers)
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> bool:
         """`Log.truncate_to`, with the checkpoints lowered before.
 
         A log that ends below its checkpointed recovery point is refused as damaged when it is opened next.
         """
-        log = self.log(topic, partition)
-        with log.lock:
-            self._lower_checkpoints(log, _start_of_batch(log, offset))
-            changed = log.truncate_to(offset)
-            self._keep_truncated(log)
-            return changed
+        return dir_truncation.truncate_to(self, TopicPartition(topic, partition), offset)
 
     def truncate_fully_and_start_at(self, topic: str, partition: int, offset: int) -> None:
         """`Log.truncate_fully_and_start_at`, with the checkpoints lowered before."""
-        log = self.log(topic, partition)
-        with log.lock:
-            self._lower_checkpoints(log, 0)
-            log.truncate_fully_and_start_at(offset)
-            self._keep_truncated(log)
-
-    def _lower_checkpoints(self, log: Log, offset: int) -> None:
-        log.recovery_point = min(log.recovery_point, offset)
-        if offset < log.high_watermark:
-            log.update_high_watermark(offset)
-        housekeeping.write_recovery_points(self)
-        housekeeping.write_high_watermarks(self)
-
-    def _keep_truncated(self, log: Log) -> None:
-        """Before anything is appended: or a power cut may bring segments back behind what is new."""
-        with self.health.guard():
-            self.fs.fsync_dir(log.path)
+        dir_truncation.truncate_fully_and_start_at(self, TopicPartition(topic, partition), offset)
 
     # Looking after
 
     def housekeeping(self) -> None:
-        """Do what is due by the clock: checkpoints, retention, flushes, late deletions. Needless with a thread."""
+        """Do what is due by the clock: checkpoints, retention, flushes, late deletions, compaction."""
         self._check_open()
         self.worker.run_due()
+        self.cleaner.run_due()
 
     def flush(self) -> None:
         """fsync all logs and write the checkpoints: what was appended before survives a power cut."""
@@ -324,6 +310,11 @@ class LogDir:
         self._check_open()
         return housekeeping.run_retention(self)
 
+    def run_compaction(self) -> list[CompactionStats]:
+        """Clean compacted topics until none is dirty enough; one item a round. See `uncleanable` for the others."""
+        self._check_open()
+        return housekeeping.run_compaction(self)
+
     def remove_later(self, path: str, delay_ms: int) -> None:
         """Delete a directory that no log uses any more."""
         self.worker.schedule(delay_ms, lambda: remove_tree(self.fs, path))
@@ -341,8 +332,9 @@ class LogDir:
                 return
             self.closed = True
         failed_before = self.health.failure is not None
+        self.stopping.set()
         try:
-            self.worker.stop()
+            self._stop_workers()
             self._close_logs()
             if self.health.failure is None:
                 housekeeping.write_checkpoints(self)
@@ -354,6 +346,12 @@ class LogDir:
             self._file_lock.release()
         if not failed_before:
             self.health.check()
+
+    def _stop_workers(self) -> None:
+        try:
+            self.cleaner.stop()
+        finally:
+            self.worker.stop()
 
     def _close_logs(self) -> None:
         threads = self.config.num_recovery_threads_per_data_dir
@@ -388,13 +386,3 @@ class LogDir:
         if self.closed:
             raise LogClosedError(f"{self.path} is closed")
         self.health.check()
-
-
-def _start_of_batch(log: Log, offset: int) -> int:
-    """Where the log ends once ``offset`` is cut off: batches go whole."""
-    at = segment_at(log.segments, offset)
-    found = log.segments[at].locate(offset) if at >= 0 else None
-    if found is None:
-        return offset
-    header, _, _ = next(log.segments[at].headers(found.position))
-    return min(offset, header.base_offset)

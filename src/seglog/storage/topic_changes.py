@@ -136,6 +136,7 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
     log = directory.logs.pop(partition, None)
     directory.refused.pop(partition, None)
     directory.reports.pop(partition, None)
+    directory.uncleanable.pop(partition, None)
     source = directory.path_of(partition)
     target = os.path.join(directory.path, deleted_name(partition, new_id(directory.rng)))
     if log is not None:
