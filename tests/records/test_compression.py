@@ -8,6 +8,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import cramjam
@@ -175,6 +176,17 @@ def test_xxhash_against_lz4(data: bytes) -> None:
     case()
     frame = lz4.frame.compress(data, content_checksum=True)
     assert struct.unpack("<I", frame[-4:])[0] == xxh32(data)
+
+
+def test_threads_do_not_share_a_context() -> None:
+    """zstd's contexts are kept between calls, and a call gives the interpreter free."""
+    contents = [some_bytes(20_000 + seed, seed) for seed in range(8)]
+
+    def there_and_back(data: bytes) -> bool:
+        return all(decompress(Codec.ZSTD, compress(Codec.ZSTD, data)) == data for _ in range(50))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(there_and_back, contents))
 
 
 # What follows the end
