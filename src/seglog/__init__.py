@@ -51,6 +51,11 @@ def __getattr__(name: str) -> Any:
 
     if name == "open":
         return import_module("seglog.storage.log_dir").LogDir.open
+    if name == "scan":
+        from seglog.core.extras import require
+
+        for module in ("numpy", "numba", "pyarrow"):
+            require(module, "fast", purpose="seglog.scan")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
