@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "ls": Command("seglog.cli.ls", "What is in a log directory: topics, partitions, segments."),
     "dump": Command("seglog.cli.dump", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
     "find": Command("seglog.cli.find", "Look up an offset or a timestamp, step by step."),
+    "verify": Command("seglog.cli.verify", "Check every byte of log directories, partitions and files."),
 }
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from seglog.core.errors import CorruptCheckpointError
+from seglog.core.errors import CorruptCheckpointError, CorruptError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition, parse_topic_partition
+from seglog.records import view
+from seglog.records.batch import entries
 from seglog.storage.checkpoint import (
     decode_meta_properties,
     decode_offsets,
@@ -39,14 +42,21 @@ _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, B
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
 _KRAFT: Final = "__cluster_metadata"
+_METADATA_VERSION: Final = re.compile(rb"\x01\x0c\x00\x11metadata\.version(..)", re.DOTALL)
+"""A ``FeatureLevelRecord``: frame 1, key 12, version 0, name, level."""
+_FIRST_OF_4_0: Final = 22
 _T = TypeVar("_T")
 
 
 class DirState(NamedTuple):
-    """What the files of a log directory say. ``partitions`` are names of directories."""
+    """What the files of a log directory say. ``partitions`` are names of directories.
+
+    ``recent``: it was formatted by Kafka 4.0 or later.
+    """
 
     path: str
     clean: bool
+    recent: bool
     offsets: Mapping[str, Mapping[TopicPartition, int]]
     topics: Mapping[str, TopicEntry]
     partitions: Sequence[str]
@@ -55,15 +65,19 @@ class DirState(NamedTuple):
     def around(self, fs: Fs, name: str) -> Around:
         """What it says of a partition. KRaft's own log is not in the checkpoints, and not under the marker."""
         partition = parse_topic_partition(name)
-        if partition is None or partition.topic == _KRAFT or is_set_aside(name):
-            return Around()
+        if partition is None:
+            return Around(recent=self.recent)
+        recent = self.recent or partition.topic in self.topics
+        if partition.topic == _KRAFT or is_set_aside(name):
+            return Around(recent=recent)
         first = next(iter(list_segments(fs, os.path.join(self.path, name))), None)
         start = self.offsets[LOG_START_OFFSETS].get(partition, first.base_offset if first is not None else 0)
         return Around(
             self.clean,
             self.offsets[RECOVERY_POINTS].get(partition),
-            start if LOG_START_OFFSETS in self.offsets else None,
+            start,
             self.offsets[HIGH_WATERMARKS].get(partition),
+            recent,
         )
 
 
@@ -90,7 +104,8 @@ def read_dir(fs: Fs, path: str) -> DirState:
             partitions.append(name)
         elif name not in _DIRECTORIES:
             findings.append(damage(where, "a directory that is no partition: Kafka does not start beside it"))
-    state = DirState(path, read_clean_shutdown(fs, path) is not None, offsets, topics, partitions, findings)
+    clean = read_clean_shutdown(fs, path) is not None
+    state = DirState(path, clean, _is_recent(fs, path), offsets, topics, partitions, findings)
     findings += _absent(state)
     return state
 
@@ -125,6 +140,20 @@ def _read_offsets(fs: Fs, file: str, findings: list[Finding]) -> Mapping[TopicPa
         return read_offset_file(fs.read(file), file, findings)
     except FileNotFoundError:
         return {}
+
+
+def _is_recent(fs: Fs, path: str) -> bool:
+    """Whether ``kafka-storage format`` wrote a metadata version of 4.0 or later, which no older broker starts with."""
+    try:
+        data = fs.read(os.path.join(path, BOOTSTRAP))
+        for entry in entries(data):
+            for record in view.decode(data, entry):
+                level = _METADATA_VERSION.match(record.value or b"")
+                if level is not None and int.from_bytes(level[1]) >= _FIRST_OF_4_0:
+                    return True
+    except (OSError, CorruptError):
+        pass
+    return False
 
 
 def _absent(state: DirState) -> Iterator[Finding]:

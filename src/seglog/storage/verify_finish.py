@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from seglog.core.fs import Fs
 from seglog.storage.findings import Finding, Severity, damage, note
@@ -173,6 +174,8 @@ def _replay(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> Replay:
             gaps |= summary.first_offset != paths.base_offset
             following = summary.last_offset + 1
         holes |= summary.holes
+    order = [step.header.base_offset for _, steps in segments for step in steps]
+    holes |= any(later <= earlier for earlier, later in pairwise(order))  # damage; nothing can be said of what it means
     return Replay(plan.segments[0].paths.base_offset if plan.segments else 0, segments, gaps, holes)
 
 

@@ -40,13 +40,14 @@ _KRAFT_NAMES: Final = ("quorum-state",)
 class Around(NamedTuple):
     """What the log directory says of a partition; None where it says nothing, or there is none.
 
-    ``clean``: it was shut down cleanly and not opened since.
+    ``clean``: it was shut down cleanly and not opened since. ``recent``: no Kafka before 4.0 has written here.
     """
 
     clean: bool | None = None
     recovery_point: int | None = None
     log_start: int | None = None
     high_watermark: int | None = None
+    recent: bool = False
 
 
 class SegmentPlan(NamedTuple):

@@ -95,7 +95,7 @@ class _Player:
                     aborted[-1][completed.last_offset] = AbortedTxn(
                         completed.producer_id, completed.first_offset, completed.last_offset, stable
                     )
-                if completed is not None:
+                if completed is not None and completed.first_offset in self._producers.ongoing:
                     self._producers.complete(completed)
                     self._producers.on_high_watermark(MAX_INT64)
         for offset in cuts:
