@@ -145,7 +145,12 @@ def ask(show: Show, directory: Path, log_dir: Path) -> Answers:
     return answers
 
 
-SPARK: Final = {"spark.sql.shuffle.partitions": "4", "spark.driver.memory": "1g"}
+SPARK: Final = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.memory": "1g",
+    # For a job of seconds the JVM's second compiler costs more than it brings: half of the CPU time of this one.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 def are_equal(show: Show, answers: Answers, expected: Answers) -> bool:
