@@ -24,6 +24,8 @@ from seglog.records.compression import DEFAULT_LIMIT
 from seglog.storage.layout import list_segments
 from seglog.storage.verify_run import Run, Verified, is_partition
 
+__all__ = ["Verified", "measure", "verify"]
+
 _WORTH_LOADING: Final = 32 << 20
 """Bytes of logs from which on the time that it takes to load the compiled loops, or to start processes, comes back."""
 

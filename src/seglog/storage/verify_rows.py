@@ -10,8 +10,8 @@ from typing import NamedTuple
 from seglog.core.errors import CorruptError, CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import NO_EPOCH, Buffer, TimestampType
 from seglog.records import view
-from seglog.records.batch import BatchHeader, Entry
-from seglog.records.record import ControlRecord, ControlType, Record, parse_control
+from seglog.records.batch import BatchHeader, Entry, check_crc, check_header, read_header
+from seglog.records.record import ControlRecord, ControlType, Record, decode_records, parse_control
 from seglog.storage.findings import Finding, damage, note
 from seglog.storage.verify_indexes import Columns, IndexTally, PieceCheck, slots_at, slots_of, time_slots_of
 from seglog.storage.verify_summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary, combine_all
@@ -37,15 +37,24 @@ def look(facts: Facts, data: Buffer, entry: Entry, position: int) -> Looked:
     """Check everything in the batch at ``entry`` of ``data``, which lies at ``position`` of the file."""
     base = position - entry.position
     try:
-        view.check(data, entry)
-        header = view.describe(data, entry, limit=facts.limit)
+        if entry.magic == 2:
+            header = read_header(data, entry.position)
+            check_crc(data, header, entry.position)
+            check_header(header, entry.position)
+        else:
+            view.check(data, entry)
+            header = view.describe(data, entry, limit=facts.limit)
     except (CorruptError, UnsupportedFormatError) as error:
         return Looked(None, (_finding(facts, error, base, position, entry.offset),))
     findings: list[Finding] = []
     control = None
     try:
-        records = view.decode(data, entry, limit=facts.limit)
-        reason = _offsets_reason(header, records) if entry.magic < 2 else _times_reason(header, records)
+        if entry.magic == 2:
+            records = decode_records(data, header, entry.position, limit=facts.limit)
+            reason = _times_reason(header, records)
+        else:
+            records = view.decode(data, entry, limit=facts.limit)
+            reason = _offsets_reason(header, records)
         if reason is not None:
             make = damage if entry.magic < 2 else note
             findings.append(make(facts.file, reason, position=position, offset=header.base_offset))
