@@ -24,9 +24,9 @@ from seglog.records.machine import (
     put32,
     put64,
 )
-from seglog.records.map_kernels import U64, get_offset, is_aborted, look, note_producer
+from seglog.records.map_kernels import BLOCK, U64, ask_for, is_aborted, look, look_up, note_producer
 
-__all__ = ["GROWTH_ROOM", "INDEX_FIELDS", "Action", "filter_batches"]
+__all__ = ["GROWTH_ROOM", "INDEX_FIELDS", "RESULT_FIELDS", "ROW_FIELDS", "Action", "filter_batches"]
 
 
 class Action(IntEnum):
@@ -40,14 +40,19 @@ class Action(IntEnum):
 
 GROWTH_ROOM: Final = 14
 """Bytes by which a record can grow when its timestamp counts from elsewhere: its length by 4, its delta by 9."""
+ROW_FIELDS: Final = ("start", "end", "timestamp", "offset_delta", "kind")
+"""Columns of the table of a batch's records."""
 INDEX_FIELDS: Final = ("last_offset", "position", "max_timestamp", "max_timestamp_offset")
 """Columns of the table of index entries."""
+RESULT_FIELDS: Final = ("action", "start", "size", "position")
+"""Columns of the same table with `Fact.SINGLE`: what became of a batch, where it is in the output, and was before."""
 
 _LATEST = 0
 _NOW, _RETENTION, _UPPER, _CHECK_CRC, _, _READ, _KEPT, _KEYLESS, _OUTPUT, _ACTION = range(8, 18)
-_BASE, _INTERVAL, _SINCE, _FILE, _MAX_TS, _MAX_TS_OFFSET, _INDEX_ROWS = range(18, 25)
+_BASE, _INTERVAL, _SINCE, _FILE, _MAX_TS, _MAX_TS_OFFSET, _INDEX_ROWS, _SINGLE = range(18, 26)
 _OUTPUT_FULL, _ROWS, _SEEN_FULL, _BAD_RECORD, _OVERFLOW = 6, 7, 8, 11, 12
 _DROPPED, _VERBATIM, _REWRITTEN, _EMPTIED = range(4)
+_NO_KEY, _NO_VALUE = 1, 2
 _MAX_DELTA: Final = 0x7FFFFFFF
 _U: Any = np.uint64
 
@@ -97,49 +102,103 @@ def _must_stay(data: U8, position: int, last: int, producers: I64, facts: I64) -
 
 
 @inlined
-def _select(data: U8, position: int, size: int, facts: I64, table: U64, rows: I64) -> tuple[int, int, bool, int]:
-    """Which records of a batch stay: (verdict, how many, a tombstone among them, keyless records dropped).
+def _read_rows(
+    data: U8,
+    at: int,
+    stop: int,
+    count: int,
+    previous: int,
+    judged: int,
+    facts: I64,
+    table: U64,
+    rows: I64,
+    row: int,
+    scratch: U64,
+) -> tuple[int, int]:
+    """Read ``count`` records into ``rows`` from ``row`` on, ask for their keys: (position behind or -1, last delta).
 
-    ``rows`` gets start, end and timestamp of each. ``Cleaner.shouldRetainRecord``.
+    Keys are asked for up to offset delta ``judged``: what is behind the map's end stays anyway.
+    """
+    for number in range(count):
+        verdict, after, ts, delta, key, key_length, _v, value_length, _h, _hc = read_record(data, at, stop)
+        if verdict != 0 or delta <= previous:
+            return -1, 0
+        previous = delta
+        rows[row + number, 0] = at
+        rows[row + number, 1] = after
+        rows[row + number, 2] = ts
+        rows[row + number, 3] = delta
+        rows[row + number, 4] = (_NO_KEY if key_length < 0 else 0) | (_NO_VALUE if value_length < 0 else 0)
+        if key_length >= 0 and delta <= judged:
+            ask_for(table, facts, data, key, key_length, scratch, number)
+        at = after
+    return at, previous
+
+
+@inlined
+def _select(
+    data: U8, position: int, size: int, facts: I64, table: U64, rows: I64, scratch: U64
+) -> tuple[int, int, bool]:
+    """Which records of a batch stay: (how many, or -1 if some are bad; keyless ones dropped; a tombstone stays).
+
+    ``rows`` gets start, end and timestamp delta of each. ``Cleaner.shouldRetainRecord``.
     """
     base = int64_at(data, position)
-    last = base + int32_at(data, position + 23)
-    attributes = int16_at(data, position + 21)
-    base_timestamp = int64_at(data, position + 27)
-    max_timestamp = int64_at(data, position + 35)
-    tombstones_stay = attributes & 0x40 == 0 or facts[_NOW] < base_timestamp
-    latest = facts[_LATEST]
+    tombstones_stay = int16_at(data, position + 21) & 0x40 == 0 or facts[_NOW] < int64_at(data, position + 27)
+    judged = facts[_LATEST] - base
+    left = as_int(int32_at(data, position + 57))
     stop = position + size
     at = position + 61
+    previous = -1
     kept = 0
     keyless = 0
     tombstone = False
-    previous = -1
-    for _ in range(int32_at(data, position + 57)):
-        verdict, after, ts, delta, key, key_length, _v, value_length, _h, _hc = read_record(data, at, stop)
-        if verdict != 0 or delta <= previous or base + delta > last or overflows(base_timestamp, ts):
-            return 1, 0, False, 0
-        previous = delta
-        stays = True
-        if base + delta <= latest:
-            if key_length < 0:
-                keyless += 1
-                stays = False
-            elif value_length < 0 and not tombstones_stay:
-                stays = False
-            else:
-                stays = base + delta >= get_offset(table, facts, data, key, key_length)
-        if stays:
-            rows[kept, 0] = at
-            rows[kept, 1] = after
-            rows[kept, 2] = max_timestamp if attributes & 8 != 0 else base_timestamp + ts
-            kept += 1
-            if value_length < 0:
-                tombstone = True
-        at = after
-    if at != stop:
-        return 1, 0, False, 0
-    return 0, kept, tombstone, keyless
+    while left > 0:
+        read = min(left, BLOCK)
+        first = kept
+        at, previous = _read_rows(data, at, stop, read, previous, judged, facts, table, rows, first, scratch)
+        if at < 0:
+            return -1, 0, False
+        for number in range(read):
+            delta = rows[first + number, 3]
+            kind = rows[first + number, 4]
+            stays = True
+            if delta <= judged:
+                if kind & _NO_KEY != 0:
+                    keyless += 1
+                    stays = False
+                elif kind & _NO_VALUE != 0 and not tombstones_stay:
+                    stays = False
+                else:
+                    stays = base + delta >= look_up(table, facts, scratch[number, 0], scratch[number, 1])
+            if stays:
+                rows[kept, 0] = rows[first + number, 0]
+                rows[kept, 1] = rows[first + number, 1]
+                rows[kept, 2] = rows[first + number, 2]
+                kept += 1
+                tombstone = tombstone or kind & _NO_VALUE != 0
+        left -= read
+    if at != stop or previous > int32_at(data, position + 23):
+        return -1, 0, False
+    return kept, keyless, tombstone
+
+
+@inlined
+def _to_timestamps(data: U8, position: int, rows: I64, kept: int) -> tuple[int, bool]:
+    """Make timestamps of the kept records' deltas: (the largest of the batch, all are of 64 bits)."""
+    base = int64_at(data, position + 27)
+    if int16_at(data, position + 21) & 8 != 0:
+        append_time = int64_at(data, position + 35)
+        for row in range(kept):
+            rows[row, 2] = append_time
+        return append_time, True
+    largest = -1
+    for row in range(kept):
+        if overflows(base, rows[row, 2]):
+            return 0, False
+        rows[row, 2] += base
+        largest = max(largest, rows[row, 2])
+    return largest, True
 
 
 @inlined
@@ -202,7 +261,7 @@ def _note_batch(out: U8, at: int, size: int, facts: I64, index_rows: I64) -> Non
 def _write(
     data: U8, position: int, size: int, kept: int, tombstone: bool, stays: bool, out: U8, facts: I64, rows: I64
 ) -> int:
-    """What is left of the batch goes to the output's end, if anything is: how many bytes."""
+    """What is left of the batch goes to the output's end, if anything is: how many bytes, -1 if the batch is bad."""
     at = facts[_OUTPUT]
     attributes = int16_at(data, position + 21)
     has_horizon = attributes & 0x40 != 0
@@ -215,16 +274,14 @@ def _write(
         facts[_ACTION] = _VERBATIM
         copy(out, at, data, position, size)
         return size
+    largest, good = _to_timestamps(data, position, rows, kept)
+    if not good:
+        return -1
     horizon = -1
     if has_horizon:
         horizon = int64_at(data, position + 27)
     elif tombstone:
         horizon = facts[_NOW] + facts[_RETENTION]
-    largest = int64_at(data, position + 35)
-    if attributes & 8 == 0:
-        largest = -1
-        for row in range(kept):
-            largest = max(largest, rows[row, 2])
     facts[_ACTION] = _REWRITTEN
     return _rewrite(data, position, out, at, rows, kept, horizon, largest)
 
@@ -242,11 +299,12 @@ def filter_batches(
     producers: I64,
     rows: I64,
     index_rows: I64,
+    scratch: U64,
 ) -> tuple[int, int, int]:
     """Copy what stays of the batches in ``data[position:end]`` to ``out``: (position, `Halt`, size of the batch there).
 
     As Kafka's ``Cleaner.cleanInto`` and ``MemoryRecords.filterTo``. With ROWS the size is the number of rows it takes,
-    with OUTPUT the bytes that it can come to.
+    with OUTPUT the bytes that it can come to. ``rows`` is [n, 5], ``scratch`` [BLOCK, 4].
     """
     while True:
         halt, size = look(data, position, end, facts[_CHECK_CRC])
@@ -267,17 +325,26 @@ def filter_batches(
         kept = 0
         tombstone = False
         if not aborts:
-            verdict, kept, tombstone, keyless = _select(data, position, size, facts, table, rows)
-            if verdict != 0:
+            kept, keyless, tombstone = _select(data, position, size, facts, table, rows, scratch)
+            if kept < 0:
                 return position, _BAD_RECORD, size
             facts[_KEYLESS] += keyless
         if stays or not aborts:
             facts[_READ] += count
         facts[_KEPT] += kept
         written = _write(data, position, size, kept, tombstone, stays, out, facts, rows)
-        if written > 0:
+        if written < 0:
+            return position, _BAD_RECORD, size
+        if facts[_SINGLE] != 0:
+            row = facts[_INDEX_ROWS]
+            index_rows[row, 0] = facts[_ACTION]
+            index_rows[row, 1] = facts[_OUTPUT]
+            index_rows[row, 2] = written
+            index_rows[row, 3] = position
+            facts[_INDEX_ROWS] += 1
+        elif written > 0:
             if last - facts[_BASE] > _MAX_DELTA:
                 return position, _OVERFLOW, size
             _note_batch(out, facts[_OUTPUT], written, facts, index_rows)
-            facts[_OUTPUT] += written
+        facts[_OUTPUT] += written
         position += size

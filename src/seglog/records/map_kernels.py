@@ -11,11 +11,16 @@ record keys that take each other's place (Kafka: MD5).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from seglog.records.kernels import MIN_RECORD, overflows, read_record
 from seglog.records.machine import (
@@ -98,9 +103,13 @@ class Fact(IntEnum):
     MAX_TIMESTAMP_OFFSET = 23
     INDEX_ROWS = 24
     """Rows in the table of index entries: last offset, position, largest timestamp so far and its offset."""
+    SINGLE = 25
+    """1: batches are for Python to compress: no index entries, but a row of results for each (`RESULT_FIELDS`)."""
 
 
 FACTS: Final = len(Fact)
+BLOCK: Final = 256
+"""Records whose keys are asked for together."""
 SLOT_BYTES: Final = 24
 
 _LATEST, _ENTRIES, _MAX_ENTRIES, _SLOTS, _MAX_SLOTS, _KEY0, _KEY1, _START = range(8)
@@ -179,6 +188,24 @@ def hash_key(data: U8, key0: int, key1: int) -> tuple[int, int]:
 # The offset map: a table of (low hash, high hash, offset + 1), zeros where it is empty
 
 
+def _prefetch_word(_typing: Any, table: Any, _index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte = ir.IntType(8).as_pointer()
+        address = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        number = ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0i8")
+        read, keep, of_data = (number(value) for value in (0, 3, 1))
+        builder.call(function, [address, read, keep, of_data])
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64), generate
+
+
+_prefetch: Callable[[U64, int], None] = intrinsic(_prefetch_word)
+
+
 @inlined
 def _slot_of(low: Any, high: Any, attempt: int, slots: int, slot: int) -> int:
     """Where to look next: some random places first, since runs of a full table are long, then one after the other."""
@@ -218,8 +245,20 @@ def _put(table: U64, facts: I64, low: Any, high: Any, offset: int) -> None:
 
 
 @inlined
-def get_offset(table: U64, facts: I64, data: U8, key: int, length: int) -> int:
+def ask_for(table: U64, facts: I64, data: U8, key: int, length: int, scratch: U64, row: int) -> None:
+    """Put a key's hash into ``scratch`` and ask the CPU for where its entry should be.
+
+    The table is larger than the caches: asked for a block of keys at once, the entries come together, not one by one.
+    """
     low, high = _hash(data, key, length, facts[_KEY0], facts[_KEY1])
+    scratch[row, 0] = low
+    scratch[row, 1] = high
+    _prefetch(table, 3 * _slot_of(low, high, 0, facts[_SLOTS], 0))
+
+
+@inlined
+def look_up(table: U64, facts: I64, low: Any, high: Any) -> int:
+    """The offset of the key with that hash, -1 if it is not in the map."""
     slot, found = _find(table, facts[_SLOTS], low, high)
     return as_int(table[3 * slot + 2]) - 1 if found else -1
 
@@ -234,7 +273,8 @@ def put_key(table: U64, facts: I64, key: U8, offset: int) -> None:
 @kernel
 def get_key(table: U64, facts: I64, key: U8) -> int:
     """The offset of a key, -1 if it is not in the map."""
-    return get_offset(table, facts, key, 0, key.shape[0])
+    low, high = _hash(key, 0, key.shape[0], facts[_KEY0], facts[_KEY1])
+    return look_up(table, facts, low, high)
 
 
 @kernel
@@ -318,21 +358,65 @@ def note_producer(producer: int, seen: I64, facts: I64) -> bool:
     return True
 
 
+@inlined
+def _read_block(
+    data: U8, at: int, stop: int, count: int, base: int, previous: int, facts: I64, table: U64, scratch: U64
+) -> tuple[int, int, int]:
+    """Ask for the keys of up to BLOCK records from ``at`` on: (position behind them or -1, last offset delta, keys).
+
+    ``scratch`` gets hash, offset delta and number of the record for each that goes into the map.
+    """
+    keys = 0
+    for number in range(min(count, BLOCK)):
+        verdict, after, _ts, delta, key, key_length, _v, _vl, _h, _hc = read_record(data, at, stop)
+        if verdict != 0 or delta <= previous:
+            return -1, 0, 0
+        previous = delta
+        if key_length >= 0 and base + delta >= facts[_START]:
+            ask_for(table, facts, data, key, key_length, scratch, keys)
+            scratch[keys, 2] = _U(delta)
+            scratch[keys, 3] = _U(number)
+            keys += 1
+        at = after
+    return at, previous, keys
+
+
+@inlined
+def _map_batch(data: U8, position: int, size: int, facts: I64, table: U64, scratch: U64) -> int:
+    """Put the keys of one batch into the map: -1, or `Halt`."""
+    base = int64_at(data, position)
+    count = as_int(int32_at(data, position + 57))
+    stop = position + size
+    at = position + 61
+    previous = -1
+    while count > 0:
+        at, previous, keys = _read_block(data, at, stop, count, base, previous, facts, table, scratch)
+        if at < 0:
+            return _BAD_RECORD
+        for row in range(keys):
+            if facts[_ENTRIES] >= facts[_MAX_ENTRIES]:
+                facts[_READ] += as_int(scratch[row, 3])
+                return _MAP_FULL
+            _put(table, facts, scratch[row, 0], scratch[row, 1], base + as_int(scratch[row, 2]))
+        facts[_READ] += min(count, BLOCK)
+        count -= BLOCK
+    return -1 if at == stop and previous <= int32_at(data, position + 23) else _BAD_RECORD
+
+
 @kernel
 def map_batches(
-    data: U8, position: int, end: int, facts: I64, table: U64, aborted: I64, seen: I64
+    data: U8, position: int, end: int, facts: I64, table: U64, aborted: I64, seen: I64, scratch: U64
 ) -> tuple[int, int, int]:
     """Put the keys of the batches in ``data[position:end]`` into the map: (position, `Halt`, size of the batch there).
 
     As Kafka's ``buildOffsetMapForSegment``: records of aborted transactions, without a key, or before the first dirty
-    offset are left out; the map is full in the middle of a batch, if need be.
+    offset are left out; the map is full in the middle of a batch, if need be. ``scratch`` is [BLOCK, 4].
     """
     while True:
         halt, size = look(data, position, end, facts[_CHECK_CRC])
         if halt >= 0:
             return position, halt, size
-        base = int64_at(data, position)
-        last = base + int32_at(data, position + 23)
+        last = int64_at(data, position) + int32_at(data, position + 23)
         count = as_int(int32_at(data, position + 57))
         if facts[_SLOTS] < facts[_MAX_SLOTS] and 10 * (facts[_ENTRIES] + count) > 7 * facts[_SLOTS]:
             return position, _GROW, size
@@ -342,23 +426,9 @@ def map_batches(
         else:
             if transactional and not note_producer(int64_at(data, position + 43), seen, facts):
                 return position, _SEEN_FULL, size
-            stop = position + size
-            at = position + 61
-            previous = -1
-            for _ in range(count):
-                verdict, after, _ts, delta, key, key_length, _v, _vl, _h, _hc = read_record(data, at, stop)
-                if verdict != 0 or delta <= previous or base + delta > last:
-                    return position, _BAD_RECORD, size
-                previous = delta
-                if key_length >= 0 and base + delta >= facts[_START]:
-                    if facts[_ENTRIES] >= facts[_MAX_ENTRIES]:
-                        return position, _MAP_FULL, size
-                    low, high = _hash(data, key, key_length, facts[_KEY0], facts[_KEY1])
-                    _put(table, facts, low, high, base + delta)
-                facts[_READ] += 1
-                at = after
-            if at != stop:
-                return position, _BAD_RECORD, size
+            halt = _map_batch(data, position, size, facts, table, scratch)
+            if halt >= 0:
+                return position, halt, size
         if last >= facts[_START]:
             facts[_LATEST] = last
         position += size

@@ -1,92 +1,50 @@
 """Compaction with the loops of `seglog.records.map_kernels` and `seglog.records.compact_kernels`: the Python around.
 
 What the kernels leave to Python: control batches and messages of formats 0 and 1 go through `BatchFilter` one by one;
-of compressed batches the records are decompressed here, filtered by the kernel and compressed again.
+runs of compressed batches are decompressed here, filtered by the kernel and compressed again.
 """
 
 from __future__ import annotations
 
-import os
+from bisect import bisect_right
 from struct import Struct
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.types import Buffer
 from seglog.records import view
-from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, Entry, build_batch, read_header
-from seglog.records.compact_kernels import INDEX_FIELDS, Action, filter_batches
+from seglog.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
+    BatchHeader,
+    Entry,
+    build_batch,
+    check_crc,
+    entries,
+    read_header,
+)
+from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, Action, filter_batches
 from seglog.records.compression import compress, decompress
 from seglog.records.machine import I64, U8
-from seglog.records.map_kernels import FACTS, U64, Fact, Halt, get_key, map_batches, move_entries, put_key
+from seglog.records.map_kernels import BLOCK, U64, Fact, Halt, map_batches
 from seglog.storage.clean_batch import BatchFilter, Transactions
 from seglog.storage.clean_round import Round
 from seglog.storage.cleaned_segment import CleanedSegment
 from seglog.storage.cleaner import filter_batch, map_batch
+from seglog.storage.compiled_map import CompiledMap, as_array
 
-_FIRST_SLOTS: Final = 1 << 12
-_GROWTH: Final = 4
 _OUTPUT: Final = 4 << 20
+_RUN: Final = 4 << 20
+"""Decompressed bytes of batches that are filtered together; a single batch may have more."""
 _ROWS: Final = 1 << 14
 _SEEN: Final = 1 << 12
 _INDEX_ROWS: Final = 1 << 14
-_NO_BYTES: Final = np.frombuffer(b"\0", np.uint8)[:0]
 _HEAD: Final = Struct(">qiibIh")
 _PREFIX: Final = Struct(">qi4xb")
-_STATE: Final = (Fact.SEEN, Fact.MESSAGES_READ, Fact.MESSAGES_KEPT, Fact.KEYLESS)
-
-
-def _array(data: bytes) -> U8:
-    """Read-only, always: a kernel is compiled anew for every kind of array that it is given."""
-    return np.frombuffer(data, np.uint8) if data else _NO_BYTES
-
-
-class CompiledMap:
-    """`seglog.storage.offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
-
-    def __init__(self, slots: int, max_entries: int) -> None:
-        self.facts: I64 = np.zeros(FACTS, np.int64)
-        self.max_slots = slots
-        self.facts[Fact.LATEST] = -1
-        self.facts[Fact.MAX_ENTRIES] = max_entries
-        self.facts[Fact.MAX_SLOTS] = slots
-        self.facts[Fact.SLOTS] = min(_FIRST_SLOTS, slots)
-        self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(os.urandom(16), np.int64)
-        self.table: U64 = np.zeros(3 * int(self.facts[Fact.SLOTS]), np.uint64)
-
-    def __len__(self) -> int:
-        return int(self.facts[Fact.ENTRIES])
-
-    @property
-    def max_entries(self) -> int:
-        return int(self.facts[Fact.MAX_ENTRIES])
-
-    @property
-    def latest_offset(self) -> int:
-        return int(self.facts[Fact.LATEST])
-
-    @latest_offset.setter
-    def latest_offset(self, offset: int) -> None:
-        self.facts[Fact.LATEST] = offset
-
-    def make_room(self, keys: int) -> None:
-        """Grow for ``keys`` more keys, as far as the table may."""
-        slots = int(self.facts[Fact.SLOTS])
-        wanted = min(max(_GROWTH * slots, 2 * (len(self) + keys)), self.max_slots)
-        if wanted > slots:
-            table = np.zeros(3 * wanted, np.uint64)
-            move_entries(self.table, table, wanted)
-            self.table = table
-            self.facts[Fact.SLOTS] = wanted
-
-    def put(self, key: bytes, offset: int) -> None:
-        if 10 * len(self) >= 7 * int(self.facts[Fact.SLOTS]):
-            self.make_room(1)
-        put_key(self.table, self.facts, _array(key), offset)
-
-    def get(self, key: bytes) -> int:
-        return int(get_key(self.table, self.facts, _array(key)))
+_COUNTERS: Final = (Fact.SEEN, Fact.MESSAGES_READ, Fact.MESSAGES_KEPT, Fact.KEYLESS)
 
 
 class CompiledEngine:
@@ -102,10 +60,10 @@ class CompiledEngine:
         facts[Fact.UPPER_BOUND] = round_.first_uncleanable
         facts[Fact.CHECK_CRC] = 1
         self._producers: I64 = np.array(sorted(round_.producers), np.int64).reshape(-1, 3)
+        self._scratch: U64 = np.empty((BLOCK, 4), np.uint64)
         self._seen: I64 = np.zeros(_SEEN, np.int64)
         self._output: U8 = np.empty(_OUTPUT, np.uint8)
-        self._single: U8 = np.empty(_OUTPUT, np.uint8)
-        self._rows: I64 = np.empty((_ROWS, 3), np.int64)
+        self._rows: I64 = np.empty((_ROWS, len(ROW_FIELDS)), np.int64)
         self._index_rows: I64 = np.empty((_INDEX_ROWS, len(INDEX_FIELDS)), np.int64)
         self.is_full = False
         self._mapped: int | None = None
@@ -148,28 +106,35 @@ class CompiledEngine:
         facts = self.offsets.facts
         while True:
             position, halt, size = self._map_run(chunk, position)
+            if halt == Halt.COMPRESSED:
+                position = self._map_compressed(chunk, position)
+                if self.is_full:
+                    return position
+                continue
             if halt in (Halt.END, Halt.MAP_FULL):
                 self.is_full = halt == Halt.MAP_FULL
                 return position
             entry = _entry(chunk, position, size)
-            if halt == Halt.COMPRESSED:
-                self._map_compressed(chunk, entry)
-            else:
-                view.check(chunk, entry)
-                looked_at, self.is_full = map_batch(
-                    chunk, entry, self._round.first_dirty, self.offsets, self.transactions
-                )
-                facts[Fact.MESSAGES_READ] += looked_at
+            view.check(chunk, entry)
+            looked_at, self.is_full = map_batch(chunk, entry, self._round.first_dirty, self.offsets, self.transactions)
+            facts[Fact.MESSAGES_READ] += looked_at
             if self.is_full:
                 return position
             position += size
 
     def _map_run(self, chunk: bytes, position: int) -> tuple[int, int, int]:
         """The kernel from ``position`` on, up to something that it cannot do."""
-        data = _array(chunk)
+        data = as_array(chunk)
         while True:
             position, halt, size = map_batches(
-                data, position, len(chunk), self.offsets.facts, self.offsets.table, self._aborted, self._seen
+                data,
+                position,
+                len(chunk),
+                self.offsets.facts,
+                self.offsets.table,
+                self._aborted,
+                self._seen,
+                self._scratch,
             )
             self._note_seen()
             if halt == Halt.GROW:
@@ -178,17 +143,19 @@ class CompiledEngine:
                 _raise_bad(chunk, position, halt)
                 return position, halt, size
 
-    def _map_compressed(self, chunk: bytes, entry: Entry) -> None:
+    def _map_compressed(self, chunk: bytes, position: int) -> int:
+        """The compressed batches from ``position`` on; where the first that is left begins."""
         facts = self.offsets.facts
-        plain = _uncompressed(chunk, entry)
+        run = _decompress_run(chunk, position)
         facts[Fact.CHECK_CRC] = 0
         try:
-            _, halt, _ = self._map_run(plain, 0)
+            at, halt, _ = self._map_run(run.data, 0)
         except CorruptError as error:
-            raise error.at(base=entry.position) from error
+            raise run.placed(error) from error
         finally:
             facts[Fact.CHECK_CRC] = 1
         self.is_full = halt == Halt.MAP_FULL
+        return run.entry_at(at).position if self.is_full else run.end
 
     # The copy
 
@@ -204,18 +171,18 @@ class CompiledEngine:
             position, halt, size = self._filter_run(chunk, position, cleaned)
             if halt == Halt.END:
                 return position
-            entry = _entry(chunk, position, size)
             if halt == Halt.COMPRESSED:
-                self._filter_compressed(chunk, entry, cleaned)
-            else:
-                view.check(chunk, entry)
-                filter_batch(chunk, entry, self._batches, cleaned)
+                position = self._filter_compressed(chunk, position, cleaned)
+                continue
+            entry = _entry(chunk, position, size)
+            view.check(chunk, entry)
+            filter_batch(chunk, entry, self._batches, cleaned)
             position += size
 
     def _filter_run(self, chunk: bytes, position: int, cleaned: CleanedSegment) -> tuple[int, int, int]:
         """The kernel from ``position`` on, up to something that it cannot do; what it kept goes to ``cleaned``."""
         facts = self.offsets.facts
-        data = _array(chunk)
+        data = as_array(chunk)
         facts[Fact.BASE_OFFSET] = cleaned.base_offset
         facts[Fact.INTERVAL] = cleaned.interval
         facts[Fact.SINCE_ENTRY] = cleaned.since_entry
@@ -226,14 +193,9 @@ class CompiledEngine:
             position, halt, size = self._filter(data, position, facts, self._output)
             self._note_seen()
             self._drain(cleaned)
-            if halt == Halt.ROWS:
-                self._rows = np.empty((size, 3), np.int64)
-            elif halt == Halt.OUTPUT:
-                if size > len(self._output):
-                    self._output = np.empty(size, np.uint8)
-            elif halt == Halt.OVERFLOW:
+            if halt == Halt.OVERFLOW:
                 raise cleaned.overflow(read_header(chunk, position).last_offset)
-            elif halt != Halt.SEEN:
+            if not self._made_room(halt, size):
                 _raise_bad(chunk, position, halt)
                 return position, halt, size
 
@@ -250,6 +212,7 @@ class CompiledEngine:
             self._producers,
             self._rows,
             self._index_rows,
+            self._scratch,
         )
 
     def _drain(self, cleaned: CleanedSegment) -> None:
@@ -263,58 +226,117 @@ class CompiledEngine:
         cleaned.max_timestamp = int(facts[Fact.MAX_TIMESTAMP])
         cleaned.max_timestamp_offset = int(facts[Fact.MAX_TIMESTAMP_OFFSET])
 
-    def _filter_compressed(self, chunk: bytes, entry: Entry, cleaned: CleanedSegment) -> None:
-        """One compressed batch: its facts are its own, but for the counters."""
+    def _made_room(self, halt: int, size: int) -> bool:
+        """Whether the kernel can go on, since it stopped for want of room and has it now."""
+        if halt == Halt.ROWS:
+            self._rows = np.empty((size, len(ROW_FIELDS)), np.int64)
+        elif halt == Halt.OUTPUT and size > len(self._output):
+            self._output = np.empty(size, np.uint8)
+        return halt in (Halt.ROWS, Halt.OUTPUT, Halt.SEEN)
+
+    def _filter_compressed(self, chunk: bytes, position: int, cleaned: CleanedSegment) -> int:
+        """The compressed batches from ``position`` on; where the next one begins that is none."""
+        run = _decompress_run(chunk, position)
+        data = as_array(run.data)
         facts = self.offsets.facts.copy()
-        facts[Fact.CHECK_CRC] = facts[Fact.OUTPUT] = facts[Fact.INDEX_ROWS] = 0
-        facts[Fact.BASE_OFFSET] = entry.offset
-        plain = _uncompressed(chunk, entry)
+        facts[Fact.CHECK_CRC] = 0
+        facts[Fact.SINGLE] = 1
+        at = 0
         while True:
-            position, halt, size = self._filter(_array(plain), 0, facts, self._single)
-            if halt == Halt.ROWS:
-                self._rows = np.empty((size, 3), np.int64)
-            elif halt == Halt.OUTPUT:
-                self._single = np.empty(size, np.uint8)
-            else:
+            facts[Fact.OUTPUT] = facts[Fact.INDEX_ROWS] = 0
+            at, halt, size = self._filter(data, at, facts, self._output)
+            for fact in _COUNTERS:
+                self.offsets.facts[fact] = facts[fact]
+            self._note_seen()
+            facts[Fact.SEEN] = 0
+            for action, start, length, place in self._index_rows[: facts[Fact.INDEX_ROWS]].tolist():
+                if action != Action.DROPPED:
+                    self._add_compressed(chunk, run.entry_at(place), action, start, length, cleaned)
+            if not self._made_room(halt, size):
                 break
         try:
-            _raise_bad(plain, position, halt)
+            _raise_bad(run.data, at, halt)
         except CorruptError as error:
-            raise error.at(base=entry.position) from error
-        for fact in _STATE:
-            self.offsets.facts[fact] = facts[fact]
-        self._note_seen()
-        action = facts[Fact.ACTION]
-        header = read_header(chunk, entry.position)
+            raise run.placed(error) from error
+        return run.end
+
+    def _add_compressed(
+        self, chunk: bytes, entry: Entry, action: int, start: int, length: int, cleaned: CleanedSegment
+    ) -> None:
+        """Write what the kernel made of one batch: ``length`` bytes of the output from ``start`` on."""
         if action == Action.VERBATIM:
             data: Buffer = chunk[entry.position : entry.position + entry.size]
-            cleaned.add_batch(data, header.max_timestamp, header.last_offset)
-        elif action != Action.DROPPED:
-            data = self._single[: facts[Fact.OUTPUT]].tobytes()
-            new = read_header(data)
+            header = read_header(data)
+        else:
+            data = self._output[start : start + length].tobytes()
+            header = read_header(data)
             if action == Action.REWRITTEN:
-                area = compress(header.codec, memoryview(data)[BATCH_OVERHEAD:])
-                data = build_batch(new._replace(attributes=new.attributes | header.codec), area)
-            cleaned.add_batch(data, new.max_timestamp, new.last_offset)
+                codec = read_header(chunk, entry.position).codec
+                area = compress(codec, memoryview(data)[BATCH_OVERHEAD:])
+                data = build_batch(header._replace(attributes=header.attributes | codec), area)
+        cleaned.add_batch(data, header.max_timestamp, header.last_offset)
 
 
-def _entry(chunk: bytes, position: int, size: int) -> Entry:
-    offset, _, magic = _PREFIX.unpack_from(chunk, position)
-    return Entry(position, size, offset, magic)
+class _Run(NamedTuple):
+    """Neighbouring compressed batches of a chunk: where they are, and ``data``, in which none has its codec.
+
+    The i-th one begins at ``starts[i]`` in ``data``, whose CRCs are not right.
+    """
+
+    data: bytes
+    batches: list[Entry]
+    starts: list[int]
+
+    @property
+    def end(self) -> int:
+        """Behind the last one in the chunk."""
+        return self.batches[-1].position + self.batches[-1].size
+
+    def entry_at(self, place: int) -> Entry:
+        return self.batches[bisect_right(self.starts, place) - 1]
+
+    def placed(self, error: CorruptError) -> CorruptError:
+        """An error about ``data`` as one about the batch in the chunk, in whose records it is."""
+        entry = self.entry_at(error.position)
+        return type(error)(error.reason, position=entry.position, offset=error.offset)
 
 
-def _uncompressed(chunk: bytes, entry: Entry) -> bytes:
-    """The batch at ``entry`` as it would be without its codec, but for the CRC."""
-    header = read_header(chunk, entry.position)
+def _decompress_run(chunk: bytes, position: int) -> _Run:
+    """The compressed batches from ``position`` on; the first is one. CRCs are checked."""
+    batches: list[Entry] = []
+    starts: list[int] = []
+    parts: list[bytes] = []
+    size = 0
+    for entry in entries(chunk, position):
+        if entry.magic < 2 or size >= _RUN:
+            break
+        header = read_header(chunk, entry.position)
+        if not header.codec or not header.records_count or header.attributes & CONTROL_BIT:
+            break
+        check_crc(chunk, header, entry.position)
+        head, area = _without_codec(chunk, entry, header)
+        batches.append(entry)
+        starts.append(size)
+        parts += (head, area)
+        size += len(head) + len(area)
+    return _Run(b"".join(parts), batches, starts)
+
+
+def _without_codec(chunk: bytes, entry: Entry, header: BatchHeader) -> tuple[bytes, bytes]:
     start = entry.position + BATCH_OVERHEAD
     try:
         area = decompress(header.codec, memoryview(chunk)[start : entry.position + entry.size])
     except CorruptError as error:
         raise error.at(base=start, offset=header.base_offset) from None
-    head = bytearray(chunk[entry.position : start])
-    fields: tuple[Any, ...] = (header.base_offset, BATCH_OVERHEAD + len(area) - 12, header.leader_epoch, 2, header.crc)
-    _HEAD.pack_into(head, 0, *fields, header.attributes & ~CODEC_MASK)
-    return b"".join((head, area))
+    length = BATCH_OVERHEAD + len(area) - 12
+    attributes = header.attributes & ~CODEC_MASK
+    head = _HEAD.pack(header.base_offset, length, header.leader_epoch, 2, header.crc, attributes)
+    return head + chunk[entry.position + _HEAD.size : start], area
+
+
+def _entry(chunk: bytes, position: int, size: int) -> Entry:
+    offset, _, magic = _PREFIX.unpack_from(chunk, position)
+    return Entry(position, size, offset, magic)
 
 
 def _raise_bad(data: bytes, position: int, halt: int) -> None:

@@ -18,7 +18,7 @@ from seglog.storage.layout import segment_paths
 def warm() -> None:
     """Run each loop over a tiny log; what it compiles stays in numba's cache. Needs the extra ``fast``."""
     require("numba", "fast", purpose="compiling the loops")
-    from seglog.storage.compiled_cleaner import CompiledMap
+    from seglog.storage.compiled_map import CompiledMap
     from seglog.storage.scan import scan
 
     fs = OsFs()
