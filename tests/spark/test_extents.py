@@ -89,8 +89,11 @@ def test_boundaries_are_boundaries(
     assert find_end(FS, segment) == (positions[-1], offsets[-1])
 
 
-def test_with_an_index_the_boundaries_are_near(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [b"", bytes(8000)])
+def test_with_an_index_the_boundaries_are_near(tmp_path: Path, rest: bytes) -> None:
     segment, positions, offsets = write_segment(tmp_path / "t-0", [(10, 100)] * 50, every=1)
+    with Path(segment.log).with_suffix(".index").open("ab") as index:
+        index.write(rest)
     boundaries = IndexBoundaries(FS, segment)
     assert boundaries.start_of(offsets[20]) == positions[19]  # the entry's offset is the last of its batch
     assert boundaries.end_of(offsets[20]) in (positions[20], positions[21])
@@ -98,6 +101,7 @@ def test_with_an_index_the_boundaries_are_near(tmp_path: Path) -> None:
     assert boundaries.cut(2000, 2050, 5000) == 2100
     assert boundaries.cut(-1, 50, 5000) == 0
     assert boundaries.cut(4900, 4950, 5000) == 5000
+    assert boundaries.last() == 4900
 
 
 def test_an_index_that_does_not_fit_is_not_believed(tmp_path: Path) -> None:

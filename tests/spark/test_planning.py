@@ -129,6 +129,13 @@ def test_with_a_dense_index_there_are_as_many_tasks_as_asked_for_and_of_even_siz
         assert len(tasks) == parts
 
 
+def test_a_batch_that_is_larger_than_a_task_takes_none_of_the_others() -> None:
+    partition = Partition(A0, [[(100_000, 1), *[(100, 1)] * 10]], 1)
+    tasks = plan([partition.extent], {A0: OffsetRange(0, 11)}, partition.index, max_bytes=1 << 40, min_partitions=5)
+    assert batches_read(partition, tasks) == partition.batches
+    assert len(tasks) == 5
+
+
 def test_a_task_takes_at_most_max_bytes_and_a_batch() -> None:
     partition = Partition(A0, [[(1000, 1)] * 100, [(1000, 1)] * 50], 4)
     tasks = plan([partition.extent], {A0: OffsetRange(0, 150)}, partition.index, max_bytes=10_000)
@@ -150,7 +157,11 @@ def test_cores_are_kept_busy_only_where_it_is_worth_a_task() -> None:
 
 def test_a_segment_that_cannot_have_the_offsets_is_not_opened() -> None:
     partition = Partition(A0, [[(100, 10)], [(100, 10)], [(100, 10)]], 1)
-    tasks = plan([partition.extent], {A0: OffsetRange(10, 20)}, partition.index, max_bytes=1 << 20)
+
+    def index(segment: SegmentExtent) -> Boundaries:
+        raise AssertionError(f"{segment.log} was opened")
+
+    tasks = plan([partition.extent], {A0: OffsetRange(10, 20)}, index, max_bytes=1 << 20)
     assert [piece.log for task in tasks for piece in task.pieces] == ["a-0/1"]
 
 
