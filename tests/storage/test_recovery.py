@@ -14,10 +14,11 @@ from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log import Log
 from seglog.storage.producers import Origin
 from seglog.storage.recovery import Known
-from seglog.testing import MemoryFs
+from seglog.testing import ManualClock, MemoryFs
 from tests.storage.disk import CLEAN, PATH, SMALL, fill, load, name, new_disk, overwrite, prefix, values
 
 UNCLEAN = Known()
+NOW_MS = ManualClock().now_ms()
 
 
 def filled(count: int = 60) -> tuple[MemoryFs, list[int], Known]:
@@ -290,7 +291,7 @@ def transactions(log: Log) -> None:
         for producer in (1, 2, 3):
             sequence = at
             data = encode_batch(
-                [NewRecord(b"x" * 50, timestamp=5_000 + at)],
+                [NewRecord(b"x" * 50, timestamp=NOW_MS + at)],
                 producer_id=producer,
                 producer_epoch=0,
                 base_sequence=sequence,
@@ -300,7 +301,7 @@ def transactions(log: Log) -> None:
         for producer, commit in ((1, True), (2, False)):
             if at % 6 == 5:
                 marker = end_txn_marker(
-                    commit=commit, coordinator_epoch=1, producer_id=producer, producer_epoch=0, timestamp=5_000
+                    commit=commit, coordinator_epoch=1, producer_id=producer, producer_epoch=0, timestamp=NOW_MS
                 )
                 log.append(marker, leader_epoch=0 if at < 12 else 4, origin=Origin.COORDINATOR)
 

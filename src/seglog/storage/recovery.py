@@ -87,6 +87,7 @@ def load_log(
     jitter: Callable[[int], int] = lambda _limit: 0,
     hw_follows_end: bool = True,
     has_gaps: bool = True,
+    producer_id_expiration_ms: int = 86_400_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Loaded:
     """Open the partition at ``path`` and make it whole.
@@ -99,7 +100,16 @@ def load_log(
     symbolic link), OSError.
     """
     leftovers = clear_leftovers(fs, path)
-    loader = _Loader(fs, clock, path, config, known, progress, has_gaps=has_gaps)
+    loader = _Loader(
+        fs,
+        clock,
+        path,
+        config,
+        known,
+        progress,
+        has_gaps=has_gaps,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )
     try:
         loaded = loader.load()
     except BaseException:
@@ -118,6 +128,7 @@ def load_log(
         hw_follows_end=hw_follows_end,
     )
     log.take_snapshot()
+    loader.expire(log.producers)
     report = RecoveryReport(
         topic_partition=topic_partition,
         clean=known.clean,
@@ -145,6 +156,7 @@ class _Loader:
         progress: Callable[[int, int], None] | None,
         *,
         has_gaps: bool,
+        producer_id_expiration_ms: int,
     ) -> None:
         self._fs = fs
         self._clock = clock
@@ -153,6 +165,7 @@ class _Loader:
         self._segment_config = SegmentConfig(config.segment_index_bytes, config.index_interval_bytes)
         self._known = known
         self._has_gaps = has_gaps
+        self._expiration_ms = producer_id_expiration_ms
         self._progress = progress
         self._epochs = read_leader_epochs(fs, path)
         self._epochs_changed = False
@@ -272,6 +285,7 @@ class _Loader:
         base = segment.base_offset
         producers = self._producers_at(base, self._known.log_start_offset)
         reload.take_snapshot(self._fs, self._path, producers)
+        self.expire(producers)  # Kafka reads that snapshot again here, without those that are expired
         done = self.bytes_done
 
         def report(position: int) -> None:
@@ -339,11 +353,20 @@ class _Loader:
 
     # Producers
 
+    def expire(self, producers: Producers) -> None:
+        producers.expire(self._clock.now_ms(), self._expiration_ms)
+
     def _producers_at(self, offset: int, log_start: int, *, trust_none: bool = False) -> Producers:
         """The state at ``offset``, which is the end of the segments loaded so far, or the base of the last of them."""
         if self._producers is None:
             self._producers, unreadable = reload.producers_at(
-                self._fs, self._path, self._segments, log_start, offset, trust_none=trust_none
+                self._fs,
+                self._path,
+                self._segments,
+                log_start,
+                offset,
+                expire=self.expire,
+                trust_none=trust_none,
             )
             self.unreadable += unreadable
         self._producers.map_end_offset = offset

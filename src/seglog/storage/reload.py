@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from seglog.core.errors import CorruptSnapshotError
 from seglog.core.fs import Fs, write_atomically
@@ -13,15 +13,25 @@ from seglog.storage.segment import Segment
 
 
 def producers_at(
-    fs: Fs, path: str, segments: Sequence[Segment], log_start: int, offset: int, *, trust_none: bool
+    fs: Fs,
+    path: str,
+    segments: Sequence[Segment],
+    log_start: int,
+    offset: int,
+    *,
+    expire: Callable[[Producers], object],
+    trust_none: bool,
 ) -> tuple[Producers, list[str]]:
     """The state at ``offset``, and what was wrong with snapshots that could not be read; those are removed.
 
+    ``expire`` is done to what comes from a snapshot, before batches follow, as Kafka does.
     ``trust_none``: where there is no snapshot at all there were no producers. So Kafka starts after a clean stop on
     logs of versions that had none, which it does not want to read from the beginning (``rebuildProducerState``).
     """
     producers, unreadable = _newest(fs, path, log_start, offset)
-    if producers is None:
+    if producers is not None:
+        expire(producers)
+    else:
         producers = Producers()
         producers.map_end_offset = offset if trust_none and not unreadable else log_start
     _replay(producers, segments, log_start, offset)

@@ -110,6 +110,7 @@ def load_partition(
         jitter=directory.rng.randrange,
         hw_follows_end=directory.hw_follows_end,
         has_gaps=entry is None or config.compact,
+        producer_id_expiration_ms=directory.config.producer_id_expiration_ms,
         progress=progress,
     )
     return PartitionLoaded(found or expected, loaded)
