@@ -41,6 +41,9 @@ STRICTER: Final = re.compile(
             r"unknown magic -?\d+ \(byte",  # the rest of a message that is cut off at the end of a wrapper
             r"not a zstd frame: not enough data",  # a frame cut off behind a whole one
             r"the zstd frame ends too early",
+            r"the lz4 frame ends before its end mark",  # behind an empty block, which Java takes for the end
+            r"xerial header is not whole",
+            r"unknown header flags set",
         ]
     )
 )

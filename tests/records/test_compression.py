@@ -122,6 +122,12 @@ def test_snappy_is_framed_as_snappy_java_does() -> None:
     assert sizes == [32768, 32768, 70_000 - 65536]
 
 
+def test_the_version_in_a_xerial_header_is_not_looked_at() -> None:
+    """snappy-java does not either; some clients write it with its bytes the wrong way round."""
+    stream = compress(Codec.SNAPPY, b"some bytes")
+    assert decompress(Codec.SNAPPY, stream[:8] + bytes.fromhex("0100000001000000") + stream[16:]) == b"some bytes"
+
+
 def test_lz4_is_framed_as_kafka_wants_it() -> None:
     """Version 1, independent blocks of 64 KiB, no checksum, no size: flags 0x60, block descriptor 0x40."""
     data = random.Random(1).randbytes(65536) + bytes(65536)

@@ -117,7 +117,12 @@ def test_bombs(name: str) -> None:
         (Codec.SNAPPY, compress(Codec.SNAPPY, b"")[:16] + b"\0\0\0\5\xff\xff\xff\xff\x0f", "claims 4294967295"),
         (Codec.SNAPPY, compress(Codec.SNAPPY, b"")[:16] + b"\x7f\xff\xff\xff\0", "a xerial block of 2147483647"),
         (Codec.SNAPPY, compress(Codec.SNAPPY, b"")[:16] + b"\xff\xff\xff\xff\0", "a xerial block of -1"),
-        (Codec.SNAPPY, b"\x82SNAPPY\0" + bytes(8), "xerial version"),
+        (
+            Codec.SNAPPY,
+            compress(Codec.SNAPPY, b"x") + b"\x82SNAPPY\0" + bytes(8),
+            "the version of a further xerial header",
+        ),
+        (Codec.SNAPPY, compress(Codec.SNAPPY, b"x") + b"\x82SNAPPY\0" + bytes(7), "xerial header is not whole"),
         # A block of a mebibyte in a frame of blocks of 64 KiB.
         (Codec.LZ4, bytes.fromhex("04224d18604082") + b"\0\0\x10\0" + bytes(MIB), "65536 are allowed"),
         (Codec.LZ4, bytes.fromhex("04224d18604082") + b"\xff\xff\xff\x7f", "65536 are allowed"),

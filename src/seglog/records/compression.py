@@ -12,9 +12,10 @@ zstd   frame                                                   -131072 to 22 (3)
 ====== ======================================================= ================= =================================
 
 The last column is what Kafka's Java readers do (``GZIPInputStream``, ``SnappyInputStream``, ``Lz4BlockInputStream``,
-``ZstdInputStreamNoFinalizer``), but that the last one overlooks a frame cut off behind a whole one. As in Kafka, lz4
-level 9 is the fast compressor and every other level the slow one; frames of linked blocks are refused; in messages of
-magic 0 the lz4 header checksum is computed over too many bytes (KAFKA-3160) and not looked at.
+``ZstdInputStreamNoFinalizer``). They also overlook reserved flags in a gzip header, half a xerial header behind the
+end, an end mark that is missing after an empty lz4 block, and a zstd frame cut off behind a whole one; here these are
+errors. As in Kafka, lz4 level 9 is the fast compressor and every other level the slow one; frames of linked blocks are
+refused; in messages of magic 0 the lz4 header checksum is computed over too many bytes (KAFKA-3160) and not looked at.
 
 No decompressor is asked for more than the stream can yield: claimed sizes are held against ``limit`` and against what
 the compressed bytes could at most expand to, before memory is taken.
@@ -203,7 +204,10 @@ def _snappy_size(block: memoryview, position: int) -> int:
 
 
 def _xerial_blocks(data: memoryview) -> list[tuple[int, int]]:
-    """Start and end of every raw block of a stream in xerial framing (``SnappyInputStream.hasNextChunk``)."""
+    """Start and end of every raw block of a stream in xerial framing (``SnappyInputStream.hasNextChunk``).
+
+    As there, the version in the first header is not looked at, that in further ones is.
+    """
     blocks: list[tuple[int, int]] = []
     position = 0
     while len(data) - position >= 4:
@@ -211,8 +215,8 @@ def _xerial_blocks(data: memoryview) -> list[tuple[int, int]]:
             header = bytes(data[position : position + len(_XERIAL_HEADER)])
             if len(header) < len(_XERIAL_HEADER) or not header.startswith(_XERIAL_MAGIC):
                 raise CorruptRecordError("the xerial header is not whole", position=position)
-            if _INT32_BE.unpack_from(header, 8)[0] < 1:
-                raise CorruptRecordError("the xerial version is under 1", position=position)
+            if position and _INT32_BE.unpack_from(header, 8)[0] < 1:
+                raise CorruptRecordError("the version of a further xerial header is under 1", position=position)
             position += len(_XERIAL_HEADER)
             continue
         size: int = _INT32_BE.unpack_from(data, position)[0]
