@@ -17,6 +17,7 @@ from seglog.records.batch import BatchHeader, build_batch
 from seglog.spark.extents import IndexBoundaries, expand, find_end, find_partitions, read_extent
 from seglog.spark.planning import SegmentExtent
 from tests import golden
+from tests.cases import case
 from tests.kafka.jars import KafkaVersion
 
 FS = OsFs()
@@ -61,6 +62,7 @@ def test_boundaries_are_boundaries(
     index: str,
     data: st.DataObject,
 ) -> None:
+    case()
     directory = tmp_path_factory.getbasetemp() / "boundaries-0"
     segment, positions, offsets = write_segment(directory, batches, every=every, grouped=grouped)
     path = Path(segment.log).with_suffix(".index")

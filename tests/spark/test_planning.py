@@ -19,6 +19,7 @@ from seglog.spark.planning import (
     resolve,
     select,
 )
+from tests.cases import case
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 OFFSETS = TopicPartition("__consumer_offsets", 3)
@@ -95,6 +96,7 @@ SEGMENTS = st.lists(
 def test_tasks_cover_what_was_asked_for_exactly_once(
     segments: list[list[tuple[int, int]]], step: int, max_bytes: int, parts: int, data: st.DataObject
 ) -> None:
+    case()
     partition = Partition(A0, segments, step)
     log_end = partition.extent.log_end
     start = data.draw(st.integers(0, log_end))
@@ -117,6 +119,7 @@ def test_tasks_cover_what_was_asked_for_exactly_once(
 def test_with_a_dense_index_there_are_as_many_tasks_as_asked_for_and_of_even_size(
     segments: list[list[tuple[int, int]]], parts: int
 ) -> None:
+    case()
     partition = Partition(A0, segments, 1)
     everything = {A0: OffsetRange(0, partition.extent.log_end)}
     tasks = plan([partition.extent], everything, partition.index, max_bytes=1 << 40, min_partitions=parts)
