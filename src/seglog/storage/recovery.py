@@ -284,7 +284,7 @@ class _Loader:
         """Check every batch and make the indexes anew; the producers' state follows."""
         base = segment.base_offset
         producers = self._producers_at(base, self._known.log_start_offset)
-        reload.take_snapshot(self._fs, self._path, producers)
+        snapshots.take(self._fs, self._path, producers)
         self.expire(producers)  # Kafka reads that snapshot again here, without those that are expired
         done = self.bytes_done
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from seglog.core.errors import CorruptSnapshotError
 from seglog.core.fs import Fs, write_atomically
@@ -23,24 +24,35 @@ def list_snapshots(fs: Fs, partition_path: str) -> list[int]:
     return sorted(file.base_offset for file in parsed if file and file.kind == SNAPSHOT and not file.state)
 
 
-def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Producers:
-    """The state of the newest readable snapshot between the log's start and ``up_to``; unreadable and later ones go."""
+class Restored(NamedTuple):
+    """The newest readable snapshot's state, None if there is none; and what was wrong with those that were not."""
+
+    producers: Producers | None
+    unreadable: list[str]
+
+
+def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Restored:
+    """Read the newest snapshot of an offset from ``log_start`` to ``up_to``. Unreadable ones are removed."""
+    unreadable: list[str] = []
     for offset in reversed(list_snapshots(fs, partition_path)):
-        path = snapshot_path(partition_path, offset)
-        if offset > up_to:
-            fs.unlink(path)
+        if not log_start <= offset <= up_to:
             continue
-        if offset < log_start:
-            break
+        path = snapshot_path(partition_path, offset)
         try:
             producers = decode_snapshot(fs.read(path), path)
-        except CorruptSnapshotError:
+        except CorruptSnapshotError as error:
+            unreadable.append(str(error))
             fs.unlink(path)
             continue
         producers.map_end_offset = producers.last_snapshot_offset = offset
-        return producers
+        return Restored(producers, unreadable)
+    return Restored(None, unreadable)
+
+
+def starting_at(offset: int) -> Producers:
+    """No producers, as of ``offset``."""
     producers = Producers()
-    producers.map_end_offset = producers.last_snapshot_offset = log_start
+    producers.map_end_offset = producers.last_snapshot_offset = offset
     return producers
 
 
@@ -63,35 +75,31 @@ def take(fs: Fs, partition_path: str, producers: Producers, *, sync: bool = True
     producers.last_snapshot_offset = offset
 
 
-def rebuild(
-    fs: Fs,
-    partition_path: str,
+def replay(
+    producers: Producers,
     segments: Sequence[Segment],
     log_start: int,
     end_offset: int,
     *,
-    keep_at: Collection[int] = (),
-) -> Producers:
-    """The producers' state as of ``end_offset``: the newest snapshot, and the batches from there on.
+    at_segment: Callable[[int], None] = lambda _base: None,
+) -> None:
+    """Bring the state up to ``end_offset`` by the batches from where it stands.
 
-    On the way snapshots are taken at the segments of which the base offset is in ``keep_at``.
+    ``at_segment`` is told the base offset of each segment before its batches are looked at.
     """
-    producers = load_newest(fs, partition_path, log_start, end_offset)
-    for at, segment in enumerate(segments):
-        start = max(segment.base_offset, producers.map_end_offset, log_start)
-        if at + 1 < len(segments) and segments[at + 1].base_offset <= producers.map_end_offset:
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is not None and following.base_offset <= producers.map_end_offset:
             continue
+        start = max(segment.base_offset, producers.map_end_offset, log_start)
         if start >= end_offset:
             break
         producers.map_end_offset = start
-        if segment.base_offset in keep_at:
-            take(fs, partition_path, producers)
-        _replay(segment, producers, start, end_offset)
+        at_segment(segment.base_offset)
+        _replay_segment(segment, producers, start, end_offset)
     producers.map_end_offset = end_offset
-    return producers
 
 
-def _replay(segment: Segment, producers: Producers, start: int, end_offset: int) -> None:
+def _replay_segment(segment: Segment, producers: Producers, start: int, end_offset: int) -> None:
     found = segment.locate(start)
     if found is None:
         return
@@ -122,11 +130,16 @@ def after_truncation(
     was_empty = not producers.entries and producers.map_end_offset >= end_offset
     if producers.map_end_offset == end_offset:
         producers.on_log_start(log_start)
-    elif was_empty:
-        producers = load_newest(fs, partition_path, log_start, end_offset)
     else:
-        last_two = [segment.base_offset for segment in segments[-2:]]
-        producers = rebuild(fs, partition_path, segments, log_start, end_offset, keep_at=last_two)
+        producers = load_newest(fs, partition_path, log_start, end_offset).producers or starting_at(log_start)
+        if not was_empty:
+            last_two = [segment.base_offset for segment in segments[-2:]]
+
+            def keep(base_offset: int) -> None:
+                if base_offset in last_two:
+                    take(fs, partition_path, producers)
+
+            replay(producers, segments, log_start, end_offset, at_segment=keep)
     producers.map_end_offset = end_offset
     take(fs, partition_path, producers)
     return producers

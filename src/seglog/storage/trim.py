@@ -29,7 +29,7 @@ def truncate_to(log: Log, offset: int) -> bool:
     kept = [segment for segment in log.segments if segment.base_offset <= offset]
     gone = log.segments[len(kept) :]
     log.segments = tuple(kept)
-    remove_segments(log, gone, later=False)
+    remove_segments(log, gone[::-1], later=False)  # from the end: a crash in between leaves no hole
     log.active.truncate_to(offset, log.clock.now_ms())
     end = log.active.next_offset()  # the batch that holds the offset is gone whole: the log ends before it
     _end_at(log, end)
