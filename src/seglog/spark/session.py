@@ -38,7 +38,7 @@ def get_spark(
     this machine the one of ``pip install 'seglog[java]'`` is used; without that, `MissingExtraError` says so. What the
     JVM and the workers print to stderr goes to the file ``jvm_log``, if one is given; it is replaced.
     """
-    sql = require("pyspark.sql", "spark", purpose="Spark")
+    sql = require("pyspark.sql", "spark", purpose="a Spark session")
     running = sql.SparkSession.getActiveSession()
     if running is None:
         ensure_java(os.environ)
@@ -54,7 +54,12 @@ def get_spark(
         builder = sql.SparkSession.builder.appName(app_name).master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
-        session: SparkSession = builder.getOrCreate()
+        try:
+            session: SparkSession = builder.getOrCreate()
+        except Exception as error:
+            if jvm_log is not None:
+                error.add_note(f"What the JVM said is in {jvm_log}")
+            raise
     return session
 
 
