@@ -34,6 +34,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "dump": Command("seglog.cli.dump", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
     "find": Command("seglog.cli.find", "Look up an offset or a timestamp, step by step."),
     "verify": Command("seglog.cli.verify", "Check every byte of log directories, partitions and files."),
+    "repair": Command("seglog.cli.repair", "Make a damaged partition or log directory whole again."),
 }
 
 

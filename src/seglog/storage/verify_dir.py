@@ -67,7 +67,8 @@ class DirState(NamedTuple):
         partition = parse_topic_partition(name)
         if partition is None:
             return Around(recent=self.recent)
-        recent = self.recent or partition.topic in self.topics
+        entry = self.topics.get(partition.topic)
+        recent = self.recent or entry is not None
         if partition.topic == _KRAFT or is_set_aside(name):
             return Around(recent=recent)
         first = next(iter(list_segments(fs, os.path.join(self.path, name))), None)
@@ -78,6 +79,8 @@ class DirState(NamedTuple):
             start,
             self.offsets[HIGH_WATERMARKS].get(partition),
             recent,
+            partition in self.offsets[CLEANER_OFFSETS]
+            or (entry is not None and "compact" in entry.config.get("cleanup.policy", "")),
         )
 
 

@@ -100,11 +100,16 @@ def _summaries(facts: Facts, data: bytes, table: BatchTable, position: int, cont
             columns,
             end=int(positions[-1]) + int(piece["size"][-1]),
             records=int(piece["count"].sum()),
-            gaps=bool((base[1:] != last[:-1] + 1).any()),
+            gap=_first_gap(base, last),
             epochs=_epoch_runs(piece, base),
             steps=_steps(facts, piece, base, controls),
             tally=_check_indexes(facts, columns, data, piece, position),
         )
+
+
+def _first_gap(bases: I64, lasts: I64) -> int:
+    gaps = np.flatnonzero(bases[1:] != lasts[:-1] + 1)
+    return int(lasts[gaps[0]]) + 1 if len(gaps) else -1
 
 
 def _sequences(*arrays: I64) -> tuple[Sequence[int], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from seglog.core.fs import Fs
+from seglog.core.types import MAX_INT64
 from seglog.storage.findings import Finding, Severity, damage, note
 from seglog.storage.layout import LEADER_EPOCHS, SegmentPaths
 from seglog.storage.verify_epochs import check_epochs
@@ -48,7 +49,7 @@ def partition_findings(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> list
     )
     if plan.segments:
         findings += _check_end(plan, summaries, end)
-    return findings + check_producers(_replay(fs, plan, summaries), plan.snapshots)
+    return findings + check_producers(replay_of(fs, plan, summaries), plan.snapshots)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
@@ -146,6 +147,13 @@ def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[F
     if at_rest and newest is not None and newest.offset < end and has_batches and end > last.base_offset:
         reason = f"the log ends at offset {end}, and no snapshot was made there; the last is of {newest.offset}"
         yield damage(last.log, reason, offset=end)
+    gap = _first_gap(plan, summaries)
+    if gap is not None and around.was_cleaned is False:
+        yield note(
+            gap[0],
+            f"offset {gap[1]} is missing, and by the checkpoints the partition was never compacted",
+            offset=gap[1],
+        )
     if around.recovery_point is not None and around.recovery_point > end:
         yield damage(
             last.log, f"the log ends at offset {end}, and was flushed up to {around.recovery_point}", offset=end
@@ -161,25 +169,39 @@ def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[F
         yield damage(last.log, reason, offset=end)
 
 
-def _replay(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> Replay:
+def replay_of(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> Replay:
+    """What producer snapshots and abort indexes are held to."""
     segments = []
-    gaps = holes = False
-    following = plan.segments[0].paths.base_offset if plan.segments else 0
+    holes = False
     for segment, summary in zip(plan.segments, summaries, strict=True):
         paths = segment.paths
         data = fs.read(paths.txnindex) if fs.exists(paths.txnindex) else None
         segments.append((TxnFile(paths.log, paths.base_offset, paths.txnindex, data), summary.steps))
-        gaps |= summary.gaps or paths.base_offset != following
-        if summary.batches:
-            gaps |= summary.first_offset != paths.base_offset
-            following = summary.last_offset + 1
         holes |= summary.holes
     order = [step.header.base_offset for _, steps in segments for step in steps]
     holes |= any(later <= earlier for earlier, later in pairwise(order))  # damage; nothing can be said of what it means
-    return Replay(plan.segments[0].paths.base_offset if plan.segments else 0, segments, gaps, holes)
+    start = plan.segments[0].paths.base_offset if plan.segments else 0
+    return Replay(start, segments, _first_gap(plan, summaries) is not None, holes)
+
+
+def _first_gap(plan: Plan, summaries: Sequence[Summary]) -> tuple[str, int] | None:
+    """The first offset that is missing in the middle of the log, and the file before or in which it is."""
+    following = plan.segments[0].paths.base_offset if plan.segments else 0
+    for segment, summary in zip(plan.segments, summaries, strict=True):
+        paths = segment.paths
+        if paths.base_offset > following:
+            return paths.log, following
+        if not summary.batches:
+            continue
+        if summary.first_offset > paths.base_offset and not summary.hole_before:
+            return paths.log, paths.base_offset
+        if summary.gap >= 0:
+            return paths.log, summary.gap
+        following = MAX_INT64 if summary.hole_after else summary.last_offset + 1
+    return None
 
 
 def single_segment_findings(fs: Fs, plan: Plan, at: int, summary: Summary) -> list[Finding]:
     """The abort index of segment ``at`` as far as its own log can say; what was before is not known."""
-    replay = _replay(fs, plan._replace(segments=plan.segments[at : at + 1]), [summary])
+    replay = replay_of(fs, plan._replace(segments=plan.segments[at : at + 1]), [summary])
     return check_producers(replay._replace(gaps=True), [])

@@ -41,6 +41,7 @@ class Around(NamedTuple):
     """What the log directory says of a partition; None where it says nothing, or there is none.
 
     ``clean``: it was shut down cleanly and not opened since. ``recent``: no Kafka before 4.0 has written here.
+    ``was_cleaned``: the partition was compacted once, or may be.
     """
 
     clean: bool | None = None
@@ -48,6 +49,7 @@ class Around(NamedTuple):
     log_start: int | None = None
     high_watermark: int | None = None
     recent: bool = False
+    was_cleaned: bool | None = None
 
 
 class SegmentPlan(NamedTuple):

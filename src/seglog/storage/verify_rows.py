@@ -126,7 +126,9 @@ def _of_piece(facts: Facts, piece: Sequence[Row], records: Callable[[Row], Seque
         columns,
         end=piece[-1].position + piece[-1].size,
         records=sum(row.header.records_count for row in piece),
-        gaps=any(base != last + 1 for base, last in zip(columns.bases[1:], columns.lasts, strict=False)),
+        gap=next(
+            (last + 1 for base, last in zip(columns.bases[1:], columns.lasts, strict=False) if base != last + 1), -1
+        ),
         epochs=_epoch_runs(piece),
         steps=_steps(piece, facts.cuts),
         tally=check_indexes(facts, columns, lambda k: records(piece[k])),
@@ -139,7 +141,7 @@ def of_columns(
     *,
     end: int,
     records: int,
-    gaps: bool,
+    gap: int,
     epochs: tuple[EpochRun, ...],
     steps: tuple[Step, ...],
     tally: IndexTally,
@@ -158,7 +160,7 @@ def of_columns(
         int(columns.lasts[-1]),
         timestamp,
         timestamp_offset,
-        gaps=gaps,
+        gap=gap,
         epochs=epochs,
         steps=steps,
         crossings=_crossings(columns, facts.epoch_starts),

@@ -67,8 +67,8 @@ class Summary(NamedTuple):
     """Of the bytes from ``start`` to ``end``. Offsets are -1 where there is no batch.
 
     ``good_end`` is where the last sound batch ends. ``hole_before``, ``hole_after``: bytes that are no sound batch
-    stand before the first sound one, or after the last. ``gaps``: offsets are missing between sound neighbours, as
-    after compaction.
+    stand before the first sound one, or after the last. ``gap`` is the first offset that is missing between sound
+    neighbours, as after compaction.
     """
 
     start: int
@@ -84,7 +84,7 @@ class Summary(NamedTuple):
     hole_before: bool = False
     hole_after: bool = False
     holes: bool = False
-    gaps: bool = False
+    gap: int = -1
     epochs: tuple[EpochRun, ...] = ()
     steps: tuple[Step, ...] = ()
     crossings: tuple[Crossing, ...] = ()
@@ -134,7 +134,7 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
         a.hole_before,
         b.hole_after,
         a.holes or b.holes,
-        a.gaps or b.gaps or (not excused and b.first_offset > a.last_offset + 1),
+        _first_gap(a, b, excused=excused),
         join_epochs(a.epochs, b.epochs),
         a.steps + b.steps,
         a.crossings + b.crossings,
@@ -143,6 +143,12 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
         a.untold + tuple(one for one in b.untold if one[1] > a.max_timestamp),
         (*findings, *b.findings),
     )
+
+
+def _first_gap(a: Summary, b: Summary, *, excused: bool) -> int:
+    if a.gap < 0 and not excused and b.first_offset > a.last_offset + 1:
+        return a.last_offset + 1
+    return a.gap if a.gap >= 0 else b.gap
 
 
 def _with_empty(a: Summary, b: Summary) -> Summary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -14,7 +14,7 @@ from seglog.core.fs import File
 from seglog.records import view
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY, Entry
 from seglog.records.record import Record
-from seglog.storage.findings import Finding, damage
+from seglog.storage.findings import Finding, Severity, damage
 from seglog.storage.verify_rows import Row, look, summarise
 from seglog.storage.verify_summary import Facts, Summary, combine_all, hole
 
@@ -29,6 +29,14 @@ _V2: Final = Struct(">qiibIhi")
 _SMALLEST: Final = (MIN_ENTRY, MIN_ENTRY + 8, BATCH_OVERHEAD)
 """Bytes of the smallest entry of each magic."""
 _LEGACY_CRC_START: Final = 16
+
+
+class Hole(NamedTuple):
+    """Bytes of a file that are no sound batch, and what is wrong with the first of them."""
+
+    start: int
+    end: int
+    reason: str
 
 
 class Slow(Protocol):
@@ -53,7 +61,10 @@ class FastWalk(Protocol):
 
 
 class StretchWalk:
-    """Walks through a log file from a position at which a batch should start."""
+    """Walks through a log file from a position at which a batch should start.
+
+    ``holes`` are bytes that are no batch, ``undecodable`` batches with a right CRC whose records are wrong.
+    """
 
     def __init__(
         self, file: File, facts: Facts, *, fast: FastWalk | None = None, progress: Callable[[int], None] | None = None
@@ -64,6 +75,8 @@ class StretchWalk:
         self._progress = progress
         self._size = file.size()
         self._parts: list[Summary] = []
+        self.holes: list[Hole] = []
+        self.undecodable: list[Hole] = []
         self._legacy = self._file.pread(1, MAGIC_POSITION) in (b"\x00", b"\x01")
 
     def run(self, start: int, end: int) -> Summary:
@@ -112,6 +125,9 @@ class StretchWalk:
                 break
             rows.append(looked.row)
             findings += looked.findings
+            for finding in looked.findings:
+                if finding.severity is Severity.DAMAGE:
+                    self.undecodable.append(Hole(end, end + entry.size, finding.reason))
             end += entry.size
             self._legacy |= entry.magic < 2
         summary = summarise(facts, rows, start, end, lambda row: self._records(data, row, position))
@@ -143,6 +159,7 @@ class StretchWalk:
         what = "no batch follows" if following is None else f"the next batch is at position {following}"
         reason = f"{reason or f'the CRC of a batch of {size} bytes is wrong'}; {what}"
         offset = int.from_bytes(self._file.pread(8, position), signed=True) if size else None
+        self.holes.append(Hole(position, end, reason))
         self._parts.append(hole(position, end, damage(facts.file, reason, position=position, offset=offset)))
         return end
 

@@ -1,0 +1,259 @@
+"""What the repair of a partition will do, found out without changing anything."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.core.fs import Fs
+from seglog.storage.findings import Finding, Severity
+from seglog.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT
+from seglog.storage.repair_log import Gone, LogRepair, plan_log
+from seglog.storage.verify_finish import in_order, log_end, partition_findings, segment_findings
+from seglog.storage.verify_partition import Around, Plan, Stretch, facts_of, prepare
+from seglog.storage.verify_run import walk_stretch
+from seglog.storage.verify_summary import Facts, Summary
+
+
+class Step(NamedTuple):
+    """One thing to be done. ``loses``: which offsets go with it, "" if none does."""
+
+    file: str
+    what: str
+    loses: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what}{f'; lost: {self.loses}' if self.loses else ''}"
+
+
+class PartitionRepair(NamedTuple):
+    """``logs`` by number of the segment; ``indexes`` are segments of which both indexes are made anew.
+
+    ``epochs``: the checkpoint of leader epochs is made anew; ``topic_id`` is written, if it is not None.
+
+    ``refusals``: what cannot be repaired, or not in this way; then nothing of the partition is touched.
+    """
+
+    plan: Plan
+    findings: Sequence[Finding]
+    logs: Mapping[int, LogRepair]
+    indexes: frozenset[int]
+    epochs: bool
+    topic_id: UUID | None
+    end_offset: int
+    steps: Sequence[Step]
+    refusals: Sequence[str]
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.steps or self.refusals)
+
+
+def look_through(fs: Fs, path: str, around: Around) -> tuple[Plan, list[Facts], list[Summary], list[Finding]]:
+    """A partition and all its findings."""
+    plan = prepare(fs, path, around)
+    facts: list[Facts] = []
+    summaries: list[Summary] = []
+    findings = list(plan.findings)
+    for at, segment in enumerate(plan.segments):
+        known, wrong = facts_of(fs, plan, at)
+        facts.append(known)
+        summaries.append(walk_stretch(fs, Stretch(known, 0, segment.size), fast=False))
+        findings += wrong + segment_findings(plan, at, known, summaries[-1], strict=around.recent)
+    findings += partition_findings(fs, plan, summaries)
+    return plan, facts, summaries, in_order(findings)
+
+
+def plan_partition(
+    fs: Fs, path: str, around: Around, *, topic_id: UUID | None, wrong_id: bool, salvage: bool
+) -> PartitionRepair:
+    """``topic_id``: what the rest of the log directory says it is, and with ``wrong_id`` the partition's is another.
+
+    ``salvage``: batches may be given up.
+    """
+    planner = _Planner(fs, path, around, topic_id, salvage=salvage)
+    if wrong_id:
+        planner.damaged.add(os.path.join(path, PARTITION_METADATA))
+    return planner.plan()
+
+
+class _Planner:
+    def __init__(self, fs: Fs, path: str, around: Around, topic_id: UUID | None, *, salvage: bool) -> None:
+        self._fs = fs
+        self._path = path
+        self._topic_id = topic_id
+        self._salvage = salvage
+        self._plan, self._facts, self._summaries, self._findings = look_through(fs, path, around)
+        self.damaged = {finding.file for finding in self._findings if finding.severity is Severity.DAMAGE}
+        self._steps: list[Step] = []
+        self._refusals: list[str] = []
+        self._logs: dict[int, LogRepair] = {}
+        self._end = log_end(self._plan, self._summaries)
+
+    def plan(self) -> PartitionRepair:
+        plan = self._plan
+        epochs_file, metadata = os.path.join(self._path, LEADER_EPOCHS), os.path.join(self._path, PARTITION_METADATA)
+        trusts_epochs = epochs_file not in self.damaged and not self._many_epochs_differ()
+        for at, segment in enumerate(plan.segments):
+            if segment.paths.log in self.damaged or self._summaries[at].holes:
+                self._plan_log(at, trusts_epochs=trusts_epochs)
+        self._end_of_log()
+        indexes = frozenset(
+            at
+            for at, segment in enumerate(plan.segments)
+            if at in self._logs or {segment.paths.offset_index, segment.paths.timeindex} & self.damaged
+        )
+        for at in sorted(indexes):
+            paths = plan.segments[at].paths
+            why = "its log changes" if at in self._logs else self._reason(paths.offset_index, paths.timeindex)
+            self._steps.append(Step(paths.offset_index, f"make it and the time index anew ({why})"))
+        self._plan_producers()
+        epochs = epochs_file in self.damaged or not trusts_epochs
+        if epochs:
+            why = self._reason(epochs_file) or "it contradicts them"
+            self._steps.append(Step(epochs_file, f"make it anew from the batches ({why})"))
+        topic_id = None
+        if metadata in self.damaged:
+            topic_id = self._topic_id
+            if topic_id is None:
+                self._refusals.append(f"{metadata}: nothing else in the log directory tells the topic's id")
+            else:
+                self._steps.append(Step(metadata, "write the topic's id, which the rest of the log directory tells"))
+        self._refuse_the_rest(epochs=epochs)
+        return PartitionRepair(
+            plan, self._findings, self._logs, indexes, epochs, topic_id, self._end, self._steps, self._refusals
+        )
+
+    def _refuse_the_rest(self, *, epochs: bool) -> None:
+        """Damage that no step is about."""
+        files = {step.file for step in self._steps}
+        logs = set()
+        for segment in self._plan.segments:
+            logs.add(segment.paths.log)
+            if segment.paths.offset_index in files:
+                files.add(segment.paths.timeindex)
+        for finding in self._findings:
+            if finding.severity is not Severity.DAMAGE or finding.file in files or self._refusals:
+                continue
+            is_log = finding.file in logs
+            about_end = is_log and finding.position < 0 and bool(files)  # snapshots and checkpoints follow the log
+            if not about_end and not (is_log and epochs):
+                self._refusals.append(f"{finding}; this cannot be repaired: take the partition from a replica")
+
+    def _reason(self, *files: str) -> str:
+        damaged = (one for one in self._findings if one.file in files and one.severity is Severity.DAMAGE)
+        return next((finding.reason for finding in damaged), "")
+
+    def _many_epochs_differ(self) -> bool:
+        """Whether it is the checkpoint that is wrong: a flipped bit in a batch's epoch makes one batch differ."""
+        epochs = self._plan.epochs
+        if epochs is None or not epochs.entries:
+            return False
+        known_from = epochs.entries[0].start_offset
+        log_start = self._plan.around.log_start if self._plan.around.clean else None
+        for summary in self._summaries:
+            for run in summary.epochs:
+                if run.epoch >= 0 and log_start is not None and log_start <= min(run.last_offset, known_from - 1):
+                    return True
+                if run.epoch < 0 or run.first_offset < known_from or run.first_offset == run.last_offset:
+                    continue
+                if (
+                    not epochs.epoch_for_offset(run.first_offset)
+                    == run.epoch
+                    == epochs.epoch_for_offset(run.last_offset)
+                ):
+                    return True
+        return any(summary.crossings for summary in self._summaries) and not any(
+            segment.paths.log in self.damaged and summary.holes
+            for segment, summary in zip(self._plan.segments, self._summaries, strict=True)
+        )
+
+    # Logs
+
+    def _plan_log(self, at: int, *, trusts_epochs: bool) -> None:
+        plan = self._plan
+        segment = plan.segments[at]
+        is_last = at + 1 == len(plan.segments)
+        end = self._known_end() if is_last else None
+        epochs = plan.epochs if trusts_epochs else None
+        file = self._fs.open(segment.paths.log, write=False)
+        try:
+            repair = plan_log(file, self._facts[at], epochs, end)
+            if end is not None and end < self._end and repair.gone:  # it ends behind that: a snapshot is missing
+                end = None
+                repair = plan_log(file, self._facts[at], epochs, end)
+        finally:
+            file.close()
+        if not repair.is_needed:
+            return
+        self._logs[at] = repair
+        self._steps += [Step(segment.paths.log, f"set the {patch.what}") for patch in repair.patches]
+        for gone in repair.gone:
+            may_go = gone.is_tail and is_last and not self._is_damage(segment.paths.log, gone)
+            what = "cut off" if gone.is_tail else "take out"
+            text = f"{what} {gone.end - gone.start} bytes at position {gone.start} ({gone.reason})"
+            if may_go or self._salvage:
+                self._steps.append(Step(segment.paths.log, text, gone.offsets))
+            else:
+                self._refusals.append(
+                    f"{segment.paths.log}: would {text}, with {gone.offsets}: take the records from a replica, or give "
+                    "them up with --salvage"
+                )
+        if is_last and repair.gone and repair.gone[-1].is_tail:
+            self._end = repair.gone[-1].first
+        elif is_last and end is not None:
+            self._end = end
+
+    def _is_damage(self, file: str, gone: Gone) -> bool:
+        """Not a torn tail, which is a note."""
+        return any(
+            one.file == file and one.severity is Severity.DAMAGE and one.position >= gone.start
+            for one in self._findings
+        )
+
+    def _known_end(self) -> int | None:
+        """Where the log ended when it was closed."""
+        if self._plan.is_open:
+            return None
+        if self._plan.around.clean and self._plan.around.recovery_point is not None:
+            return self._plan.around.recovery_point
+        return self._plan.snapshots[-1].offset if self._plan.snapshots else None
+
+    def _end_of_log(self) -> None:
+        """A log that is shorter than it was: all that is left of it may be sound."""
+        known = max(self._known_end() or 0, self._plan.around.recovery_point or 0)
+        if not self._plan.segments or known <= self._end or any(repair.gone for repair in self._logs.values()):
+            return
+        file = self._plan.segments[-1].paths.log
+        lost = f"offsets {self._end} to {known - 1}"
+        if self._salvage:
+            self._steps.append(Step(file, f"let the log end at offset {self._end}", lost))
+        else:
+            self._refusals.append(
+                f"{file}: the log ends at offset {self._end}, and {lost} were there: take the records from a replica, "
+                "or give them up with --salvage"
+            )
+
+    # Producers
+
+    def _plan_producers(self) -> None:
+        plan = self._plan
+        loses = any(repair.gone for repair in self._logs.values())
+        for snapshot in plan.snapshots:
+            if snapshot.offset > self._end:
+                self._steps.append(Step(snapshot.file, f"remove it (the log ends at offset {self._end})"))
+            elif snapshot.file in self.damaged:
+                self._steps.append(Step(snapshot.file, f"make it anew ({self._reason(snapshot.file)})"))
+        missing = self._end not in {snapshot.offset for snapshot in plan.snapshots}
+        if missing and (loses or plan.around.clean or not plan.is_open) and self._needs_end_snapshot():
+            name = f"{self._end:020d}{SNAPSHOT}"
+            self._steps.append(Step(os.path.join(self._path, name), "make it (the log ends there)"))
+        for segment in plan.segments:
+            if segment.paths.txnindex in self.damaged:
+                why = self._reason(segment.paths.txnindex)
+                self._steps.append(Step(segment.paths.txnindex, f"make it anew ({why})"))
+
+    def _needs_end_snapshot(self) -> bool:
+        return bool(self._plan.snapshots) and any(summary.batches for summary in self._summaries)

@@ -1,0 +1,121 @@
+"""The repair of one partition, step by step; see `seglog.storage.repair_files` for what a crash leaves."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.core.clock import Clock
+from seglog.core.fs import File, Fs
+from seglog.storage.checkpoint import encode_partition_metadata
+from seglog.storage.epochs import encode_epochs
+from seglog.storage.findings import Severity
+from seglog.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, SegmentPaths
+from seglog.storage.repair_build import build_epochs, build_indexes, build_producer_files
+from seglog.storage.repair_files import Replacer, own_directory, read_pieces
+from seglog.storage.repair_log import LogRepair, PatchedFile
+from seglog.storage.repair_plan import PartitionRepair, look_through
+from seglog.storage.snapshots import snapshot_path
+from seglog.storage.verify_finish import log_end, replay_of
+from seglog.storage.verify_partition import Around
+
+
+class Done(NamedTuple):
+    """A partition after its repair: where it ends, and where the files that were replaced are."""
+
+    path: str
+    end_offset: int
+    backup: str | None
+
+
+def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_interval: int) -> Done:
+    """Do what was planned. Raises OSError; what was done until then stays, and can be gone on with by a new plan."""
+    path = repair.plan.path
+    work = Replacer(fs, path, own_directory(path), clock)
+    work.finish()  # of a repair that was stopped
+    for at, log in repair.logs.items():
+        _repair_log(fs, work, repair.plan.segments[at].paths, log)
+    for at in sorted(repair.indexes):
+        _make_indexes(fs, work, repair.plan.segments[at].paths, index_interval)
+    end = _make_the_rest(fs, work, path, repair.plan.around, repair.topic_id, epochs=repair.epochs)
+    work.finish()
+    return Done(path, end, work.backup)
+
+
+def _repair_log(fs: Fs, work: Replacer, paths: SegmentPaths, log: LogRepair) -> None:
+    mtime_ms = fs.stat(paths.log).mtime_ms
+    only_cut = not log.patches and all(gone.is_tail for gone in log.gone)
+    staged = None
+    if only_cut:
+        work.save(paths.log, log.gone[0].start)
+    else:
+        work.save(paths.log)
+        file = fs.open(paths.log, write=False)
+        try:
+            staged = work.stage(paths.log, _what_stays(file, log))
+        finally:
+            file.close()
+    work.save(paths.timeindex)
+    work.save(paths.txnindex)
+    work.remove(paths.offset_index)
+    if staged is None:
+        work.cut(paths.log, log.gone[0].start)
+    else:
+        work.install(paths.log, staged)
+    fs.set_mtime(paths.log, mtime_ms)
+
+
+def _what_stays(file: File, log: LogRepair) -> Iterator[bytes]:
+    patched = PatchedFile(file, log.patches)
+    starts = [0, *(gone.end for gone in log.gone)]
+    ends = [*(gone.start for gone in log.gone), file.size()]
+    return read_pieces(patched, zip(starts, ends, strict=True))
+
+
+def _make_indexes(fs: Fs, work: Replacer, paths: SegmentPaths, interval: int) -> None:
+    file = fs.open(paths.log, write=False)
+    try:
+        made = build_indexes(file, paths.base_offset, interval)
+    finally:
+        file.close()
+    work.save(paths.offset_index)
+    work.replace(paths.timeindex, [made.timeindex])
+    work.replace(paths.offset_index, [made.offset_index])
+
+
+def _make_the_rest(fs: Fs, work: Replacer, path: str, around: Around, topic_id: UUID | None, *, epochs: bool) -> int:
+    """Snapshots, abort indexes, epochs and the topic's id, by what the log is now; returns where it ends."""
+    plan, _, summaries, findings = look_through(fs, path, around)
+    damaged = {finding.file for finding in findings if finding.severity is Severity.DAMAGE}
+    end = log_end(plan, summaries)
+    good = [one for one in plan.snapshots if one.offset <= end and one.file not in damaged]
+    wanted = [one.offset for one in plan.snapshots if one.offset <= end and one.file in damaged]
+    had_snapshots = bool(plan.snapshots)
+    for snapshot in plan.snapshots:
+        if snapshot.offset > end:
+            work.remove(snapshot.file)
+    at_end = end not in {one.offset for one in plan.snapshots}
+    if had_snapshots and at_end and not plan.is_open and any(summary.batches for summary in summaries):
+        wanted.append(end)
+    replay = replay_of(fs, plan, summaries)
+    made = build_producer_files(replay, good, wanted)
+    for offset, data in made.snapshots.items():
+        work.replace(snapshot_path(path, offset), [data])
+    for offset in set(wanted) - made.snapshots.keys():
+        work.remove(snapshot_path(path, offset))
+    for segment in plan.segments:
+        if segment.paths.txnindex in damaged:
+            data = made.txn_indexes[segment.paths.base_offset]
+            if data:
+                work.replace(segment.paths.txnindex, [data])
+            else:
+                work.remove(segment.paths.txnindex)
+    if epochs:
+        runs = [run for summary in summaries for run in summary.epochs]
+        made_epochs = build_epochs(plan.epochs, runs)
+        work.replace(os.path.join(path, LEADER_EPOCHS), [encode_epochs(made_epochs)])
+    if topic_id is not None:
+        work.replace(os.path.join(path, PARTITION_METADATA), [encode_partition_metadata(topic_id)])
+    return end
