@@ -19,6 +19,6 @@ def require(module: str, extra: str, *, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
+        if error.name is not None and error.name.split(".")[0] != module.split(".", maxsplit=1)[0]:
             raise
         raise MissingExtraError(f"{purpose} needs {module}: pip install 'seglog[{extra}]'") from error

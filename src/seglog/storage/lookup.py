@@ -17,9 +17,9 @@ from seglog.core.types import NO_TIMESTAMP
 from seglog.records import view
 from seglog.records.batch import Entry
 from seglog.records.decoding import Record
+from seglog.storage.checkpoint import read_offsets
 from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries, last_true
 from seglog.storage.inspect import BatchFacts, iter_headers
-from seglog.storage.checkpoint import read_offsets
 from seglog.storage.layout import LOG_START_OFFSETS, SegmentPaths, list_segments, partition_at
 
 Fact = int | str | None
@@ -78,7 +78,8 @@ class _Search:
             found = self._in_batch(segment, batch, log_start)
             if found is not None:
                 return found
-        self.note("scan", f"no more batches with {self._goal}", batches=scanned, bytes=max(end - start, 0), position=None)
+        walked = max(end - start, 0)
+        self.note("scan", f"no more batches with {self._goal}", batches=scanned, bytes=walked, position=None)
         return None
 
     def _position(self, segment: SegmentPaths, offset: int) -> int:
@@ -132,13 +133,17 @@ def find_offset(fs: Fs, partition: str, offset: int) -> Lookup:
         where = f"it starts at {log_start}" if bases else "it has no segments"
         raise OffsetOutOfRangeError(f"offset {offset} is not in the log: {where}")
     search = _Search(
-        fs, f"offset {offset} or later", lambda batch: batch.last_offset >= offset, lambda record: record.offset >= offset
+        fs,
+        f"offset {offset} or later",
+        lambda batch: batch.last_offset >= offset,
+        lambda record: record.offset >= offset,
     )
     following = bases[chosen + 1] if chosen + 1 < len(bases) else None
     why = f"the last that starts at or below {offset}"
     for segment in segments[chosen:]:
         next_base = following if segment is segments[chosen] else None
-        search.note("segment", why, file=os.path.basename(segment.log), baseOffset=segment.base_offset, nextBaseOffset=next_base)
+        name = os.path.basename(segment.log)
+        search.note("segment", why, file=name, baseOffset=segment.base_offset, nextBaseOffset=next_base)
         found = search.in_segment(segment, offset, log_start)
         if found is not None:
             return Lookup(search.steps, found)
@@ -162,7 +167,8 @@ def find_timestamp(fs: Fs, partition: str, timestamp: int) -> Lookup:
         largest = _largest_timestamp(fs, segment, data)
         chosen = largest >= timestamp
         why = f"its largest timestamp is {'not ' if chosen else ''}earlier than {timestamp}"
-        search.note("segment", why, file=os.path.basename(segment.log), maxTimestamp=largest, chosen=str(chosen).lower())
+        name = os.path.basename(segment.log)
+        search.note("segment", why, file=name, maxTimestamp=largest, chosen=str(chosen).lower())
         if chosen:
             found = search.in_segment(segment, _time_entry(search, segment, data, timestamp), log_start)
             if found is not None:

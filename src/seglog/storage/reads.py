@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from seglog.records.record import Record
-
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.fs import File
 from seglog.core.types import NO_EPOCH, NO_TIMESTAMP
 from seglog.records import view
 from seglog.records.batch import BatchHeader, entries
+from seglog.records.record import Record
 from seglog.storage.segment import Segment
 from seglog.storage.txnindex import AbortedTxn
 
