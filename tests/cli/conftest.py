@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from seglog.cli.main import main
-from tests.cli.run import Ran
-
-Run = Callable[..., Ran]
+from tests.cli.run import Run, run_here
 
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    def run_command(*arguments: str | Path) -> Ran:
-        capfdbinary.readouterr()
-        code = main([str(argument) for argument in arguments])
-        out, err = capfdbinary.readouterr()
-        return Ran(code=code, out=out, err=err.decode())
-
-    return run_command
+    return run_here(capfdbinary)

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import seglog.cli.main
+from seglog.cli.main import main
 
 _SOURCE = str(Path(seglog.cli.main.__file__).parents[2])
 
@@ -35,6 +39,21 @@ class Ran:
     def objects(self) -> list[dict[str, Any]]:
         """The JSON documents of stdout, one a line."""
         return [json.loads(line) for line in self.text.split("\n") if line]
+
+
+Run = Callable[..., Ran]
+
+
+def run_here(capture: pytest.CaptureFixture[bytes]) -> Run:
+    """Something that runs `seglog` with its arguments in this process, and returns what pytest captured of it."""
+
+    def run(*arguments: str | Path) -> Ran:
+        capture.readouterr()
+        code = main([str(argument) for argument in arguments])
+        out, err = capture.readouterr()
+        return Ran(code=code, out=out, err=err.decode())
+
+    return run
 
 
 def seglog_command(*arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> Ran:

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests import golden
-from tests.cli.conftest import Run
+from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.kafka.records import ConsumedRecord
 

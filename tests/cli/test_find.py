@@ -9,7 +9,7 @@ import pytest
 
 from seglog.cli.find import parse_time
 from tests import golden
-from tests.cli.conftest import Run
+from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from seglog.records.encoding import NewRecord, encode_batch
 from tests import golden
-from tests.cli.conftest import Run
 from tests.cli.logs import write_log
+from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 
 

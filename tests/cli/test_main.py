@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from seglog.records.encoding import NewRecord, encode_batch
-from tests.cli.conftest import Run
 from tests.cli.logs import write_log
-from tests.cli.run import seglog_command, start_seglog
+from tests.cli.run import Run, seglog_command, start_seglog
 
 
 def test_help_lists_the_commands_and_no_argument_is_help(run: Run) -> None:

@@ -111,6 +111,8 @@ def _coordinator(
         value_reader = Reader(bytes(value))
         version = _read_version(value_reader, "value")
         message = _message_of(values, type_)
+        if not 0 <= version <= message.highest:
+            raise MessageError(f"Found an unknown record version {version} for {type_} type")
         data = to_json(message, _read(message, value_reader, version, "value"), version)
         if message.name == "GroupMetadataValue" and data.get("protocolType") == "consumer":
             _decode_members(data["members"])

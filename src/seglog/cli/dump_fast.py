@@ -48,14 +48,20 @@ def render_fast(file: File, size: int, options: LogOptions) -> Iterator[tuple[Ch
     threads = min(os.cpu_count() or 1, _MAX_THREADS)
     free = [np.empty(_ROOM_BYTES, np.uint8) for _ in range(threads + 1)]
     running: deque[tuple[Chunk, U8, Future[ChunkText]]] = deque()
+    damage = None
     with ThreadPoolExecutor(threads) as pool:
-        for chunk in read_chunks(file, 0, size):
-            if not free:
-                yield from _finish(running, free)
-            out = free.pop()
-            running.append((chunk, out, pool.submit(_ChunkRenderer(chunk, file, options, out).render)))
+        try:
+            for chunk in read_chunks(file, 0, size):
+                if not free:
+                    yield from _finish(running, free)
+                out = free.pop()
+                running.append((chunk, out, pool.submit(_ChunkRenderer(chunk, file, options, out).render)))
+        except CorruptError as error:
+            damage = error
         while running:
             yield from _finish(running, free)
+    if damage is not None:
+        raise damage
 
 
 def _finish(running: deque[tuple[Chunk, U8, Future[ChunkText]]], free: list[U8]) -> Iterator[tuple[Chunk, ChunkText]]:

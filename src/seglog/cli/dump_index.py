@@ -135,10 +135,11 @@ def dump_time_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: O
 def dump_txn_index(fs: Fs, path: str, out: Out) -> None:
     """Print a ``.txnindex``; bytes behind its last whole entry are passed over, as in Kafka."""
     data = read_file(fs, path)
-    for start in range(0, len(data) - _TXN_ENTRY.size + 1, _TXN_ENTRY.size):
-        version, producer_id, first, last, stable = _TXN_ENTRY.unpack_from(data, start)
+    entries = [_TXN_ENTRY.unpack_from(data, start) for start in range(0, len(data) // 34 * 34, 34)]
+    for slot, (version, *_) in enumerate(entries):
         if version > 0:
-            raise CorruptIndexError(f"unknown version {version}", position=start, file=path)
+            raise CorruptIndexError(f"unknown version {version}", position=slot * 34, file=path)
+    for version, producer_id, first, last, stable in entries:
         out.line(
             f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
             f"lastStableOffset: {stable}"
@@ -163,7 +164,7 @@ class _TimeProblems:
             lines.append(f"Found out of order timestamp in :{path}")
             lines += [f"  Index timestamp: {entry}, Previously indexed timestamp: {p}" for entry, p in self.disordered]
         if self.not_found:
-            lines.append("The following indexed offsets are not found in the log.")
+            lines.append(f"The following indexed offsets are not found in :{path}")
             lines += [f"Indexed offset: {entry}, found log offset: {found}" for entry, found in self.not_found]
         return Findings(lines, self.damage)
 
@@ -187,7 +188,7 @@ class _Batches:
             raise CorruptIndexError(f"the index says position {position} for offset {offset}", file=self._log.path)
         slot = bisect_left(self._batches, position, key=lambda batch: batch.position)
         following = self._batches[slot:] if slot else self._batches
-        if following and following[0].position != position:
+        if not following or following[0].position != position:
             following = list(_walk(self._log, position))
         elif self._error is not None:  # Kafka reads on to the end before it looks at what it has read
             raise self._error

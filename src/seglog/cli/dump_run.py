@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from seglog.cli.dump_index import Findings, IndexOptions, dump_offset_index, dump_time_index, dump_txn_index
 from seglog.cli.dump_log import ChunkText, LogOptions, log_title, render_plain
-from seglog.cli.files import expand_files, java_path, open_file, read_file
-from seglog.cli.java_text import optional_long
+from seglog.cli.dump_snapshot import dump_snapshot
+from seglog.cli.files import expand_files, java_path, open_file
 from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
 from seglog.core.errors import CorruptError, CorruptSnapshotError, MissingExtraError
 from seglog.core.extras import require
@@ -145,24 +145,9 @@ class _TextDump:
             self._gap_notes += [f"  {before} is followed by {after}" for before, after in gaps]
 
     def _snapshot(self, path: str) -> None:
-        from seglog.storage.producers import decode_snapshot
-
         try:
-            producers = decode_snapshot(read_file(self._fs, path), path)
-        except CorruptSnapshotError as error:
+            dump_snapshot(self._fs, path, self._out)
+        except CorruptSnapshotError as error:  # Kafka goes on to the next file, and so do we
             self._out.flush()
             warn(str(error))
             self.damage += 1
-            return
-        for producer_id, entry in producers.entries.items():
-            text = (
-                f"producerId: {producer_id} producerEpoch: {entry.epoch} coordinatorEpoch: {entry.coordinator_epoch} "
-                f"currentTxnFirstOffset: {optional_long(entry.current_txn_first_offset)} "
-                f"lastTimestamp: {entry.last_timestamp}"
-            )
-            for batch in entry.batches:
-                text += (
-                    f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} "
-                    f"lastOffset: {batch.last_offset} offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
-                )
-            self._out.line(text)

@@ -52,7 +52,8 @@ class Field(NamedTuple):
     default: Value
 
     def is_in(self, version: int) -> bool:
-        return self.since <= version <= self.until
+        """Generated code asks nothing of a version where a field is there from 0 on; so do we, if it is negative."""
+        return (self.since <= version or self.since == 0) and version <= self.until
 
 
 class Message(NamedTuple):
@@ -190,7 +191,9 @@ class Reader:
         )
 
     def array(self, size: int) -> bytes:
-        if not 0 <= size <= self.remaining:
+        if size < 0:
+            raise MessageError(str(size))  # Java's NegativeArraySizeException says no more
+        if size > self.remaining:
             raise MessageError(f"Error reading byte array of {size} byte(s): only {self.remaining} byte(s) available")
         self._at += size
         return self._data[self._at - size : self._at]

@@ -36,16 +36,35 @@ class LaxRecord(NamedTuple):
 
 
 class LaxMessage(NamedTuple):
-    """A message of format 0 or 1; sizes as they stand in it, -1 for null."""
+    """A message of format 0 or 1. Its sizes are as they stand there, of the right size or not, negative for null."""
 
     offset: int
     timestamp: int
     key_size: int
     value_size: int
-    key: memoryview | None
-    value: memoryview | None
+    key_start: int
+    value_start: int
+    message: memoryview
     crc: int
-    is_valid: bool
+
+    @property
+    def is_valid(self) -> bool:
+        return self.crc == zlib.crc32(self.message[4:])
+
+    @property
+    def key(self) -> memoryview | None:
+        return self._part(self.key_start, self.key_size)
+
+    @property
+    def value(self) -> memoryview | None:
+        return self._part(self.value_start, self.value_size)
+
+    def _part(self, start: int, size: int) -> memoryview | None:
+        if size < 0:
+            return None
+        if size > len(self.message) - start:
+            raise CorruptRecordError(f"a key or value of {size} bytes in a smaller message", offset=self.offset)
+        return self.message[start : start + size]
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -212,23 +231,15 @@ def _inner(view: memoryview, offset: int, magic: int, codec: int, *, append_time
 def _message(message: memoryview, offset: int, append_time: int | None) -> LaxMessage:
     """A message from its CRC on."""
     magic = message[4]
+    key_start = 18 if magic else 10
     try:
         timestamp = -1
         if magic:
             timestamp = _INT64.unpack_from(message, 6)[0] if append_time is None else append_time
-        key_size, key, position = _legacy_sized(message, 14 if magic else 6)
-        value_size, value, _ = _legacy_sized(message, position)
-    except (struct.error, IndexError):
+        key_size = _INT32.unpack_from(message, key_start - 4)[0]
+        value_start = key_start + max(key_size, 0) + 4
+        value_size = _INT32.unpack_from(message, value_start - 4)[0]
+    except struct.error:
         raise CorruptRecordError("the bytes end within a message", offset=offset) from None
     crc = int.from_bytes(message[:4])
-    return LaxMessage(offset, timestamp, key_size, value_size, key, value, crc, crc == zlib.crc32(message[4:]))
-
-
-def _legacy_sized(message: memoryview, position: int) -> tuple[int, memoryview | None, int]:
-    size: int = _INT32.unpack_from(message, position)[0]
-    position += 4
-    if size < 0:
-        return size, None, position
-    if position + size > len(message):
-        raise IndexError
-    return size, message[position : position + size], position + size
+    return LaxMessage(offset, timestamp, key_size, value_size, key_start, value_start, message, crc)

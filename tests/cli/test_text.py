@@ -1,0 +1,76 @@
+"""Text as Java makes it: malformed UTF-8, JSON of internal records, floats."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import nullcontext
+
+import pytest
+
+from seglog.cli import kafka_schemas
+from seglog.cli.kafka_messages import Message, MessageError, Reader, json_text, parse_schemas, read_message
+from seglog.core.utf8 import decode_utf8
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("61 ed a0 80 62", "a\ufffdb"),
+        ("ed a0", "\ufffd"),
+        ("ed a0 41", "\ufffdA"),
+        ("e2 82", "\ufffd"),
+        ("e2 41 42", "\ufffdAB"),
+        ("e0 80 80", "\ufffd\ufffd\ufffd"),
+        ("f0 9f a6", "\ufffd"),
+        ("f0 9f 41", "\ufffdA"),
+        ("f0 80 80 80", "\ufffd\ufffd\ufffd\ufffd"),
+        ("f4 90 80 80", "\ufffd\ufffd\ufffd\ufffd"),
+        ("f5 80", "\ufffd\ufffd"),
+        ("c3", "\ufffd"),
+        ("c0 80", "\ufffd\ufffd"),
+        ("f0 9f a6 80", "\U0001f980"),
+    ],
+)
+def test_malformed_utf8_is_replaced_as_java_does(data: str, text: str) -> None:
+    """What Java 17 prints; `tests/interop/test_dump.py` asks it for some ten thousand more."""
+    assert decode_utf8(bytes.fromhex(data)) == text
+    assert decode_utf8(memoryview(bytes.fromhex(data))) == text
+
+
+def test_json_is_as_jackson_writes_it() -> None:
+    value = {"a": ['"\\\n\x1f/é', None, True, 1.0, 2**40], "b": {}}
+    assert json_text(value) == '{"a":["\\"\\\\\\n\\u001F/é",null,true,1.0,1099511627776],"b":{}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1e-3, "0.001"), (9.99e-4, "9.99E-4"), (9999999.0, "9999999.0"), (-1.25e10, "-1.25E10"), (0.0, "0.0")],
+)
+def test_floats_are_as_java_prints_them(value: float, text: str) -> None:
+    assert json_text(value) == text
+
+
+def _tables() -> list[str]:
+    return [text for name, text in vars(kafka_schemas).items() if name.isupper()]
+
+
+def test_every_schema_is_read_to_its_end() -> None:
+    messages = [message for table in _tables() for message in parse_schemas(table).values()]
+    assert len(messages) == 22 * 2 + 2 * 1 + 2 * 2 + 26 + 2 + 5
+    for message in messages:
+        for version in range(message.highest + 1):
+            with pytest.raises(MessageError) if _needs_bytes(message, version) else nullcontext():
+                read_message(message, Reader(b""), version)
+
+
+def _needs_bytes(message: Message, version: int) -> bool:
+    return version >= message.flexible or any(field.tag is None and field.is_in(version) for field in message.fields)
+
+
+def test_a_huge_array_is_refused_before_it_is_made() -> None:
+    message = parse_schemas(kafka_schemas.TRANSACTION_VALUES)[0]
+    data = struct.pack(">qhib", 1, 1, 1, 1) + struct.pack(">i", 2**31 - 1)
+    with pytest.raises(
+        MessageError, match="Tried to allocate a collection of size 2147483647, but there are only 0 bytes"
+    ):
+        read_message(message, Reader(data), 0)
