@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from seglog.core.config import LogConfig
 from seglog.core.errors import OffsetOutOfRangeError
-from seglog.core.types import TopicPartition
+from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.background import DirHealth
@@ -32,7 +32,7 @@ _START_MS = 1_790_000_000_000
 class _Kept(NamedTuple):
     offset: int
     timestamp: int
-    value: bytes | None
+    value: Buffer | None
     batch_end: int
 
 
