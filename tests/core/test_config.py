@@ -83,7 +83,7 @@ def test_every_key_is_documented_and_every_attribute_is_a_key() -> None:
     for row in [*TOPIC_KEYS.values(), *DIRECTORY_KEYS.values()]:
         assert row.doc
         assert row.rule.allowed
-    attributes = {field.name for field in fields(LogConfig) if not field.name.startswith("_")}
+    attributes = {field.name for field in fields(LogConfig) if field.init}
     assert attributes == {row.attribute for row in TOPIC_KEYS.values() if row.attribute}
     config = LogConfig()
     for row in TOPIC_KEYS.values():

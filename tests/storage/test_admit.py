@@ -13,15 +13,16 @@ from seglog.core.errors import (
     OutOfOrderSequenceError,
     RecordListTooLargeError,
     RecordTooLargeError,
+    SeglogError,
     UnsupportedCompressionTypeError,
 )
-from seglog.core.types import MAX_INT32, TimestampType
+from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
 from seglog.records.batch import check_crc, entries, read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, decode_records, encode_batch, end_txn_marker
 from seglog.storage.admit import AppendPlan, Duplicate, Origin
 from tests.records.made import batch_of
-from tests.storage.appends import NOW_MS, PlannedLog, made, planned, with_header
+from tests.storage.appends import NOW_MS, PlannedLog, Traffic, made, planned, with_header
 
 HOUR = 3_600_000
 ALL_CODECS = tuple(Codec)
@@ -324,3 +325,24 @@ def test_a_plan_changes_nothing() -> None:
     before = dict(log.producers.entries)
     assert log.plan(sequenced(1)) == log.plan(sequenced(1))
     assert log.producers.entries == before
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_short_way_of_a_plain_batch_comes_to_the_same_as_the_long_way(seed: int) -> None:
+    # The oldest timestamp that is allowed keeps nothing out, but has every record looked at.
+    short, long = PlannedLog(), PlannedLog(LogConfig(message_timestamp_before_max_ms=MAX_INT64 - 1))
+    assert short.config.stores_as_is
+    assert not long.config.stores_as_is
+    traffic = Traffic(seed, codecs=ALL_CODECS)
+    for _ in range(300):
+        data, origin = traffic.next()
+        assert _outcome(short, data, origin) == _outcome(long, data, origin)
+    assert short.data == long.data
+    assert short.end_offset > 100
+
+
+def _outcome(log: PlannedLog, data: bytes, origin: Origin) -> AppendPlan | Duplicate | str:
+    try:
+        return log.append(data, origin)
+    except SeglogError as error:
+        return type(error).__name__

@@ -180,6 +180,10 @@ class LogConfig:
         "decode and check every record of an append, not its batch alone",
         default=False,
     )
+    max_segment_ms: int = field(default=0, init=False, repr=False, compare=False)
+    """Milliseconds after which a segment is rolled: a compacted topic must not keep records from the cleaner."""
+    stores_as_is: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether a batch in order is stored as it comes, and no rule of the topic asks for a look at its records."""
     _given: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -198,6 +202,17 @@ class LogConfig:
         if small is not None and int(small) >= MIN_SEGMENT_BYTES:
             changed["segment.bytes"] = changed.pop(INTERNAL_SEGMENT_BYTES.name)
         object.__setattr__(self, "_given", changed)
+        # Every append asks for these two.
+        longest = min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
+        object.__setattr__(self, "max_segment_ms", longest)
+        as_is = (
+            self.compression_type == PRODUCER
+            and self.message_timestamp_type is TimestampType.CREATE_TIME
+            and self.message_timestamp_before_max_ms == MAX_INT64
+            and not self.compact
+            and not self.seglog_validate_records
+        )
+        object.__setattr__(self, "stores_as_is", as_is)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object]) -> LogConfig:
@@ -243,11 +258,6 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return DELETE in self.cleanup_policy
-
-    @property
-    def max_segment_ms(self) -> int:
-        """Milliseconds after which a segment is rolled: a compacted topic must not keep records from the cleaner."""
-        return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
 
 
 INTERNAL_SEGMENT_BYTES: Final = Setting(

@@ -48,13 +48,14 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER: Final = Struct(">qiibIhiqqqhii")
+"""All fields up to the records."""
 _PREFIX: Final = Struct(">qiib")
 _INT32: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _INT64: Final = Struct(">q")
-assert _HEADER.size == BATCH_OVERHEAD
+assert HEADER.size == BATCH_OVERHEAD
 
 
 class BatchHeader(NamedTuple):
@@ -141,7 +142,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"a batch header needs {BATCH_OVERHEAD} bytes, {max(len(data) - position, 0)} are left", position=position
         )
-    return _new_header(BatchHeader, _HEADER.unpack_from(data, position))
+    return _new_header(BatchHeader, HEADER.unpack_from(data, position))
 
 
 def check_header(header: BatchHeader, position: int = 0) -> None:
@@ -229,6 +230,6 @@ def build_batch(header: BatchHeader, records: Buffer) -> bytearray:
     """A batch of ``header`` and its (compressed) records; ``length`` and ``crc`` are computed, the rest is as given."""
     batch = bytearray(BATCH_OVERHEAD + len(records))
     batch[BATCH_OVERHEAD:] = records
-    _HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD, magic=2, crc=0))
+    HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD, magic=2, crc=0))
     _CRC.pack_into(batch, 17, int(crc32c(memoryview(batch)[CRC_START:])))
     return batch

@@ -14,7 +14,6 @@ from seglog.core.types import MAX_INT32
 
 
 def should_roll(
-    *,
     size: int,
     append_size: int,
     base_offset: int,

@@ -106,24 +106,21 @@ class Segment:
         """Write whole batches at the end: one write, then one look per batch for an index entry (Kafka 4's rule)."""
         position = self.size
         self.log.pwrite(data, position)
-        for header in batches:
-            size = header[1] + LOG_OVERHEAD
-            self.note_batch(header[8], header[0] + header[6], position, size)
+        for base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ in batches:
+            last_offset = base_offset + delta
+            if max_timestamp > self.max_timestamp:
+                self.max_timestamp = max_timestamp
+                self.max_timestamp_offset = last_offset
+            if position == 0:
+                self._first_timestamp = max_timestamp
+            if self._since_entry > self._interval:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+                self._since_entry = 0
+            size = length + LOG_OVERHEAD
+            self._since_entry += size
             position += size
         self.size = position
-
-    def note_batch(self, max_timestamp: int, last_offset: int, position: int, size: int) -> None:
-        """Take a batch into account that lies at ``position``: the largest timestamp, and the indexes if it is time."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if position == 0:
-            self._first_timestamp = max_timestamp
-        if self._since_entry > self._interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-            self._since_entry = 0
-        self._since_entry += size
 
     def reset_indexes(self) -> None:
         """Forget the indexes, the largest timestamp and the abort list: recovery is about to note every batch again."""
@@ -294,6 +291,12 @@ class Segment:
                 self._first_timestamp = header.max_timestamp
                 break
         return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
+
+    @property
+    def is_index_full(self) -> bool:
+        """Whether one of the indexes takes no more entries (but the one that a roll writes)."""
+        offsets, times = self.offset_index, self.time_index
+        return offsets.count >= offsets.max_count or times.count >= times.max_count - 1
 
     def largest_timestamp(self) -> int:
         """The largest record timestamp, else the file's time of change (``LogSegment.largestTimestamp``)."""
