@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from seglog.records.encoding import NewRecord, encode_batch
 from tests import golden
 from tests.cli.logs import write_log
-from tests.cli.run import Run
+from tests.cli.run import Run, start_seglog
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 
 
@@ -118,3 +119,16 @@ def test_a_torn_tail_is_damage_only_where_nobody_can_be_writing(run: Run, tmp_pa
     assert ran.err == f"seglog: {first}, position {len(batch)}: {len(batch) - 1} bytes are no whole batch\n"
     last.write_bytes(batch + bytes(100))
     assert "position 69, offset 0: size 0 is under 14" in run("ls", partition).err
+
+
+def test_on_a_terminal_the_table_is_drawn_by_rich(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    write_log(tmp_path / "t-0", [encode_batch([NewRecord(b"v", timestamp=5)])])
+    terminal, shown = os.openpty()
+    with start_seglog("ls", tmp_path, stdout=shown) as process:
+        assert process.wait(timeout=60) == 0
+    os.close(shown)
+    text = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert "\x1b[1m" in text, "a bold header"
+    assert "t-0" in text

@@ -125,7 +125,7 @@ class _Renderer:
         self._options = options
         self._parts: list[str] = []
         self._first: int | None = None
-        self._last: int | None = None
+        self._next: int | None = None
         self._gaps: list[tuple[int, int]] = []
         self._invalid = 0
 
@@ -143,7 +143,14 @@ class _Renderer:
             error = type(problem)(
                 problem.reason, position=position + start, file=self._file.path, offset=problem.offset
             )
-        return ChunkText(["".join(self._parts).encode()], self._first, self._last, self._gaps, self._invalid, error)
+        return ChunkText(
+            ["".join(self._parts).encode()],
+            self._first,
+            None if self._next is None else self._next - 1,
+            self._gaps,
+            self._invalid,
+            error,
+        )
 
     def _batch(self, start: int, end: int) -> None:
         header = self._header(start, end)
@@ -195,23 +202,25 @@ class _Renderer:
         return read_header(self._file.pread(BATCH_OVERHEAD, self._chunk.position + start))
 
     def _records(self, start: int, end: int, header: BatchHeader, time_name: str) -> None:
-        parts, skip = self._parts, self._options.skip_metadata
+        append, note, options = self._parts.append, self._note, self._options
         is_control = header.is_control
-        contents = self._options.contents and not is_control
+        contents = options.contents and not is_control
         for record in lax_records(self._chunk.data, start, end, header):
             offset, timestamp, sequence, key, value, header_keys = record
-            self._note(offset)
-            if not skip:
-                parts.append(
+            if offset != self._next:
+                note(offset)
+            self._next = offset + 1
+            if not options.skip_metadata:
+                append(
                     f"| offset: {offset} {time_name}: {timestamp} keySize: {-1 if key is None else len(key)} "
                     f"valueSize: {-1 if value is None else len(value)} sequence: {sequence} "
                     f"headerKeys: [{','.join(header_keys) if header_keys else ''}]"
                 )
                 if is_control:
-                    parts.append(_control_text(record))
+                    append(_control_text(record))
             if contents:
                 self._contents(key, value, offset)
-            parts.append("\n")
+            append("\n")
 
     def _legacy_batch(self, start: int, end: int) -> None:
         data = self._chunk.data
@@ -235,7 +244,9 @@ class _Renderer:
         if not self._options.deep:
             return
         for message in lax_messages(data, start, end):
-            self._note(message.offset)
+            if message.offset != self._next:
+                self._note(message.offset)
+            self._next = message.offset + 1
             if not self._options.skip_metadata:
                 self._parts.append(
                     f"| offset: {message.offset} {time_name}: {message.timestamp} keySize: {message.key_size} "
@@ -246,14 +257,13 @@ class _Renderer:
             self._parts.append("\n")
 
     def _note(self, offset: int) -> None:
-        last = self._last
-        if last is None:
+        """The record at ``offset`` does not follow the one before, or is the first."""
+        if self._next is None:
             self._first = offset
-        elif offset != last + 1:
-            self._gaps.append((last, offset))
-        self._last = offset
+        else:
+            self._gaps.append((self._next - 1, offset))
 
-    def _contents(self, key: memoryview | None, value: memoryview | None, offset: int) -> None:
+    def _contents(self, key: Buffer | None, value: Buffer | None, offset: int) -> None:
         prefix = "| " if self._options.skip_metadata else " "
         if self._options.decoder is None:
             key_text = None if key is None else decode_utf8(key)

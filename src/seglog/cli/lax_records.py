@@ -22,6 +22,7 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _LEGACY_PREFIX: Final = Struct(">qiIbb")
 _LEGACY_SMALLEST: Final = 14
+_HALF: Final = 1 << 63
 
 
 class LaxRecord(NamedTuple):
@@ -30,8 +31,8 @@ class LaxRecord(NamedTuple):
     offset: int
     timestamp: int
     sequence: int
-    key: memoryview | None
-    value: memoryview | None
+    key: bytes | None
+    value: bytes | None
     header_keys: list[str] | None
 
 
@@ -93,10 +94,10 @@ def lax_records(data: Buffer, start: int, end: int, header: BatchHeader) -> Iter
 def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator[LaxRecord]:
     if header.records_count < 0:
         raise CorruptRecordError(f"record count {header.records_count} is negative", offset=header.base_offset)
-    view = memoryview(data)
     base_offset, base_timestamp, base_sequence = header.base_offset, header.base_timestamp, header.base_sequence
     append_time = header.max_timestamp if header.timestamp_type else None
-    offset = base_offset
+    make = tuple.__new__
+    sequence, offset = -1, base_offset
     for left in range(header.records_count - 1, -1, -1):
         try:
             size, position = _varint(data, position)
@@ -107,22 +108,25 @@ def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator
             timestamp = base_timestamp + delta if append_time is None else append_time
             delta, position = _varint(data, position)
             offset = base_offset + delta
-            key, position = _sized(data, view, position, end)
-            value, position = _sized(data, view, position, end)
-            count, position = _varint(data, position)
+            key, position = _sized(data, position, end)
+            value, position = _sized(data, position, end)
+            count = data[position]
             keys = None
             if count:
-                keys, position = _header_keys(data, view, position, end, count)
+                keys, position = _header_keys(data, position, end)
+            else:
+                position += 1
         except IndexError:
             raise CorruptRecordError("the bytes end within a record", offset=offset) from None
         if position != following:
             raise CorruptRecordError(f"a record says {size} bytes and has {position - following + size}", offset=offset)
         if not left and position != end:
             raise CorruptRecordError(f"{end - position} bytes are left behind the last record", offset=offset)
-        if not (-(1 << 63) <= timestamp < 1 << 63 and offset < 1 << 63):
+        if not (-_HALF <= timestamp < _HALF and -_HALF <= offset < _HALF):
             timestamp, offset = int64(timestamp), int64(offset)
-        sequence = increment_sequence(base_sequence, delta) if base_sequence >= 0 else -1
-        yield LaxRecord(offset, timestamp, sequence, key, value, keys)
+        if base_sequence >= 0:
+            sequence = increment_sequence(base_sequence, delta)
+        yield make(LaxRecord, (offset, timestamp, sequence, key, value, keys))
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -161,26 +165,32 @@ def _varlong(data: bytes, position: int) -> tuple[int, int]:
             raise CorruptRecordError("a varlong of more than 10 bytes", position=position)
 
 
-def _sized(data: bytes, view: memoryview, position: int, end: int) -> tuple[memoryview | None, int]:
-    size, position = _varint(data, position)
+def _sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    size = data[position]
+    position += 1
+    if size < 0x80:
+        size = (size >> 1) ^ -(size & 1)
+    else:
+        size, position = _varint(data, position - 1)
     if size < 0:
         return None, position
     following = position + size
     if following > end:
         raise IndexError
-    return view[position:following], following
+    return data[position:following], following
 
 
-def _header_keys(data: bytes, view: memoryview, position: int, end: int, count: int) -> tuple[list[str], int]:
+def _header_keys(data: bytes, position: int, end: int) -> tuple[list[str], int]:
+    count, position = _varint(data, position)
     if not 0 <= count <= end - position:
         raise CorruptRecordError(f"{count} headers in a record with {end - position} bytes left")
     keys = []
     for _ in range(count):
-        key, position = _sized(data, view, position, end)
+        key, position = _sized(data, position, end)
         if key is None:
             raise CorruptRecordError("a header without a key")
         keys.append(decode_utf8(key))
-        _, position = _sized(data, view, position, end)
+        _, position = _sized(data, position, end)
     return keys, position
 
 

@@ -20,7 +20,10 @@ def decode_utf8(data: Buffer) -> str:
     >>> decode_utf8(b"a\\xed\\xa0\\x80b\\xe2\\x82")
     'a\ufffdb\ufffd'
     """
-    return str(data, "utf-8", _HANDLER)
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        return str(data, "utf-8", _HANDLER)
 
 
 def malformed_length(data: bytes, start: int) -> int:
