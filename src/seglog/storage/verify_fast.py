@@ -20,7 +20,16 @@ from seglog.records.kernels import Verdict
 from seglog.records.machine import I64
 from seglog.records.record import ControlRecord, Record
 from seglog.records.tables import BatchTable, byte_array, check_compressed, header_of, walk_batches
-from seglog.storage.verify_indexes import Columns, IndexTally, PieceCheck, slots_at, slots_of, time_slots_of
+from seglog.storage.verify_indexes import (
+    Columns,
+    IndexTally,
+    PieceCheck,
+    Ranges,
+    ranges_of,
+    slots_at,
+    slots_of,
+    time_slots_of,
+)
 from seglog.storage.verify_rows import look, of_columns
 from seglog.storage.verify_summary import EpochRun, Facts, Step, Summary
 from seglog.storage.verify_walk import Slow
@@ -95,15 +104,16 @@ def _summaries(facts: Facts, data: bytes, table: BatchTable, position: int, cont
         timestamps = np.ascontiguousarray(piece["max_timestamp"])
         positions = np.ascontiguousarray(piece["position"])
         columns = Columns(*_sequences(positions, base, last, timestamps, np.maximum.accumulate(timestamps)))
+        end = int(positions[-1]) + int(piece["size"][-1])
         yield of_columns(
             facts,
             columns,
-            end=int(positions[-1]) + int(piece["size"][-1]),
+            end=end,
             records=int(piece["count"].sum()),
             gap=_first_gap(base, last),
             epochs=_epoch_runs(piece, base),
             steps=_steps(facts, piece, base, controls),
-            tally=_check_indexes(facts, columns, data, piece, position),
+            tally=_check_indexes(facts, columns, end, data, piece, position),
         )
 
 
@@ -181,30 +191,38 @@ def _edges(order: I64, numbers: I64, wanted: Mask, *, last: bool) -> I64:
 # Indexes
 
 
-def _check_indexes(facts: Facts, columns: Columns, data: bytes, table: BatchTable, position: int) -> IndexTally:
+def _check_indexes(
+    facts: Facts, columns: Columns, end: int, data: bytes, table: BatchTable, position: int
+) -> IndexTally:
     """As `verify_rows.check_indexes`, but plain Python sees only entries that are not simply right."""
     probes = facts.probes
     first, last = columns.bases[0], columns.lasts[-1]
-    at = slots_at(probes, columns.positions[0], columns.positions[-1] + 1)
+    at = slots_at(probes, columns.positions[0], end)
     of = slots_of(probes, first, last)
     times = time_slots_of(probes, first, last)
     if not at and not of and not times:
         return IndexTally()
     positions, lasts = np.asarray(columns.positions), np.asarray(columns.lasts)
-    entry_positions, entry_offsets = np.asarray(probes.positions), np.asarray(probes.offsets)
-    end = len(positions) - 1
     wrong_at: list[int] = []
-    if at:
-        k = np.minimum(np.searchsorted(positions, entry_positions[at.start : at.stop]), end)
-        right = (positions[k] == entry_positions[at.start : at.stop]) & (lasts[k] == entry_offsets[at.start : at.stop])
-        wrong_at = (np.flatnonzero(~right) + at.start).tolist()
     wrong_of: list[int] = []
+    if at:
+        entry_positions, entry_offsets = (
+            np.asarray(column)[at.start : at.stop] for column in (probes.positions, probes.offsets)
+        )
+        k = np.minimum(np.searchsorted(positions, entry_positions), len(positions) - 1)
+        right = (positions[k] == entry_positions) & (lasts[k] == entry_offsets)
+        wrong_at = (np.flatnonzero(~right) + at.start).tolist()
     if of:
-        k = np.searchsorted(lasts, entry_offsets[of.start : of.stop])
-        wrong_of = (np.flatnonzero(positions[k] != entry_positions[of.start : of.stop]) + of.start).tolist()
-    wrong_times = _wrong_times(columns, np.asarray(probes.timestamps), np.asarray(probes.time_offsets), times)
+        entry_positions, entry_offsets = (
+            np.asarray(column)[of.start : of.stop] for column in (probes.positions, probes.offsets)
+        )
+        k = np.searchsorted(lasts, entry_offsets)
+        wrong_of = (np.flatnonzero(positions[k] > entry_positions) + of.start).tolist()
+    claimed, wrong_times = _look_at_times(
+        columns, np.asarray(probes.timestamps), np.asarray(probes.time_offsets), times
+    )
     if not wrong_at and not wrong_of and not wrong_times:
-        return IndexTally()
+        return IndexTally(claimed=claimed)
 
     def records(k: int) -> Sequence[Record]:
         try:
@@ -219,15 +237,18 @@ def _check_indexes(facts: Facts, columns: Columns, data: bytes, table: BatchTabl
         check.at_offset(slot)
     for slot in wrong_times:
         check.at_time(slot)
-    return check.tally()
+    return check.tally(claimed)
 
 
-def _wrong_times(columns: Columns, timestamps: I64, offsets: I64, slots: range) -> list[int]:
+def _look_at_times(columns: Columns, timestamps: I64, offsets: I64, slots: range) -> tuple[Ranges, list[int]]:
+    """Which entries are about batches here, and which of these are not simply right."""
     if not slots:
-        return []
+        return (), []
     lasts, peaks = np.asarray(columns.lasts), np.asarray(columns.peaks)
     times, named = timestamps[slots.start : slots.stop], offsets[slots.start : slots.stop]
     k = np.searchsorted(lasts, named)
     earlier = np.where(k > 0, peaks[np.maximum(k - 1, 0)], -1)
     right = (lasts[k] == named) & (np.asarray(columns.timestamps)[k] == times) & (earlier < times)
-    return (np.flatnonzero(~right) + slots.start).tolist()
+    here = np.asarray(columns.bases)[k] <= named
+    claimed = ranges_of((np.flatnonzero(here) + slots.start).tolist())
+    return claimed, (np.flatnonzero(here & ~right) + slots.start).tolist()

@@ -11,7 +11,7 @@ from seglog.core.types import MAX_INT64
 from seglog.storage.findings import Finding, Severity, damage, note
 from seglog.storage.layout import LEADER_EPOCHS, SegmentPaths
 from seglog.storage.verify_epochs import check_epochs
-from seglog.storage.verify_indexes import INDEX_BYTES, TIME_BYTES, Probes, in_gap, slots_at
+from seglog.storage.verify_indexes import TIME_BYTES, Probes, never_claimed, never_ended, slots_at, wrong_place
 from seglog.storage.verify_partition import Plan
 from seglog.storage.verify_producers import Replay, TxnFile, check_producers
 from seglog.storage.verify_summary import Facts, Summary
@@ -92,19 +92,12 @@ def _log_findings(plan: Plan, file: str, summary: Summary, *, is_last: bool) -> 
 
 def _check_ends(paths: SegmentPaths, probes: Probes, summary: Summary, *, at_rest: bool) -> Iterator[Finding]:
     """Index entries about what is before the first batch or behind the last, and what the time index must end with."""
-    first = summary.first_offset if summary.batches else paths.base_offset
-    last = summary.last_offset if summary.batches else paths.base_offset - 1
-    if not summary.hole_before:
-        yield from in_gap(probes, paths.base_offset - 1, first)
     if not summary.hole_after:
         for slot in slots_at(probes, summary.good_end, 1 << 62):
-            reason = (
-                f"entry {probes.slots[slot]} says position {probes.positions[slot]}, the log ends at {summary.good_end}"
-            )
-            yield damage(
-                paths.offset_index, reason, position=probes.slots[slot] * INDEX_BYTES, offset=probes.offsets[slot]
-            )
-        yield from in_gap(probes, last, 1 << 62)
+            yield wrong_place(probes, slot, f"the log ends at position {summary.good_end}")
+    if not summary.holes:
+        yield from never_ended(probes, summary.begun, summary.ended)
+        yield from never_claimed(probes, summary.claimed)
     for place, timestamp in summary.untold:
         reason = (
             f"the append that this entry stands for ends with time {timestamp}, of which the time index knows nothing"

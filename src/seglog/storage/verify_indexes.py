@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from seglog.records.record import Record
@@ -60,18 +60,49 @@ class Columns(NamedTuple):
     peaks: Sequence[int]
 
 
-class IndexTally(NamedTuple):
-    """What index entries came to in a piece of a log.
+Ranges = tuple[tuple[int, int], ...]
+"""Ascending ranges of numbers, ends exclusive, that do not touch."""
 
-    ``append_style``: file positions of entries that only Kafka up to 3.9 writes, ``inner_times`` those of time index
-    entries that name a record inside of a batch. ``untold``: (file position of an entry, a timestamp that the time
-    index should have if it is the largest so far).
+
+class IndexTally(NamedTuple):
+    """What index entries came to in a piece of a log; entries are numbers in `Probes`.
+
+    ``begun``: entries whose position is that of a batch here and whose offset is of a later one; ``ended``: entries
+    whose offset ends a batch here, and whose position is before that: together an append of several. ``claimed``: time
+    index entries whose offset is in a batch here. ``append_style``: file positions of entries that only Kafka up to 3.9
+    writes, ``inner_times`` those of time index entries that name a record inside of a batch. ``untold``: (file position
+    of an entry, a timestamp that the time index should have if it is the largest so far).
     """
 
+    begun: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    claimed: Ranges = ()
     append_style: tuple[int, ...] = ()
     inner_times: tuple[int, ...] = ()
     untold: tuple[tuple[int, int], ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+def join_ranges(a: Ranges, b: Ranges) -> Ranges:
+    """Of neighbours; ``b`` begins where ``a`` ends, or later."""
+    if a and b and a[-1][1] == b[0][0]:
+        return (*a[:-1], (a[-1][0], b[0][1]), *b[1:])
+    return a + b
+
+
+def ranges_of(numbers: Iterable[int]) -> Ranges:
+    """Of ascending numbers.
+
+    >>> ranges_of([1, 2, 3, 7])
+    ((1, 4), (7, 8))
+    """
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return tuple(found)
 
 
 # Reading
@@ -196,14 +227,24 @@ class PieceCheck:
         self._probes = probes
         self._columns = columns
         self._records = records
+        self._begun: list[int] = []
+        self._ended: list[int] = []
+        self._claimed: list[int] = []
         self._append_style: list[int] = []
         self._inner_times: list[int] = []
         self._untold: list[tuple[int, int]] = []
         self._findings: list[Finding] = []
 
-    def tally(self) -> IndexTally:
+    def tally(self, claimed: Ranges | None = None) -> IndexTally:
+        """``claimed``: by whom only some entries were shown."""
         return IndexTally(
-            tuple(self._append_style), tuple(self._inner_times), tuple(self._untold), tuple(self._findings)
+            tuple(self._begun),
+            tuple(self._ended),
+            ranges_of(self._claimed) if claimed is None else claimed,
+            tuple(self._append_style),
+            tuple(self._inner_times),
+            tuple(self._untold),
+            tuple(self._findings),
         )
 
     def _batch(self, k: int) -> str:
@@ -211,16 +252,7 @@ class PieceCheck:
         return f"the batch at position {columns.positions[k]} has offsets {columns.bases[k]} to {columns.lasts[k]}"
 
     def _wrong(self, slot: int, reason: str) -> None:
-        probes = self._probes
-        offset, position = probes.offsets[slot], probes.positions[slot]
-        self._findings.append(
-            damage(
-                probes.index_file,
-                f"entry {probes.slots[slot]} says offset {offset} at position {position}; {reason}",
-                position=probes.slots[slot] * INDEX_BYTES,
-                offset=offset,
-            )
-        )
+        self._findings.append(wrong_place(self._probes, slot, reason))
 
     def at_position(self, slot: int) -> None:
         """An entry whose position is in this piece: a batch must start there, and the offset not be before it."""
@@ -233,6 +265,8 @@ class PieceCheck:
             self._wrong(slot, self._batch(k))
         elif offset < columns.lasts[k]:
             self._append_style.append(self._probes.slots[slot] * INDEX_BYTES)
+        elif offset > columns.lasts[k]:
+            self._begun.append(slot)
 
     def _is_last_record(self, k: int, offset: int) -> bool:
         records = self._records(k)
@@ -244,15 +278,12 @@ class PieceCheck:
         offset, position = probes.offsets[slot], probes.positions[slot]
         k = bisect_left(columns.lasts, offset)
         found = columns.positions[k]
-        if found == position:
+        if found <= position or offset < columns.bases[k]:
             return
-        if found < position:
-            self._wrong(slot, self._batch(k))
-        elif offset < columns.bases[k] or (offset != columns.lasts[k] and not self._is_last_record(k, offset)):
-            self._wrong(slot, f"that is no batch's last offset: {self._batch(k)}")
-        elif slot + 1 < len(probes.positions) and probes.positions[slot + 1] <= found:
-            self._wrong(slot, f"{self._batch(k)}, and the next entry's position is {probes.positions[slot + 1]}")
-        else:
+        if offset != columns.lasts[k] and not self._is_last_record(k, offset):
+            return
+        if slot + 1 == len(probes.positions) or probes.positions[slot + 1] > found:
+            self._ended.append(slot)
             self._append(slot, k)
 
     def _append(self, slot: int, k: int) -> None:
@@ -284,10 +315,11 @@ class PieceCheck:
         columns, probes = self._columns, self._probes
         timestamp, offset = probes.timestamps[slot], probes.time_offsets[slot]
         k = bisect_left(columns.lasts, offset)
-        reason = None
         if offset < columns.bases[k]:
-            reason = f"no batch has that offset; {self._batch(k)}"
-        elif columns.timestamps[k] != timestamp:
+            return
+        self._claimed.append(slot)
+        reason = None
+        if columns.timestamps[k] != timestamp:
             reason = f"the largest timestamp of its batch is {columns.timestamps[k]}"
         elif k and columns.peaks[k - 1] >= timestamp:
             reason = f"an earlier batch has timestamp {columns.peaks[k - 1]}"
@@ -311,15 +343,26 @@ def wrong_time(probes: Probes, slot: int, reason: str) -> Finding:
     )
 
 
-def in_gap(probes: Probes, after: int, before: int) -> Iterator[Finding]:
-    """Entries of offsets behind ``after`` and before ``before``, where the log has no batch."""
-    for slot in slots_of(probes, after + 1, before - 1):
-        yield damage(
-            probes.index_file,
-            f"entry {probes.slots[slot]} says offset {probes.offsets[slot]} at position {probes.positions[slot]}; no "
-            "batch has that offset",
-            position=probes.slots[slot] * INDEX_BYTES,
-            offset=probes.offsets[slot],
+def wrong_place(probes: Probes, slot: int, reason: str) -> Finding:
+    offset, position = probes.offsets[slot], probes.positions[slot]
+    return damage(
+        probes.index_file,
+        f"entry {probes.slots[slot]} says offset {offset} at position {position}; {reason}",
+        position=probes.slots[slot] * INDEX_BYTES,
+        offset=offset,
+    )
+
+
+def never_ended(probes: Probes, begun: Iterable[int], ended: Iterable[int]) -> Iterator[Finding]:
+    for slot in sorted(set(begun) - set(ended)):
+        yield wrong_place(
+            probes, slot, "the batch there has other offsets, and no append from there on ends with that one"
         )
-    for slot in time_slots_of(probes, after + 1, before - 1):
-        yield wrong_time(probes, slot, "no batch has that offset")
+
+
+def never_claimed(probes: Probes, claimed: Ranges) -> Iterator[Finding]:
+    at = 0
+    for start, end in (*claimed, (len(probes.timestamps), 0)):
+        for slot in range(at, start):
+            yield wrong_time(probes, slot, "no batch has that offset")
+        at = max(at, end)

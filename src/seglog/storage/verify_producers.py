@@ -74,7 +74,7 @@ class _Player:
         self._producers = Producers()
         if replay.start in snapshots:
             self._producers = decode_like(snapshots[replay.start])
-        self._opened: list[int] = []
+        self._opened: list[tuple[int, int]] = []
         self._findings: list[Finding] = []
 
     @property
@@ -116,7 +116,7 @@ class _Player:
         after = self._producers.entries.get(header.producer_id)
         opened = after.current_txn_first_offset if after is not None else None
         if opened is not None and (before is None or before.current_txn_first_offset is None):
-            self._opened.append(opened)
+            self._opened.append((opened, header.producer_id))
         return completed
 
     # Snapshots
@@ -208,8 +208,8 @@ class _Player:
         if txn.last_stable_offset == known.last_stable_offset:
             return None
         if txn.last_stable_offset > txn.last_offset + 1:
-            at = bisect_left(self._opened, txn.last_stable_offset)
-            if at < len(self._opened) and self._opened[at] == txn.last_stable_offset:
+            later = self._opened[bisect_left(self._opened, (txn.last_offset, 0)) :]
+            if txn.last_stable_offset == next((first for first, who in later if who != txn.producer_id), None):
                 return None
         elif not self._is_exact and txn.last_stable_offset < known.last_stable_offset:
             return None

@@ -121,17 +121,18 @@ def summarise(
 
 def _of_piece(facts: Facts, piece: Sequence[Row], records: Callable[[Row], Sequence[Record]]) -> Summary:
     columns = columns_of(piece)
+    end = piece[-1].position + piece[-1].size
     return of_columns(
         facts,
         columns,
-        end=piece[-1].position + piece[-1].size,
+        end=end,
         records=sum(row.header.records_count for row in piece),
         gap=next(
             (last + 1 for base, last in zip(columns.bases[1:], columns.lasts, strict=False) if base != last + 1), -1
         ),
         epochs=_epoch_runs(piece),
         steps=_steps(piece, facts.cuts),
-        tally=check_indexes(facts, columns, lambda k: records(piece[k])),
+        tally=check_indexes(facts, columns, end, lambda k: records(piece[k])),
     )
 
 
@@ -164,6 +165,9 @@ def of_columns(
         epochs=epochs,
         steps=steps,
         crossings=_crossings(columns, facts.epoch_starts),
+        begun=tally.begun,
+        ended=tally.ended,
+        claimed=tally.claimed,
         append_style=tally.append_style,
         inner_times=tally.inner_times,
         untold=tally.untold,
@@ -224,11 +228,11 @@ def _crossings(columns: Columns, starts: Sequence[int]) -> tuple[Crossing, ...]:
     return tuple(found)
 
 
-def check_indexes(facts: Facts, columns: Columns, records: Callable[[int], Sequence[Record]]) -> IndexTally:
-    """All index entries that are about these batches."""
+def check_indexes(facts: Facts, columns: Columns, end: int, records: Callable[[int], Sequence[Record]]) -> IndexTally:
+    """All index entries that are about these batches, which end at position ``end``."""
     check = PieceCheck(facts.probes, columns, records)
     first, last = columns.bases[0], columns.lasts[-1]
-    for slot in slots_at(facts.probes, columns.positions[0], columns.positions[-1] + 1):
+    for slot in slots_at(facts.probes, columns.positions[0], end):
         check.at_position(slot)
     for slot in slots_of(facts.probes, first, last):
         check.at_offset(slot)

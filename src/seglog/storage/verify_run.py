@@ -181,7 +181,11 @@ class Run:
         def take(summary: Summary) -> None:
             self._segments += 1
             self._findings += segment_findings(plan, at, facts, summary, strict=self._strict or plan.around.recent)
-            summaries.append(summary._replace(findings=(), append_style=(), inner_times=(), untold=()))
+            summaries.append(
+                summary._replace(
+                    findings=(), begun=(), ended=(), claimed=(), append_style=(), inner_times=(), untold=()
+                )
+            )
             if len(summaries) == len(plan.segments):
                 self._findings += partition_findings(self._fs, plan, summaries)
                 outcome.end = log_end(plan, summaries)

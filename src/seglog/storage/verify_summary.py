@@ -6,7 +6,7 @@ A stretch is cut anywhere between batches, each part is looked at by itself (in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from seglog.core.types import MAX_INT64, NO_TIMESTAMP
@@ -14,7 +14,7 @@ from seglog.records.batch import BatchHeader
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.record import ControlRecord
 from seglog.storage.findings import Finding, damage
-from seglog.storage.verify_indexes import NO_PROBES, Probes, in_gap, time_slots_of, wrong_time
+from seglog.storage.verify_indexes import NO_PROBES, Probes, Ranges, join_ranges, wrong_time
 
 LEGACY: Final = -2
 """Stands for the leader epoch of messages of magic 0 and 1, which have none."""
@@ -88,6 +88,9 @@ class Summary(NamedTuple):
     epochs: tuple[EpochRun, ...] = ()
     steps: tuple[Step, ...] = ()
     crossings: tuple[Crossing, ...] = ()
+    begun: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    claimed: Ranges = ()
     append_style: tuple[int, ...] = ()
     inner_times: tuple[int, ...] = ()
     untold: tuple[tuple[int, int], ...] = ()
@@ -116,8 +119,6 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
                 offset=b.first_offset,
             )
         )
-    elif not excused:
-        findings += in_gap(facts.probes, a.last_offset, b.first_offset)
     findings += _late_times(facts.probes, a, b)
     later_max = b.max_timestamp > a.max_timestamp
     return Summary(
@@ -138,6 +139,9 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
         join_epochs(a.epochs, b.epochs),
         a.steps + b.steps,
         a.crossings + b.crossings,
+        a.begun + b.begun,
+        a.ended + b.ended,
+        join_ranges(a.claimed, b.claimed),
         a.append_style + b.append_style,
         a.inner_times + b.inner_times,
         a.untold + tuple(one for one in b.untold if one[1] > a.max_timestamp),
@@ -165,12 +169,13 @@ def _with_empty(a: Summary, b: Summary) -> Summary:
     )
 
 
-def _late_times(probes: Probes, a: Summary, b: Summary) -> Iterable[Finding]:
+def _late_times(probes: Probes, a: Summary, b: Summary) -> Iterator[Finding]:
     """Time index entries of ``b`` with a timestamp that ``a`` has reached."""
-    for slot in time_slots_of(probes, b.first_offset, b.last_offset):
-        if probes.timestamps[slot] > a.max_timestamp:
-            return
-        yield wrong_time(probes, slot, f"an earlier batch has timestamp {a.max_timestamp}")
+    for start, end in b.claimed:
+        for slot in range(start, end):
+            if probes.timestamps[slot] > a.max_timestamp:
+                return
+            yield wrong_time(probes, slot, f"an earlier batch has timestamp {a.max_timestamp}")
 
 
 def join_epochs(a: tuple[EpochRun, ...], b: tuple[EpochRun, ...]) -> tuple[EpochRun, ...]:

@@ -201,7 +201,7 @@ class StretchWalk:
         First for one with an offset behind those before it: a value may hold a batch, with an offset of its own.
         """
         base = self._facts.base_offset
-        reached = max((part.last_offset + 1 for part in self._parts), default=0)
+        reached = next((part.last_offset + 1 for part in reversed(self._parts) if part.batches), 0)
         for lowest in sorted({max(reached, base), base}, reverse=True):
             for position in self._candidates(start, lowest):
                 size, reason = self._size_at(position)
