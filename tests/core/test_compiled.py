@@ -52,6 +52,7 @@ def package(tmp_path: Path) -> Path:
     root = tmp_path / "lib"
     for part in ("core", "records"):
         shutil.copytree(SOURCE / part, root / "seglog" / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(SOURCE / "__init__.py", root / "seglog")
     return root
 
 

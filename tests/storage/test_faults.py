@@ -318,7 +318,13 @@ def test_a_directory_that_another_process_has_open(tmp_path: Path) -> None:
 
 # Garbage in each kind of file
 
-GARBAGE = [b"", b"\0" * 100, b"\xff" * 37, b"garbage\n", bytes(range(256)) * 3]
+GARBAGE = [
+    pytest.param(b"", id="empty"),
+    pytest.param(b"\0" * 100, id="zeros"),
+    pytest.param(b"\xff" * 37, id="ones"),
+    pytest.param(b"garbage\n", id="text"),
+    pytest.param(bytes(range(256)) * 3, id="bytes"),
+]
 
 
 def closed(*, clean: bool) -> MemoryFs:
@@ -352,7 +358,7 @@ def test_garbage_in_files_that_are_made_anew(garbage: bytes, clean: bool) -> Non
     assert fs.files().get(txnindex, b"") == b""
 
 
-@pytest.mark.parametrize("garbage", [garbage for garbage in GARBAGE if garbage])
+@pytest.mark.parametrize("garbage", GARBAGE[1:])
 @pytest.mark.parametrize(
     "name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"]
 )
@@ -368,7 +374,7 @@ def test_garbage_in_checkpoints_is_noted_and_written_anew(name: str, garbage: by
             assert opened.checkpoints.unreadable == []
 
 
-@pytest.mark.parametrize("garbage", [garbage for garbage in GARBAGE if garbage])
+@pytest.mark.parametrize("garbage", GARBAGE[1:])
 @pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
 def test_garbage_in_a_partitions_own_files_refuses_it(name: str, garbage: bytes) -> None:
     fs = closed(clean=True)
