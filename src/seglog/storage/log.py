@@ -186,7 +186,7 @@ class Log:
         *,
         codec: Codec = Codec.NONE,
         level: int | None = None,
-        leader_epoch: int = 0,
+        leader_epoch: int | None = None,
     ) -> Appended:
         """Append records as one batch."""
         return self.append(encode_batch(records, codec=codec, level=level), leader_epoch=leader_epoch)
