@@ -137,11 +137,11 @@ class Witness:
                 promised.start = self.here.log(*name).log_start_offset
 
     def append_keyed(self, topic: str, count: int) -> None:
-        """Append records with few keys to partition 0."""
+        """Append records with few keys to partition 0; each seventh has one of its own, which old segments keep."""
         log = self.here.log(topic)
         for _ in range(count):
             self._generation += 1
-            key = b"k%d" % (self._generation % 5)
+            key = b"k%d" % (self._generation % 5 if self._generation % 7 else self._generation)
             value = b"%d" % self._generation
             self.keyed.append((key, value))
             log.append_records([NewRecord(value, key=key, timestamp=1_000 + log.log_end_offset)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
@@ -18,6 +19,7 @@ from seglog.storage import checkpoint
 from seglog.storage.checkpoint import CleanShutdown, MetaProperties
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.properties import decode_properties, encode_properties
+from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
 
 ID = UUID("f3a1b2c3-d4e5-4f60-8171-8293a4b5c6d7")
@@ -59,6 +61,21 @@ def test_no_file_and_an_empty_file_have_no_offsets(tmp_path: Path) -> None:
     assert checkpoint.read_offsets(FS, str(path)) == {}
     path.write_bytes(b"")  # as Kafka creates it
     assert checkpoint.read_offsets(FS, str(path)) == {}
+
+
+def test_a_checkpoint_is_the_old_one_or_the_new_one_after_a_crash() -> None:
+    """And the new one once it was written: the name is on the disk too."""
+    path, old, new = "/recovery-point-offset-checkpoint", {TopicPartition("t", 0): 1}, {TopicPartition("t", 0): 2}
+    for crash_at in range(1, 6):
+        for seed in range(10):
+            case()
+            disk = MemoryFs(clock=ManualClock())
+            checkpoint.write_offsets(disk, path, old)
+            fs = CrashFs(disk, crash_at=crash_at, torn=0.5)
+            with suppress(SimulatedCrash):
+                checkpoint.write_offsets(fs, path, new)
+            found = checkpoint.read_offsets(disk.after_crash(random.Random(seed)), path)
+            assert found == new or (fs.crashed and found == old)
 
 
 @pytest.mark.parametrize(

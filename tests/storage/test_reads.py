@@ -1,0 +1,54 @@
+"""What a reader of a log is given, and what is kept from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from seglog.core.errors import OffsetOutOfRangeError
+from seglog.records.record import NewRecord, encode_batch, end_txn_marker
+from seglog.storage.log import Log
+from seglog.storage.producers import Origin
+from seglog.storage.reads import UpTo
+from tests.storage.disk import fill, load, new_disk
+
+
+def _write(log: Log, value: bytes, sequence: int, *, producer_id: int = 7) -> None:
+    log.append(
+        encode_batch(
+            [NewRecord(value)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+    )
+
+
+def _end(log: Log, *, commit: bool, producer_id: int = 7) -> None:
+    marker = end_txn_marker(
+        commit=commit, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp=1_000
+    )
+    log.append(marker, origin=Origin.COORDINATOR)
+
+
+def test_aborted_records_are_skipped_from_the_first_to_the_marker() -> None:
+    log = load(new_disk()).log
+    fill(log, 1)
+    _write(log, b"aborted", 0)
+    _write(log, b"of another", 0, producer_id=8)
+    _write(log, b"aborted", 1)
+    _end(log, commit=False)
+    _write(log, b"committed", 2)
+    _end(log, commit=True)
+    _end(log, commit=True, producer_id=8)
+    read = log.read(0, up_to=UpTo.LAST_STABLE)
+    assert [record.value for record in read.records()][1:] == [b"of another", b"committed"]
+    everything = log.read(0, up_to=UpTo.HIGH_WATERMARK)
+    assert [record.value for record in everything.records()].count(b"aborted") == 2
+
+
+def test_records_are_deleted_up_to_the_high_watermark() -> None:
+    log = load(new_disk(), hw_follows_end=False).log
+    fill(log, 5)
+    log.update_high_watermark(3)
+    with pytest.raises(OffsetOutOfRangeError, match="to the high watermark 3, not 4"):
+        log.delete_records(4)
+    assert log.log_start_offset == 0
+    assert log.delete_records(-1) == 3
+    assert log.log_start_offset == 3
