@@ -17,9 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return serve(sys.stdin.buffer, sys.stdout)
         case ["warm"]:
+            from seglog.cli.dump_fast import warm_text
             from seglog.storage.warm import warm
 
             warm()
+            warm_text()
             return 0
         case other:
             print(f"seglog.worker: no job {' '.join(other)!r}: compact or warm", file=sys.stderr)

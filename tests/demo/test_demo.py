@@ -12,15 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+import seglog
+from demo import flights, questions
 from demo.load import PARTITIONS, load
 from demo.picture import draw
 from demo.questions import Delays, Hour
 from demo.run import are_equal, main, prepare
 from demo.show import Show
-from rich.console import Console
-
-import seglog
-from demo import flights, questions
 from seglog.records.partitioner import partition_for_key
 
 SLICE = 5000

@@ -11,10 +11,11 @@ import pytest
 
 from seglog.core.errors import SeglogError
 from seglog.core.types import TimestampType
+from seglog.core.utf8 import decode_utf8
 from seglog.records import legacy, view
 from seglog.records.batch import entries, read_header
 from seglog.records.compression import LEVELS, Codec, compress
-from seglog.records.record import NewRecord, Record, decode_records, decode_utf8, encode_batch, end_txn_marker
+from seglog.records.record import NewRecord, Record, decode_records, encode_batch, end_txn_marker
 from tests.cases import case
 from tests.kafka.batches import JavaBatch, Rebuild, read_batches, rebuild_batches
 from tests.records.made import batch_of

@@ -16,6 +16,7 @@ from seglog.core.errors import (
     TooLargeError,
 )
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
+from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, check_crc, read_header
 from seglog.records.compression import Codec, compress
 from seglog.records.record import (
@@ -24,7 +25,6 @@ from seglog.records.record import (
     NewRecord,
     Record,
     decode_records,
-    decode_utf8,
     encode_batch,
     encode_records,
     encode_varint,

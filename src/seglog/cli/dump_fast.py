@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,10 +13,11 @@ import numpy as np
 
 from seglog.cli.dump_log import ChunkText, LogOptions, render_chunk
 from seglog.core.errors import CorruptError
-from seglog.core.fs import File
+from seglog.core.fs import File, OsFs
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD
-from seglog.records.compression import decompress
+from seglog.records.compression import Codec, decompress
 from seglog.records.machine import I64, U8
+from seglog.records.record import NewRecord, encode_batch
 from seglog.records.text_kernels import (
     CONTENTS,
     DEEP,
@@ -62,6 +64,19 @@ def render_fast(file: File, size: int, options: LogOptions) -> Iterator[tuple[Ch
             yield from _finish(running, free)
     if damage is not None:
         raise damage
+
+
+def warm_text() -> None:
+    """Have the loops of this module compiled, as `seglog.storage.warm.warm` has the others."""
+    records = [NewRecord(b"value", b"key", 1, (("name", b"value"),))]
+    for codec in (Codec.NONE, Codec.LZ4):
+        data = bytes(encode_batch(records, codec=codec))
+        with tempfile.TemporaryDirectory(prefix="seglog-warm-") as directory:
+            path = os.path.join(directory, "warm.log")
+            fs = OsFs()
+            fs.write(path, data)
+            for _ in render_fast(fs.open(path, write=False), len(data), LogOptions(deep=True, contents=True)):
+                pass
 
 
 def _finish(running: deque[tuple[Chunk, U8, Future[ChunkText]]], free: list[U8]) -> Iterator[tuple[Chunk, ChunkText]]:

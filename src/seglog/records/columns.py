@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64
+from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
 from seglog.records.column_kernels import (
     R_HEADER_COUNT,
@@ -25,7 +26,6 @@ from seglog.records.column_kernels import (
     index_headers,
     lay_out,
 )
-from seglog.records.decoding import decode_utf8
 from seglog.records.kernels import A_ROWS
 from seglog.records.machine import I64, U8
 from seglog.records.tables import BatchTable

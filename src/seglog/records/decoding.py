@@ -8,12 +8,12 @@ what is left before it is used. 150 records of 16 KiB take about 200 µs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple, NoReturn
 
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.types import MAX_INT32, MAX_INT64, NO_SEQUENCE, Buffer
+from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -230,20 +230,3 @@ def _headers(data: bytes, position: int, raw: int, stop: int) -> tuple[tuple[Hea
             raise _MalformedError("a header goes on after the end of its record")
         headers.append((decode_utf8(key), value))
     return tuple(headers), position
-
-
-_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-
-
-def decode_utf8(data: bytes) -> str:
-    """Text of UTF-8 bytes; what is no UTF-8 becomes U+FFFD, as many of them as Java's ``String`` makes.
-
-    Java makes one of an encoded surrogate, whole or cut short, Python three or two; in all else they agree.
-
-    >>> decode_utf8(b"k\\xff"), decode_utf8(b"\\xed\\xa0\\x80")
-    ('k\ufffd', '\ufffd')
-    """
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _SURROGATE.sub("\ufffd".encode(), data).decode(errors="replace")

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from seglog.core.errors import CorruptRecordError
 from seglog.core.types import NO_EPOCH, NO_SEQUENCE
 from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, build_batch
-from seglog.records.decoding import MIN_RECORD, Header, Record, decode_records, decode_utf8, iter_records
+from seglog.records.decoding import MIN_RECORD, Header, Record, decode_records, iter_records
 from seglog.records.encoding import NewRecord, encode_batch, encode_records, encode_varint
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "NewRecord",
     "Record",
     "decode_records",
-    "decode_utf8",
     "encode_batch",
     "encode_records",
     "encode_varint",

@@ -18,6 +18,8 @@ from seglog.storage.layout import segment_paths
 def warm() -> None:
     """Run each loop over a tiny log; what it compiles stays in numba's cache. Needs the extra ``fast``."""
     require("numba", "fast", purpose="compiling the loops")
+    from seglog.records.columnar_encode import encode_columns
+    from seglog.records.tables import check_compressed, walk_batches
     from seglog.storage.compiled_map import CompiledMap
     from seglog.storage.scan import scan
 
@@ -29,8 +31,10 @@ def warm() -> None:
         records = [NewRecord(b"value", b"key", 1, (("name", b"value"),)), NewRecord(None, b"other", 2)]
         data = encode_batch(records) + encode_batch(records, base_offset=2, codec=Codec.LZ4)
         fs.write(log, data)
-        for _ in scan(partition):
-            pass
+        for batch in scan(partition):
+            encode_columns(batch.select(["key", "value", "headers"]))
+        for walked in walk_batches(bytes(data), check_records=True):
+            check_compressed(bytes(data), walked.table)
         round_ = Round(
             directory=partition,
             sources=(Source(0, 4, len(data), 0, 0, 0),),
