@@ -95,7 +95,7 @@ def _chunk(chunk: Chunk) -> Iterator[_Fields]:
             raise CorruptBatchError(str(error), position=position, offset=entry.offset) from error
         except CorruptError as error:
             raise error.at(base=chunk.position) from None
-        time_type = int(header.timestamp_type) if magic else -1
+        time_type = int(header.timestamp_type)
         yield {
             "baseOffset": header.base_offset if magic == 2 else None,
             "lastOffset": header.last_offset,

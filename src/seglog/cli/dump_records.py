@@ -92,7 +92,7 @@ class _RecordDump:
         return True
 
     def _print(self, header: BatchHeader, records: Sequence[Record], prefix: str) -> None:
-        time_type = int(header.timestamp_type) if header.magic else -1
+        time_type = int(header.timestamp_type)
         suffix = (
             f'"isControl":{_boolean(header.is_control)},"isTransactional":{_boolean(header.is_transactional)},'
             f'"producerId":{header.producer_id},"producerEpoch":{header.producer_epoch},"sequence":'

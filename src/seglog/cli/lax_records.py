@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from seglog.cli.java_text import int32, int64
 from seglog.core.errors import CorruptRecordError
-from seglog.core.types import MAX_INT32, Buffer
+from seglog.core.types import MAX_INT32, Buffer, TimestampType
 from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader
 
@@ -95,7 +95,7 @@ def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator
     if header.records_count < 0:
         raise CorruptRecordError(f"record count {header.records_count} is negative", offset=header.base_offset)
     base_offset, base_timestamp, base_sequence = header.base_offset, header.base_timestamp, header.base_sequence
-    append_time = header.max_timestamp if header.timestamp_type else None
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     make = tuple.__new__
     sequence, offset = -1, base_offset
     for left in range(header.records_count - 1, -1, -1):
