@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -58,11 +58,11 @@ def turn_about(
         for side in (0, 1) if number % 2 == 0 else (1, 0):
             before()
             costs[side].append(measure(sides[side]))
-    medians = [
-        Cost(statistics.median(cost.wall for cost in side), statistics.median(cost.cpu for cost in side))
-        for side in costs
-    ]
-    return Compared(*medians)
+    return Compared(*map(median_of, costs))
+
+
+def median_of(costs: Sequence[Cost]) -> Cost:
+    return Cost(statistics.median(cost.wall for cost in costs), statistics.median(cost.cpu for cost in costs))
 
 
 def _cpu() -> float:
