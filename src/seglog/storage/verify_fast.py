@@ -140,8 +140,7 @@ def _epoch_runs(table: BatchTable, bases: I64) -> tuple[EpochRun, ...]:
 
 
 def _steps(facts: Facts, table: BatchTable, bases: I64, controls: Controls) -> tuple[Step, ...]:
-    """As in `verify_rows`: of batches of one producer between its markers and the cuts, the first of a transaction and
-    the last."""
+    """As `verify_summary.reduce_steps` chooses them."""
     rows = np.flatnonzero(table["producer_id"] >= 0)
     if not len(rows):
         return ()

@@ -11,7 +11,15 @@ from seglog.core.types import MAX_INT64
 from seglog.storage.findings import Finding, Severity, damage, note
 from seglog.storage.layout import LEADER_EPOCHS, SegmentPaths
 from seglog.storage.verify_epochs import check_epochs
-from seglog.storage.verify_indexes import TIME_BYTES, Probes, never_claimed, never_ended, slots_at, wrong_place
+from seglog.storage.verify_indexes import (
+    INDEX_BYTES,
+    TIME_BYTES,
+    Probes,
+    match_appends,
+    never_claimed,
+    slots_at,
+    wrong_place,
+)
 from seglog.storage.verify_partition import Plan
 from seglog.storage.verify_producers import Replay, TxnFile, check_producers
 from seglog.storage.verify_summary import Facts, Summary
@@ -24,7 +32,8 @@ def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, str
     """
     paths = plan.segments[at].paths
     findings = list(_log_findings(plan, paths.log, summary, is_last=at + 1 == len(plan.segments)))
-    findings += _check_ends(paths, facts.probes, summary, at_rest=not plan.is_open)
+    is_active = plan.is_open and at + 1 == len(plan.segments)
+    findings += _check_ends(paths, facts.probes, summary, at_rest=not plan.is_open, is_active=is_active)
     findings += _old_styles(facts.probes, summary, strict=strict)
     return findings
 
@@ -32,12 +41,19 @@ def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, str
 def partition_findings(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> list[Finding]:
     """What is seen from all segments together."""
     end = log_end(plan, summaries)
+    findings = _check_epochs(plan, summaries, end)
+    if plan.segments:
+        findings += _check_end(plan, summaries, end)
+    return findings + check_producers(replay_of(fs, plan, summaries), plan.snapshots)
+
+
+def _check_epochs(plan: Plan, summaries: Sequence[Summary], end: int) -> list[Finding]:
     runs = [
         (segment.paths.log, run)
         for segment, summary in zip(plan.segments, summaries, strict=True)
         for run in summary.epochs
     ]
-    findings = list(
+    return list(
         check_epochs(
             os.path.join(plan.path, LEADER_EPOCHS),
             plan.epochs,
@@ -47,9 +63,6 @@ def partition_findings(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> list
             at_rest=not plan.is_open,
         )
     )
-    if plan.segments:
-        findings += _check_end(plan, summaries, end)
-    return findings + check_producers(replay_of(fs, plan, summaries), plan.snapshots)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
@@ -90,20 +103,17 @@ def _log_findings(plan: Plan, file: str, summary: Summary, *, is_last: bool) -> 
         )
 
 
-def _check_ends(paths: SegmentPaths, probes: Probes, summary: Summary, *, at_rest: bool) -> Iterator[Finding]:
+def _check_ends(
+    paths: SegmentPaths, probes: Probes, summary: Summary, *, at_rest: bool, is_active: bool
+) -> Iterator[Finding]:
     """Index entries about what is before the first batch or behind the last, and what the time index must end with."""
     if not summary.hole_after:
         for slot in slots_at(probes, summary.good_end, 1 << 62):
             yield wrong_place(probes, slot, f"the log ends at position {summary.good_end}")
     if not summary.holes:
-        yield from never_ended(probes, summary.begun, summary.ended)
+        yield from match_appends(probes, summary.begun, summary.ended).findings
         yield from never_claimed(probes, summary.claimed)
-    for place, timestamp in summary.untold:
-        reason = (
-            f"the append that this entry stands for ends with time {timestamp}, of which the time index knows nothing"
-        )
-        yield damage(paths.offset_index, reason, position=place)
-    if summary.holes or summary.max_timestamp < 0:
+    if summary.holes or summary.max_timestamp < 0 or is_active:
         return
     if not probes.timestamps:
         yield note(paths.timeindex, f"no entry, and the log has timestamps up to {summary.max_timestamp}")
@@ -115,9 +125,18 @@ def _check_ends(paths: SegmentPaths, probes: Probes, summary: Summary, *, at_res
 
 
 def _old_styles(probes: Probes, summary: Summary, *, strict: bool) -> Iterator[Finding]:
+    appends = sorted((*match_appends(probes, summary.begun, summary.ended).legal, *summary.last_records))
     for file, places, reason in (
-        (probes.index_file, summary.append_style, "stand for appends of several batches"),
-        (probes.time_file, summary.inner_times, "name a record inside of a batch"),
+        (
+            probes.index_file,
+            [probes.slots[slot] * INDEX_BYTES for slot in appends],
+            "stand for appends of several batches",
+        ),
+        (
+            probes.time_file,
+            [probes.time_slots[slot] * TIME_BYTES for slot in summary.inner_times],
+            "name a record inside of a batch",
+        ),
     ):
         if strict:
             for place in places:
@@ -195,6 +214,7 @@ def _first_gap(plan: Plan, summaries: Sequence[Summary]) -> tuple[str, int] | No
 
 
 def single_segment_findings(fs: Fs, plan: Plan, at: int, summary: Summary) -> list[Finding]:
-    """The abort index of segment ``at`` as far as its own log can say; what was before is not known."""
-    replay = replay_of(fs, plan._replace(segments=plan.segments[at : at + 1]), [summary])
-    return check_producers(replay._replace(gaps=True), [])
+    """Leader epochs and abort index of segment ``at``, as far as its own log can say; what was before is not known."""
+    alone = plan._replace(segments=plan.segments[at : at + 1])
+    findings = _check_epochs(alone, [summary], max(plan.segments[-1].paths.base_offset, summary.last_offset + 1))
+    return findings + check_producers(replay_of(fs, alone, [summary])._replace(gaps=True), [])

@@ -64,22 +64,35 @@ Ranges = tuple[tuple[int, int], ...]
 """Ascending ranges of numbers, ends exclusive, that do not touch."""
 
 
+class Begun(NamedTuple):
+    """The batch at an entry's position begins with ``base_offset``."""
+
+    slot: int
+    base_offset: int
+
+
+class Ended(NamedTuple):
+    """The batch that an entry's offset ends begins with ``base_offset``; ``peak`` is the largest timestamp up to it."""
+
+    slot: int
+    base_offset: int
+    peak: int
+
+
 class IndexTally(NamedTuple):
     """What index entries came to in a piece of a log; entries are numbers in `Probes`.
 
-    ``begun``: entries whose position is that of a batch here and whose offset is of a later one; ``ended``: entries
-    whose offset ends a batch here, and whose position is before that: together an append of several. ``claimed``: time
-    index entries whose offset is in a batch here. ``append_style``: file positions of entries that only Kafka up to 3.9
-    writes, ``inner_times`` those of time index entries that name a record inside of a batch. ``untold``: (file position
-    of an entry, a timestamp that the time index should have if it is the largest so far).
+    ``begun``: entries whose position is that of a batch here and whose offset is of a later one. ``ended``: entries
+    whose offset ends a batch here, and whose position is before that. Together they are an append of several.
+    ``claimed``: time index entries whose offset is in a batch here. ``last_records``: entries that name a batch's last
+    record instead of its last offset, ``inner_times``: time index entries that name a record inside of a batch.
     """
 
-    begun: tuple[int, ...] = ()
-    ended: tuple[int, ...] = ()
+    begun: tuple[Begun, ...] = ()
+    ended: tuple[Ended, ...] = ()
     claimed: Ranges = ()
-    append_style: tuple[int, ...] = ()
+    last_records: tuple[int, ...] = ()
     inner_times: tuple[int, ...] = ()
-    untold: tuple[tuple[int, int], ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -227,12 +240,11 @@ class PieceCheck:
         self._probes = probes
         self._columns = columns
         self._records = records
-        self._begun: list[int] = []
-        self._ended: list[int] = []
+        self._begun: list[Begun] = []
+        self._ended: list[Ended] = []
         self._claimed: list[int] = []
-        self._append_style: list[int] = []
+        self._last_records: list[int] = []
         self._inner_times: list[int] = []
-        self._untold: list[tuple[int, int]] = []
         self._findings: list[Finding] = []
 
     def tally(self, claimed: Ranges | None = None) -> IndexTally:
@@ -241,9 +253,8 @@ class PieceCheck:
             tuple(self._begun),
             tuple(self._ended),
             ranges_of(self._claimed) if claimed is None else claimed,
-            tuple(self._append_style),
+            tuple(self._last_records),
             tuple(self._inner_times),
-            tuple(self._untold),
             tuple(self._findings),
         )
 
@@ -264,9 +275,9 @@ class PieceCheck:
         elif offset < columns.bases[k] or (offset < columns.lasts[k] and not self._is_last_record(k, offset)):
             self._wrong(slot, self._batch(k))
         elif offset < columns.lasts[k]:
-            self._append_style.append(self._probes.slots[slot] * INDEX_BYTES)
+            self._last_records.append(slot)
         elif offset > columns.lasts[k]:
-            self._begun.append(slot)
+            self._begun.append(Begun(slot, int(columns.bases[k])))
 
     def _is_last_record(self, k: int, offset: int) -> bool:
         records = self._records(k)
@@ -283,32 +294,7 @@ class PieceCheck:
         if offset != columns.lasts[k] and not self._is_last_record(k, offset):
             return
         if slot + 1 == len(probes.positions) or probes.positions[slot + 1] > found:
-            self._ended.append(slot)
-            self._append(slot, k)
-
-    def _append(self, slot: int, k: int) -> None:
-        """An entry for an append that ends with batch ``k`` and begins before it."""
-        columns, probes = self._columns, self._probes
-        peak = columns.peaks[k]
-        first = bisect_left(probes.positions, probes.positions[slot])
-        from_offset = probes.offsets[first - 1] + 1 if first else 0
-        begin = bisect_left(columns.positions, probes.positions[slot])
-        if begin < len(columns.positions) and columns.positions[begin] == probes.positions[slot]:
-            from_offset = columns.bases[begin]
-        for time_slot in time_slots_of(probes, from_offset, columns.bases[k] - 1):
-            if probes.timestamps[time_slot] < peak:
-                self._wrong(slot, f"time index entry {probes.time_slots[time_slot]} is of a batch between the two")
-                return
-        place = probes.slots[slot] * INDEX_BYTES
-        self._append_style.append(place)
-        known = bisect_left(probes.timestamps, peak)
-        if (
-            peak >= 0
-            and probes.time_offsets
-            and probes.time_offsets[0] <= columns.lasts[k]
-            and (known == len(probes.timestamps) or probes.timestamps[known] != peak)
-        ):
-            self._untold.append((place, peak))
+            self._ended.append(Ended(slot, int(columns.bases[k]), int(columns.peaks[k])))
 
     def at_time(self, slot: int) -> None:
         """A time index entry whose offset is in this piece."""
@@ -326,7 +312,7 @@ class PieceCheck:
         elif offset != columns.lasts[k]:
             first = next((record.offset for record in self._records(k) if record.timestamp == timestamp), None)
             if first == offset:
-                self._inner_times.append(probes.time_slots[slot] * TIME_BYTES)
+                self._inner_times.append(slot)
             else:
                 reason = self._batch(k)
         if reason is not None:
@@ -353,11 +339,46 @@ def wrong_place(probes: Probes, slot: int, reason: str) -> Finding:
     )
 
 
-def never_ended(probes: Probes, begun: Iterable[int], ended: Iterable[int]) -> Iterator[Finding]:
-    for slot in sorted(set(begun) - set(ended)):
-        yield wrong_place(
-            probes, slot, "the batch there has other offsets, and no append from there on ends with that one"
-        )
+class Appends(NamedTuple):
+    """Entries that stand for appends of several batches, and those that cannot even be that."""
+
+    legal: tuple[int, ...]
+    findings: tuple[Finding, ...]
+
+
+def match_appends(probes: Probes, begun: Iterable[Begun], ended: Iterable[Ended]) -> Appends:
+    """Put beginnings and ends together, and hold them to the time index.
+
+    It got an entry when the append was indexed, at the append's end, and could not get one in its middle.
+    """
+    ends = {one.slot: one for one in ended}
+    legal: list[int] = []
+    findings: list[Finding] = []
+    for slot, base_offset in sorted(begun):
+        end = ends.get(slot)
+        reason = None
+        if end is None:
+            reason = "the batch there has other offsets, and no append from there on ends with that one"
+        else:
+            inside = time_slots_of(probes, base_offset, end.base_offset - 1)
+            early = next((one for one in inside if probes.timestamps[one] < end.peak), None)
+            if early is not None:
+                reason = f"time index entry {probes.time_slots[early]} is of a batch between the two"
+            elif _lacks(probes, end.peak, probes.offsets[slot]):
+                reason = f"the time index knows nothing of time {end.peak}, with which such an append would end"
+        if reason is None:
+            legal.append(slot)
+        else:
+            findings.append(wrong_place(probes, slot, reason))
+    return Appends(tuple(legal), tuple(findings))
+
+
+def _lacks(probes: Probes, timestamp: int, offset: int) -> bool:
+    """Whether a time index that was kept at ``offset`` has no such time."""
+    if timestamp < 0 or not probes.time_offsets or probes.time_offsets[0] > offset:
+        return False
+    at = bisect_left(probes.timestamps, timestamp)
+    return at == len(probes.timestamps) or probes.timestamps[at] != timestamp
 
 
 def never_claimed(probes: Probes, claimed: Ranges) -> Iterator[Finding]:

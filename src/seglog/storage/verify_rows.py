@@ -14,7 +14,7 @@ from seglog.records.batch import BatchHeader, Entry, check_crc, check_header, re
 from seglog.records.record import ControlRecord, ControlType, Record, decode_records, parse_control
 from seglog.storage.findings import Finding, damage, note
 from seglog.storage.verify_indexes import Columns, IndexTally, PieceCheck, slots_at, slots_of, time_slots_of
-from seglog.storage.verify_summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary, combine_all
+from seglog.storage.verify_summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary, combine_all, reduce_steps
 
 
 class Row(NamedTuple):
@@ -131,7 +131,7 @@ def _of_piece(facts: Facts, piece: Sequence[Row], records: Callable[[Row], Seque
             (last + 1 for base, last in zip(columns.bases[1:], columns.lasts, strict=False) if base != last + 1), -1
         ),
         epochs=_epoch_runs(piece),
-        steps=_steps(piece, facts.cuts),
+        steps=reduce_steps([Step(row.header, row.control, row.position) for row in piece], facts.cuts),
         tally=check_indexes(facts, columns, end, lambda k: records(piece[k])),
     )
 
@@ -168,9 +168,8 @@ def of_columns(
         begun=tally.begun,
         ended=tally.ended,
         claimed=tally.claimed,
-        append_style=tally.append_style,
+        last_records=tally.last_records,
         inner_times=tally.inner_times,
-        untold=tally.untold,
         findings=(*_out_of_range(facts, columns), *tally.findings),
     )
 
@@ -253,37 +252,3 @@ def _epoch_runs(rows: Sequence[Row]) -> tuple[EpochRun, ...]:
             first, epoch = row, here
     runs.append(EpochRun(epoch, first.header.base_offset, rows[-1].header.base_offset, first.position))
     return tuple(runs)
-
-
-def _steps(rows: Sequence[Row], cuts: Sequence[int]) -> tuple[Step, ...]:
-    """For each producer, between its markers and the cuts: the first batch of a transaction, and the last of all."""
-    kept: dict[int, Row] = {}
-    first: dict[int, Row] = {}
-    last: dict[int, Row] = {}
-
-    def close(producer_id: int) -> None:
-        for row in (first.pop(producer_id, None), last.pop(producer_id, None)):
-            if row is not None:
-                kept[row.position] = row
-
-    before = 0
-    for row in rows:
-        header = row.header
-        producer_id = header.producer_id
-        if producer_id < 0:
-            continue
-        cut = bisect_right(cuts, header.base_offset)
-        if cut != before:
-            for other in list(last):
-                close(other)
-            before = cut
-        if header.is_control:
-            close(producer_id)
-            kept[row.position] = row
-            continue
-        if header.is_transactional:
-            first.setdefault(producer_id, row)
-        last[producer_id] = row
-    for other in list(last):
-        close(other)
-    return tuple(Step(kept[at].header, kept[at].control, at) for at in sorted(kept))

@@ -182,9 +182,7 @@ class Run:
             self._segments += 1
             self._findings += segment_findings(plan, at, facts, summary, strict=self._strict or plan.around.recent)
             summaries.append(
-                summary._replace(
-                    findings=(), begun=(), ended=(), claimed=(), append_style=(), inner_times=(), untold=()
-                )
+                summary._replace(findings=(), begun=(), ended=(), claimed=(), last_records=(), inner_times=())
             )
             if len(summaries) == len(plan.segments):
                 self._findings += partition_findings(self._fs, plan, summaries)

@@ -6,6 +6,7 @@ A stretch is cut anywhere between batches, each part is looked at by itself (in 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -14,7 +15,7 @@ from seglog.records.batch import BatchHeader
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.record import ControlRecord
 from seglog.storage.findings import Finding, damage
-from seglog.storage.verify_indexes import NO_PROBES, Probes, Ranges, join_ranges, wrong_time
+from seglog.storage.verify_indexes import NO_PROBES, Begun, Ended, Probes, Ranges, join_ranges, wrong_time
 
 LEGACY: Final = -2
 """Stands for the leader epoch of messages of magic 0 and 1, which have none."""
@@ -88,12 +89,11 @@ class Summary(NamedTuple):
     epochs: tuple[EpochRun, ...] = ()
     steps: tuple[Step, ...] = ()
     crossings: tuple[Crossing, ...] = ()
-    begun: tuple[int, ...] = ()
-    ended: tuple[int, ...] = ()
+    begun: tuple[Begun, ...] = ()
+    ended: tuple[Ended, ...] = ()
     claimed: Ranges = ()
-    append_style: tuple[int, ...] = ()
+    last_records: tuple[int, ...] = ()
     inner_times: tuple[int, ...] = ()
-    untold: tuple[tuple[int, int], ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -137,14 +137,13 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
         a.holes or b.holes,
         _first_gap(a, b, excused=excused),
         join_epochs(a.epochs, b.epochs),
-        a.steps + b.steps,
+        reduce_steps(a.steps + b.steps, facts.cuts) if a.steps and b.steps else a.steps + b.steps,
         a.crossings + b.crossings,
         a.begun + b.begun,
-        a.ended + b.ended,
+        a.ended + tuple(one._replace(peak=max(one.peak, a.max_timestamp)) for one in b.ended),
         join_ranges(a.claimed, b.claimed),
-        a.append_style + b.append_style,
+        a.last_records + b.last_records,
         a.inner_times + b.inner_times,
-        a.untold + tuple(one for one in b.untold if one[1] > a.max_timestamp),
         (*findings, *b.findings),
     )
 
@@ -176,6 +175,40 @@ def _late_times(probes: Probes, a: Summary, b: Summary) -> Iterator[Finding]:
             if probes.timestamps[slot] > a.max_timestamp:
                 return
             yield wrong_time(probes, slot, f"an earlier batch has timestamp {a.max_timestamp}")
+
+
+def reduce_steps(steps: Sequence[Step], cuts: Sequence[int]) -> tuple[Step, ...]:
+    """For each producer, between its markers and the cuts: the first batch of a transaction, and the last of all."""
+    kept: dict[int, Step] = {}
+    first: dict[int, Step] = {}
+    last: dict[int, Step] = {}
+
+    def close(producer_id: int) -> None:
+        for step in (first.pop(producer_id, None), last.pop(producer_id, None)):
+            if step is not None:
+                kept[step.position] = step
+
+    before = 0
+    for step in steps:
+        header = step.header
+        producer_id = header.producer_id
+        if producer_id < 0:
+            continue
+        cut = bisect_right(cuts, header.base_offset)
+        if cut != before:
+            for other in list(last):
+                close(other)
+            before = cut
+        if header.is_control:
+            close(producer_id)
+            kept[step.position] = step
+            continue
+        if header.is_transactional:
+            first.setdefault(producer_id, step)
+        last[producer_id] = step
+    for other in list(last):
+        close(other)
+    return tuple(kept[at] for at in sorted(kept))
 
 
 def join_epochs(a: tuple[EpochRun, ...], b: tuple[EpochRun, ...]) -> tuple[EpochRun, ...]:
