@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from seglog.cli.main import COMMANDS
 from seglog.records.encoding import NewRecord, encode_batch
 from tests.cli.logs import write_log
 from tests.cli.run import Run, seglog_command, start_seglog
@@ -15,12 +16,12 @@ def test_help_lists_the_commands_and_no_argument_is_help(run: Run) -> None:
     with_help, without = run("--help"), run()
     assert (with_help.code, without.code) == (0, 0)
     assert with_help.text == without.text
-    for command in ("ls", "dump", "find"):
+    for command in COMMANDS:
         assert f"\n  {command} " in with_help.text
 
 
 def test_each_command_has_help(run: Run) -> None:
-    for command in ("ls", "dump", "find"):
+    for command in COMMANDS:
         ran = run(command, "--help")
         assert ran.code == 0
         assert f"Usage: seglog {command}" in ran.text
