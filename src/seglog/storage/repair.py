@@ -166,8 +166,11 @@ def _write_checkpoints(fs: Fs, clock: Clock, plan: RepairPlan, state: DirState, 
             end = ends[one.plan.path]
             if partition is None or one.refusals:
                 continue
-            if partition in offsets:
-                offsets[partition] = min(offsets[partition], end)
+            if offsets.get(partition, 0) > end:
+                if name == LOG_START_OFFSETS:  # or the log would be deleted as a whole
+                    del offsets[partition]
+                else:
+                    offsets[partition] = end
             if name == RECOVERY_POINTS and (partition in offsets or is_damaged):
                 flushed = one.plan.segments[-1].paths.base_offset if one.plan.segments else 0
                 offsets[partition] = end if state.clean else offsets.get(partition, flushed)

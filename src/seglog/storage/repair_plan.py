@@ -9,7 +9,14 @@ from uuid import UUID
 
 from seglog.core.fs import Fs
 from seglog.storage.findings import Finding, Severity
-from seglog.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT
+from seglog.storage.layout import (
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    SNAPSHOT,
+)
 from seglog.storage.repair_log import Gone, LogRepair, plan_log
 from seglog.storage.verify_finish import in_order, log_end, partition_findings, segment_findings
 from seglog.storage.verify_partition import Around, Plan, Stretch, facts_of, prepare
@@ -95,7 +102,7 @@ class _Planner:
     def plan(self) -> PartitionRepair:
         plan = self._plan
         epochs_file, metadata = os.path.join(self._path, LEADER_EPOCHS), os.path.join(self._path, PARTITION_METADATA)
-        trusts_epochs = epochs_file not in self.damaged and not self._many_epochs_differ()
+        trusts_epochs = epochs_file not in self.damaged and not self._epochs_contradict_batches()
         for at, segment in enumerate(plan.segments):
             if segment.paths.log in self.damaged or self._summaries[at].holes:
                 self._plan_log(at, trusts_epochs=trusts_epochs)
@@ -110,8 +117,11 @@ class _Planner:
             why = "its log changes" if at in self._logs else self._reason(paths.offset_index, paths.timeindex)
             self._steps.append(Step(paths.offset_index, f"make it and the time index anew ({why})"))
         self._plan_producers()
+        self._plan_checkpoints()
         epochs = epochs_file in self.damaged or not trusts_epochs
-        if epochs:
+        if not epochs and plan.epochs is not None and any(start > self._end for _, start in plan.epochs.entries):
+            self._steps.append(Step(epochs_file, f"leave out what begins behind offset {self._end}"))
+        elif epochs:
             why = self._reason(epochs_file) or "it contradicts them"
             self._steps.append(Step(epochs_file, f"make it anew from the batches ({why})"))
         topic_id = None
@@ -146,25 +156,28 @@ class _Planner:
         damaged = (one for one in self._findings if one.file in files and one.severity is Severity.DAMAGE)
         return next((finding.reason for finding in damaged), "")
 
-    def _many_epochs_differ(self) -> bool:
-        """Whether it is the checkpoint that is wrong: a flipped bit in a batch's epoch makes one batch differ."""
+    def _epochs_contradict_batches(self) -> bool:
+        """Whether it is the checkpoint that is wrong: a flipped bit in a batch's epoch makes one batch differ.
+
+        One batch alone in its epoch may differ too because of the checkpoint: then the two agree on where it begins,
+        and no other batch is of the epoch that the checkpoint says.
+        """
         epochs = self._plan.epochs
         if epochs is None or not epochs.entries:
             return False
+        runs = [run for summary in self._summaries for run in summary.epochs if run.epoch >= 0]
+        has_batches = {run.epoch for run in runs}
+        starts = {start: epoch for epoch, start in epochs.entries}
         known_from = epochs.entries[0].start_offset
         log_start = self._plan.around.log_start if self._plan.around.clean else None
-        for summary in self._summaries:
-            for run in summary.epochs:
-                if run.epoch >= 0 and log_start is not None and log_start <= min(run.last_offset, known_from - 1):
-                    return True
-                if run.epoch < 0 or run.first_offset < known_from or run.first_offset == run.last_offset:
-                    continue
-                if (
-                    not epochs.epoch_for_offset(run.first_offset)
-                    == run.epoch
-                    == epochs.epoch_for_offset(run.last_offset)
-                ):
-                    return True
+        for run in runs:
+            if log_start is not None and log_start <= min(run.last_offset, known_from - 1):
+                return True
+            said = epochs.epoch_for_offset(run.first_offset), epochs.epoch_for_offset(run.last_offset)
+            if run.first_offset < known_from or said == (run.epoch, run.epoch):
+                continue
+            if run.first_offset != run.last_offset or starts.get(run.first_offset, run.epoch) not in has_batches:
+                return True
         return any(summary.crossings for summary in self._summaries) and not any(
             segment.paths.log in self.damaged and summary.holes
             for segment, summary in zip(self._plan.segments, self._summaries, strict=True)
@@ -235,6 +248,20 @@ class _Planner:
                 f"{file}: the log ends at offset {self._end}, and {lost} were there: take the records from a replica, "
                 "or give them up with --salvage"
             )
+
+    def _plan_checkpoints(self) -> None:
+        """What the log directory says of the partition, if that is not where it ends."""
+        around, directory = self._plan.around, os.path.dirname(self._path)
+        point, mark = around.recovery_point, around.high_watermark
+        if point is not None and (point > self._end or (around.clean and point < self._end)):
+            what = f"recovery point of {os.path.basename(self._path)}: {self._end}, not {point}"
+            self._steps.append(Step(os.path.join(directory, RECOVERY_POINTS), what))
+        if mark is not None and mark > self._end:
+            what = f"high watermark of {os.path.basename(self._path)}: {self._end}, not {mark}"
+            self._steps.append(Step(os.path.join(directory, HIGH_WATERMARKS), what))
+        if around.log_start is not None and around.log_start > self._end:
+            what = f"start of {os.path.basename(self._path)}: that of its first segment, not {around.log_start}"
+            self._steps.append(Step(os.path.join(directory, LOG_START_OFFSETS), what))
 
     # Producers
 

@@ -112,10 +112,10 @@ def _make_the_rest(fs: Fs, work: Replacer, path: str, around: Around, topic_id: 
                 work.replace(segment.paths.txnindex, [data])
             else:
                 work.remove(segment.paths.txnindex)
-    if epochs:
-        runs = [run for summary in summaries for run in summary.epochs]
-        made_epochs = build_epochs(plan.epochs, runs)
-        work.replace(os.path.join(path, LEADER_EPOCHS), [encode_epochs(made_epochs)])
+    runs = [run for summary in summaries for run in summary.epochs]
+    known = build_epochs(plan.epochs, runs) if epochs else plan.epochs
+    if known is not None and (known.truncate_from_end(end + 1) or epochs):
+        work.replace(os.path.join(path, LEADER_EPOCHS), [encode_epochs(known)])
     if topic_id is not None:
         work.replace(os.path.join(path, PARTITION_METADATA), [encode_partition_metadata(topic_id)])
     return end

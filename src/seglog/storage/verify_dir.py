@@ -45,6 +45,8 @@ _KRAFT: Final = "__cluster_metadata"
 _METADATA_VERSION: Final = re.compile(rb"\x01\x0c\x00\x11metadata\.version(..)", re.DOTALL)
 """A ``FeatureLevelRecord``: frame 1, key 12, version 0, name, level."""
 _FIRST_OF_4_0: Final = 22
+_BACKUP: Final = re.compile(r".+\.backup-\d+")
+"""A checkpoint that `seglog repair` has replaced."""
 _T = TypeVar("_T")
 
 
@@ -99,7 +101,7 @@ def read_dir(fs: Fs, path: str) -> DirState:
         where = os.path.join(path, name)
         found = fs.stat(where)
         if not found.is_dir:
-            if name not in _FILES:
+            if name not in _FILES and not _BACKUP.fullmatch(name):
                 findings.append(note(where, "not a file of Kafka's"))
         elif name.endswith("-delete") and is_set_aside(name):
             findings.append(note(where, "a deleted partition that waits to be removed; not looked at"))

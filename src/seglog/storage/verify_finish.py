@@ -174,6 +174,8 @@ def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[F
         yield make(
             last.log, f"the log ends at offset {end}, below its high watermark {around.high_watermark}", offset=end
         )
+    if around.log_start is not None and around.log_start > end:
+        yield make(last.log, f"the log ends at offset {end}, below its start {around.log_start}", offset=end)
     if around.clean and around.recovery_point is not None and around.recovery_point < end:
         reason = (
             f"the log ends at offset {end}, and the recovery point is {around.recovery_point} after a clean shutdown"
