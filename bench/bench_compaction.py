@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.kafka.jars import CURRENT, class_path
-
 from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
@@ -35,6 +33,7 @@ from seglog.storage.clean_round import COMPILED
 from seglog.storage.compaction import compact
 from seglog.storage.log import Log
 from seglog.storage.recovery import Known, load_log
+from tests.kafka.jars import CURRENT, class_path
 
 _KEYS: Final = 500_000
 _VALUE: Final = 100

@@ -19,7 +19,7 @@ from seglog.storage.txnindex import AbortedTxn
 from tests.storage.legacy_sets import encode_set
 
 START_MS = 1_790_000_000_000
-KEYS = (b"", *(b"key-%d" % at for at in range(12)), b"a long key, longer than a hash of it")
+KEYS = (b"", *(b"key-%d" % at for at in range(6)), b"a long key, longer than a hash of it")
 
 
 def config(**overrides: object) -> LogConfig:
@@ -100,7 +100,9 @@ def index_of_aborted(log: Log) -> list[AbortedTxn]:
     return [txn for segment in log.segments for txn in segment.txn_index.entries]
 
 
-class _Producer:
+class Producer:
+    """An idempotent producer that may have a transaction open."""
+
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = 0
@@ -118,7 +120,7 @@ class Writer:
         self.rng = rng
         self.codecs = tuple(codecs)
         self.keyless = keyless
-        self.producers = [_Producer(1000 + at) for at in range(3)]
+        self.producers = [Producer(1000 + at) for at in range(3)]
         self.now_ms = START_MS
 
     def records(self, count: int, *, legacy: bool = False) -> list[NewRecord]:
@@ -183,6 +185,14 @@ class Writer:
         append_time = self.now_ms if magic and self.rng.random() < 0.3 else None
         data = encode_set(records, offset=end, magic=magic, codec=self.rng.choice(codecs), append_time=append_time)
         self._append(data, Origin.REPLICATION)
+
+    def sync(self) -> None:
+        """Go on as producers that ask the log how far they are: after a truncation."""
+        for producer in self.producers:
+            entry = self.log.producers.entries.get(producer.producer_id)
+            producer.epoch = 0 if entry is None else entry.epoch
+            producer.sequence = 0 if entry is None else entry.last_sequence + 1
+            producer.in_txn = entry is not None and entry.current_txn_first_offset is not None
 
     def end_all(self) -> None:
         while any(producer.in_txn for producer in self.producers):

@@ -26,10 +26,12 @@ from seglog.records.batch import (
     entries,
     read_header,
 )
-from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, Action, filter_batches
+from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, filter_batches
 from seglog.records.compression import compress, decompress
 from seglog.records.machine import I64, U8
-from seglog.records.map_kernels import BLOCK, U64, Fact, Halt, map_batches
+from seglog.records.map_kernels import BLOCK, Halt, map_batches
+from seglog.records.offset_kernels import U64, Fact
+from seglog.records.rewrite_kernels import Action
 from seglog.storage.clean_batch import BatchFilter, Transactions
 from seglog.storage.clean_round import Round
 from seglog.storage.cleaned_segment import CleanedSegment
@@ -61,6 +63,7 @@ class CompiledEngine:
         facts[Fact.CHECK_CRC] = 1
         self._producers: I64 = np.array(sorted(round_.producers), np.int64).reshape(-1, 3)
         self._scratch: U64 = np.empty((BLOCK, 4), np.uint64)
+        self._group: I64 = np.empty((BLOCK, 4), np.int64)
         self._seen: I64 = np.zeros(_SEEN, np.int64)
         self._output: U8 = np.empty(_OUTPUT, np.uint8)
         self._rows: I64 = np.empty((_ROWS, len(ROW_FIELDS)), np.int64)
@@ -213,6 +216,7 @@ class CompiledEngine:
             self._rows,
             self._index_rows,
             self._scratch,
+            self._group,
         )
 
     def _drain(self, cleaned: CleanedSegment) -> None:
