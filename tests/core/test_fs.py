@@ -36,3 +36,29 @@ def test_the_lock_is_the_one_that_java_takes(tmp_path: Path) -> None:
             OsFs().lock(path)
         other.communicate("")
     OsFs().lock(path).release()
+
+
+_MANY_FILES = """\
+import os, resource, sys
+from seglog.core.fs import OsFs
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 100))
+kept = []
+try:
+    while True:
+        kept.append(OsFs().map(f"{sys.argv[1]}/{len(kept)}", size=8))
+except OSError as error:
+    print(len(kept) > 40 // 2, error.strerror, error.filename == f"{sys.argv[1]}/{len(kept)}")
+opened = len(os.listdir("/dev/fd"))
+for file in kept:
+    file.close()
+print(opened > 90, len(os.listdir("/dev/fd")) < 20)
+"""
+
+
+def test_as_many_files_are_opened_as_the_hard_limit_allows(tmp_path: Path) -> None:
+    """And then it is said how many; a descriptor of a file that could not be mapped is closed once."""
+    command = [sys.executable, "-c", _MANY_FILES, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout == "True Too many open files: 100 are allowed (ulimit -n) True\nTrue True\n"

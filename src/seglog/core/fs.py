@@ -10,15 +10,19 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import stat as stat_module
 import struct
 import sys
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from seglog.core.errors import LogDirInUseError
+from seglog.core.errors import LogClosedError, LogDirInUseError
 from seglog.core.types import Buffer
 
 _READ_CHUNK: Final = 1 << 20
+Of = TypeVar("Of")
+_MAC_OPEN_MAX: Final = 10240
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -117,7 +121,12 @@ class OsFile:
         return self._fd
 
     def pread(self, length: int, position: int) -> bytes:
-        data = os.pread(self._fd, length, position)
+        try:
+            data = os.pread(self._fd, length, position)
+        except OSError as error:
+            if self._fd < 0:  # closed meanwhile: readers take no lock
+                raise LogClosedError(f"{self.path} is closed") from error
+            raise
         if len(data) == length or not data:
             return data
         parts = [data]
@@ -169,13 +178,18 @@ class OsMappedFile:
         self._fd = fd
         self._write = write
         self.size = size
-        self.buffer: bytearray | mmap.mmap = self._map()
+        self.buffer: bytearray | mmap.mmap = bytearray()
+        try:
+            self.buffer = self._map()
+        except BaseException:
+            self.close()
+            raise
 
     def _map(self) -> bytearray | mmap.mmap:
         if self.size == 0:
             return bytearray()
         access = mmap.ACCESS_WRITE if self._write else mmap.ACCESS_READ
-        return mmap.mmap(self._fd, self.size, access=access)
+        return _with_descriptors(self.path, lambda: mmap.mmap(self._fd, self.size, access=access))
 
     def resize(self, size: int) -> None:
         if size == self.size:
@@ -211,7 +225,7 @@ class OsLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | _NOFOLLOW, 0o666)
+        self._fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             if sys.platform == "linux":
                 # struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0 for this kind of lock)
@@ -236,24 +250,23 @@ class OsFs:
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
-        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0) | _NOFOLLOW
-        return OsFile(path, os.open(path, flags, 0o666))
+        return OsFile(path, _open(path, (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)))
 
     def map(self, path: str, *, size: int | None = None, write: bool = True) -> MappedFile:
-        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if size is not None else 0) | _NOFOLLOW
-        fd = os.open(path, flags, 0o666)
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if size is not None else 0)
+        fd = _open(path, flags)
         try:
             if size is None:
                 size = os.fstat(fd).st_size
             else:
                 os.ftruncate(fd, size)
-            return OsMappedFile(path, fd, size, write=write)
         except BaseException:
             os.close(fd)
             raise
+        return OsMappedFile(path, fd, size, write=write)  # which closes the file if it cannot be mapped
 
     def read(self, path: str) -> bytes:
-        fd = os.open(path, os.O_RDONLY | _NOFOLLOW)
+        fd = _open(path, os.O_RDONLY)
         try:
             parts = []
             while part := os.read(fd, _READ_CHUNK):
@@ -263,7 +276,7 @@ class OsFs:
             os.close(fd)
 
     def write(self, path: str, data: Buffer) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NOFOLLOW, 0o666)
+        fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             view = memoryview(data)
             while view:
@@ -306,7 +319,7 @@ class OsFs:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY)
+        fd = _with_descriptors(path, lambda: os.open(path, os.O_RDONLY))
         try:
             _fsync(fd)
         finally:
@@ -322,6 +335,29 @@ def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
     fs.write(temporary, data)
     fs.rename(temporary, path)
     fs.fsync_dir(os.path.dirname(path))
+
+
+def _open(path: str, flags: int) -> int:
+    return _with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW, 0o666))
+
+
+def _with_descriptors(path: str, act: Callable[[], Of]) -> Of:
+    """``act``, which needs a file descriptor, with as many as this process may have.
+
+    A log keeps all its segments open, with up to five descriptors each, and many a shell allows 1,024. Java takes all
+    that the hard limit allows at its start; here that is done when the soft limit is reached.
+    """
+    try:
+        return act()
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _MAC_OPEN_MAX if sys.platform == "darwin" and not 0 <= most < _MAC_OPEN_MAX else most
+        if wanted != allowed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            return _with_descriptors(path, act)
+        raise OSError(errno.EMFILE, f"Too many open files: {allowed} are allowed (ulimit -n)", path) from error
 
 
 def _fsync(fd: int) -> None:

@@ -9,7 +9,6 @@ away, what was cleaned of it is thrown away.
 from __future__ import annotations
 
 import importlib.util
-import os.path
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -18,13 +17,12 @@ from seglog.core.config import LogDirConfig
 from seglog.core.errors import CorruptError, LogClosedError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage.checkpoint import write_offsets
 from seglog.storage.clean_process import WorkerFailedError, clean_in_child
 from seglog.storage.clean_round import COMPILED, PLAIN, CleanedGroup, LastRecord, Mapped, Round, Source
 from seglog.storage.cleanable import Cleanable, SegmentFacts, cleanable_part
 from seglog.storage.cleaned_segment import remove_cleaned
 from seglog.storage.cleaner import CleaningAbortedError, clean
-from seglog.storage.layout import CLEANED, CLEANER_OFFSETS
+from seglog.storage.layout import CLEANED
 from seglog.storage.log import Log
 from seglog.storage.offset_map import capacity
 from seglog.storage.producers import Producers
@@ -311,17 +309,17 @@ def _tidy(log: Log) -> None:
 
 
 def run(
-    log_dir_path: str,
     logs: Mapping[TopicPartition, Log],
-    cleaner_offsets: MutableMapping[TopicPartition, int],
+    cleaner_offsets: Mapping[TopicPartition, int],
     config: LogDirConfig,
     *,
+    note: Callable[[Log, int], None],
     uncleanable: MutableMapping[TopicPartition, Exception] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[CompactionStats]:
     """Clean the dirtiest of ``logs`` until none is dirty enough: what Kafka's cleaner thread does between two naps.
 
-    ``cleaner_offsets`` is the content of ``cleaner-offset-checkpoint`` in ``log_dir_path``; it is brought up to date,
+    ``cleaner_offsets`` is the content of ``cleaner-offset-checkpoint``; ``note(log, end_offset)`` brings it up to date,
     and the file with it, after every round. Only one thread at a time may call this for a directory; appends, reads,
     retention and truncation of the logs go on meanwhile. A log that cannot be cleaned, since it is damaged, its worker
     failed, or there was no room for its ``.cleaned`` files, is put into ``uncleanable`` with the reason and left alone
@@ -357,18 +355,5 @@ def run(
         if stats.aborted or stats.end_offset <= part.first_dirty:
             given_up.add(name)  # it will be looked at anew by the next run
         if not stats.aborted:
-            _checkpoint(log_dir_path, log, logs, cleaner_offsets, stats.end_offset)
+            note(log, stats.end_offset)
     return done
-
-
-def _checkpoint(
-    log_dir_path: str,
-    log: Log,
-    logs: Mapping[TopicPartition, Log],
-    cleaner_offsets: MutableMapping[TopicPartition, int],
-    end_offset: int,
-) -> None:
-    cleaner_offsets[log.topic_partition] = end_offset
-    known = {name: offset for name, offset in cleaner_offsets.items() if name in logs}
-    with log._guard():
-        write_offsets(log.fs, os.path.join(log_dir_path, CLEANER_OFFSETS), known)

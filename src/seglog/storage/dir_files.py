@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os.path
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -25,9 +26,12 @@ from seglog.storage.checkpoint import (
 from seglog.storage.layout import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
+    LOCK,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     is_set_aside,
+    list_segments,
+    partition_at,
 )
 from seglog.storage.recovery import Known
 
@@ -46,9 +50,12 @@ class Entries:
     deleted: list[str]
 
 
-def resolve(path: str) -> str:
+def resolve(path: str | os.PathLike[str]) -> str:
     """The directory that ``path`` stands for, symbolic links followed this once."""
-    return os.path.realpath(path)
+    given = os.fspath(path)
+    if not given:
+        raise InvalidLogDirError("an empty path is no log directory")
+    return os.path.realpath(given)
 
 
 def make_directory(fs: Fs, path: str, *, create: bool) -> None:
@@ -71,6 +78,17 @@ def check_mode(fs: Fs, path: str) -> None:
     mode = fs.stat(path).mode
     if mode & _WORLD_WRITABLE:
         raise InvalidLogDirError(f"{path} may be written by everyone (mode {mode:04o}): chmod o-w {path}")
+
+
+def check_fresh(fs: Fs, path: str) -> None:
+    """Leave a directory that was never opened as it is, without even a ``.lock``, if it cannot be a log directory."""
+    if fs.exists(os.path.join(path, LOCK)):
+        return
+    list_entries(fs, path)
+    if partition_at(path) is not None and list_segments(fs, path):
+        raise InvalidLogDirError(
+            f"{path} is the directory of a partition: its log directory is {os.path.dirname(path)}"
+        )
 
 
 def list_entries(fs: Fs, path: str) -> Entries:
@@ -136,12 +154,16 @@ class Checkpoints:
     """The four offset checkpoints of a directory. Those that could not be read are in `unreadable`, and begin empty.
 
     Kafka goes on without them too. `recovery_points` is then None: see `seglog.storage.recovery.Known`.
+
+    ``lock`` is held from looking at the logs until the file is written: two threads would take each other's temporary
+    file away, or the one that looked first would write last. Whoever needs a log's lock as well takes that first.
     """
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
         self._path = path
         self._written: dict[str, bytes] = {}
+        self.lock = threading.RLock()
         self.unreadable: list[CorruptCheckpointError] = []
         self.recovery_points = self._read(RECOVERY_POINTS)
         self.log_starts = self._read(LOG_START_OFFSETS) or {}

@@ -16,6 +16,7 @@ from seglog.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OF
 from seglog.storage.retention import Expired
 
 if TYPE_CHECKING:
+    from seglog.storage.log import Log
     from seglog.storage.log_dir import LogDir
 
 _logger = logging.getLogger("seglog")
@@ -65,18 +66,16 @@ def write_recovery_points(directory: LogDir) -> None:
     known = directory.checkpoints.recovery_points
     if known is None and directory.refused:
         return
-    points = {partition: log.recovery_point for partition, log in directory.logs.items()}
-    _write(directory, RECOVERY_POINTS, points, known or {})
+    _write(directory, RECOVERY_POINTS, lambda log: log.recovery_point, known or {})
 
 
 def write_log_starts(directory: LogDir) -> None:
     """``log-start-offset-checkpoint``: of the logs that do not begin where their first segment does."""
-    starts = {
-        partition: log.log_start_offset
-        for partition, log in directory.logs.items()
-        if log.log_start_offset > log.segments[0].base_offset
-    }
-    _write(directory, LOG_START_OFFSETS, starts, directory.checkpoints.log_starts)
+
+    def start(log: Log) -> int | None:
+        return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+    _write(directory, LOG_START_OFFSETS, start, directory.checkpoints.log_starts)
 
 
 def write_high_watermarks(directory: LogDir) -> None:
@@ -85,40 +84,57 @@ def write_high_watermarks(directory: LogDir) -> None:
     Damage below it is refused at the next start. So of a log without followers, whose high watermark is its end, it
     says what is flushed.
     """
-    marks = {
-        partition: min(log.high_watermark, log.recovery_point) if log.hw_follows_end else log.high_watermark
-        for partition, log in directory.logs.items()
-    }
-    _write(directory, HIGH_WATERMARKS, marks, directory.checkpoints.high_watermarks)
+
+    def mark(log: Log) -> int:
+        return min(log.high_watermark, log.recovery_point) if log.hw_follows_end else log.high_watermark
+
+    _write(directory, HIGH_WATERMARKS, mark, directory.checkpoints.high_watermarks)
 
 
 def forget_cleaner_offsets(directory: LogDir, partitions: set[TopicPartition]) -> None:
     """Take deleted partitions out of ``cleaner-offset-checkpoint``."""
     offsets = directory.checkpoints.cleaner_offsets
-    if offsets.keys() & partitions:
-        for partition in partitions:
-            offsets.pop(partition, None)
-        _write_cleaner_offsets(directory)
+    with directory.checkpoints.lock:
+        if offsets.keys() & partitions:
+            for partition in partitions:
+                offsets.pop(partition, None)
+            _write_cleaner_offsets(directory)
 
 
 def lower_cleaner_offset(directory: LogDir, partition: TopicPartition, offset: int) -> None:
     """What comes after a truncation to ``offset`` is dirty."""
     offsets = directory.checkpoints.cleaner_offsets
-    if offsets.get(partition, 0) > offset:
-        offsets[partition] = offset
-        _write_cleaner_offsets(directory)
+    with directory.checkpoints.lock:
+        if offsets.get(partition, 0) > offset:
+            offsets[partition] = offset
+            _write_cleaner_offsets(directory)
+
+
+def _note_cleaned(directory: LogDir, log: Log, end_offset: int) -> None:
+    """A round is done; a topic that was deleted meanwhile, and may have a namesake, is not noted."""
+    with directory.checkpoints.lock:
+        if directory.logs.get(log.topic_partition) is log:
+            directory.checkpoints.cleaner_offsets[log.topic_partition] = end_offset
+            _write_cleaner_offsets(directory)
 
 
 def _write_cleaner_offsets(directory: LogDir) -> None:
     path = os.path.join(directory.path, CLEANER_OFFSETS)
+    offsets = directory.checkpoints.cleaner_offsets
+    there = {*list(directory.logs), *list(directory.refused)}
     with directory.health.guard():
-        write_offsets(directory.fs, path, dict(directory.checkpoints.cleaner_offsets))
+        write_offsets(directory.fs, path, {name: offset for name, offset in offsets.items() if name in there})
 
 
-def _write(directory: LogDir, name: str, offsets: dict[TopicPartition, int], known: dict[TopicPartition, int]) -> None:
-    refused = {partition: known[partition] for partition in list(directory.refused) if partition in known}
-    with directory.health.guard():
-        directory.checkpoints.write(name, {**refused, **offsets})
+def _write(
+    directory: LogDir, name: str, offset_of: Callable[[Log], int | None], known: dict[TopicPartition, int]
+) -> None:
+    """Write what ``offset_of`` says of each log, None for no line, and what is ``known`` of refused partitions."""
+    with directory.checkpoints.lock, directory.health.guard():
+        refused = {partition: known[partition] for partition in list(directory.refused) if partition in known}
+        offsets = {partition: offset_of(log) for partition, log in list(directory.logs.items())}
+        given = {partition: offset for partition, offset in offsets.items() if offset is not None}
+        directory.checkpoints.write(name, {**refused, **given})
 
 
 # Retention, compaction, flushes, producers
@@ -144,10 +160,10 @@ def run_compaction(directory: LogDir) -> list[CompactionStats]:
     with directory.compacting:
         before = set(directory.uncleanable)
         done = compaction.run(
-            directory.path,
             dict(directory.logs),
             directory.checkpoints.cleaner_offsets,
             directory.config,
+            note=lambda log, end_offset: _note_cleaned(directory, log, end_offset),
             uncleanable=directory.uncleanable,
             should_stop=lambda: directory.stopping.is_set() or directory.health.failure is not None,
         )

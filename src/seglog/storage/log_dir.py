@@ -6,9 +6,10 @@ number of threads may read while one writes (appends wait for each other). One p
 
 from __future__ import annotations
 
-import os.path
+import os
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -36,6 +37,7 @@ from seglog.storage.checkpoint import (
 from seglog.storage.compaction import CompactionStats
 from seglog.storage.dir_files import (
     Checkpoints,
+    check_fresh,
     check_mode,
     list_entries,
     make_directory,
@@ -102,7 +104,7 @@ class LogDir:
     @classmethod
     def open(
         cls,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         config: LogDirConfig | Mapping[str, object] | None = None,
         create: bool = True,
@@ -131,6 +133,7 @@ class LogDir:
         try:
             make_directory(fs, path, create=create)
             check_mode(fs, path)
+            check_fresh(fs, path)
             lock = fs.lock(os.path.join(path, LOCK))
         except OSError as error:
             raise InvalidLogDirError(f"{path} cannot be opened for writing: {error}") from error
@@ -378,9 +381,11 @@ class LogDir:
     ) -> None:
         self.close()
 
-    def _changing(self) -> threading.RLock:
-        self._check_open()
-        return self._lock
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            self._check_open()  # with the lock: `close` may have come first
+            yield
 
     def _check_open(self) -> None:
         if self.closed:

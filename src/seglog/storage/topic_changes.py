@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Final
 
 from seglog.core.config import TOPIC_KEYS, LogConfig
@@ -44,6 +45,7 @@ def config_of(directory: LogDir, topic: str) -> LogConfig:
 def create(directory: LogDir, name: str, partitions: int, config: Mapping[str, object]) -> None:
     """See `LogDir.create_topic`."""
     validate_topic(name)
+    partitions = index(partitions)  # not 2.5, which would be written down
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise ValueError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
     existing = directory.topic_names()

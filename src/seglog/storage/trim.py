@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.types import MAX_INT64
 from seglog.storage import retention, snapshots
 from seglog.storage.layout import DELETED
 from seglog.storage.producers import Producers
@@ -42,6 +43,8 @@ def truncate_to(log: Log, offset: int) -> bool:
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     """See `Log.truncate_fully_and_start_at`."""
+    if not 0 <= offset <= MAX_INT64:
+        raise ValueError(f"{log.topic_partition} cannot start at offset {offset}")
     gone = log.segments
     stale = [segment for segment in gone if segment.base_offset != offset]
     remove_segments(log, stale, later=False)

@@ -25,7 +25,9 @@ class Worker:
     """`seglog.storage.background.Background`. Thread-safe.
 
     Without a thread, `submit` runs the task at once in the caller, errors and all, and what is scheduled runs in
-    `run_due`. With one, all runs in it, in order. A task run so takes the directory out of use if it fails with an
+    `run_due`. With one, all runs in it, in order; what is due comes between two submitted tasks, for those may come
+    faster than they can be done. Once it is stopping, `submit` runs the task in the caller: `stop` ends while others
+    go on submitting. A task run so takes the directory out of use if it fails with an
     OSError; `LogDirOfflineError` and `LogClosedError` end it quietly; anything else is a bug, which comes out of
     `run_due` or `stop`.
     """
@@ -46,12 +48,13 @@ class Worker:
             self._thread.start()
 
     def submit(self, task: Task) -> None:
-        if self._thread is None:
-            task()
-            return
         with self._condition:
-            self._submitted.append(task)
-            self._condition.notify()
+            queued = self._thread is not None and not self._stopping
+            if queued:
+                self._submitted.append(task)
+                self._condition.notify()
+        if not queued:
+            task()
 
     def schedule(self, delay_ms: int, task: Task) -> None:
         with self._condition:
@@ -109,8 +112,7 @@ class Worker:
                     self._condition.wait(wait)
                 if self._stopping and not self._submitted:
                     return
-                tasks = list(self._submitted)
-                self._submitted.clear()
+                tasks = [self._submitted.popleft()] if self._submitted else []
             for task in tasks if self._stopping else [*tasks, *self._take_due()]:
                 try:
                     self._run(task)
