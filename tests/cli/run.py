@@ -69,10 +69,10 @@ def seglog_command(*arguments: str | Path, cwd: Path | None = None, env: dict[st
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr.decode())
 
 
-def start_seglog(*arguments: str | Path, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+def start_seglog(*arguments: str | Path, stdout: int = subprocess.PIPE, columns: int = 200) -> subprocess.Popen[bytes]:
     """The same, without waiting for its end; stdout is a pipe if nothing else is given."""
     return subprocess.Popen(
-        _command(arguments), stdout=stdout, env={**_environment(), "TERM": "xterm", "COLUMNS": "200"}
+        _command(arguments), stdout=stdout, env={**_environment(), "TERM": "xterm", "COLUMNS": str(columns)}
     )
 
 

@@ -132,3 +132,16 @@ def test_on_a_terminal_the_table_is_drawn_by_rich(tmp_path: Path) -> None:
     os.close(terminal)
     assert "\x1b[1m" in text, "a bold header"
     assert "t-0" in text
+
+
+def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> None:
+    (tmp_path / "flights-0").mkdir()
+    write_log(tmp_path / "flights-0", [encode_batch([NewRecord(b"v", timestamp=1357034400000)])])
+    terminal, shown = os.openpty()
+    with start_seglog("ls", tmp_path, stdout=shown, columns=40) as process:
+        assert process.wait(timeout=60) == 0
+    os.close(shown)
+    lines = os.read(terminal, 100_000).decode().splitlines()
+    os.close(terminal)
+    assert lines[1].split()[0] == "flights-0"
+    assert "2013-01-01T10:00:00Z  2013-01-01T10:00:00Z  v2" in lines[1]

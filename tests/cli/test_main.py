@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,34 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert process.stdout.readline() == f"Dumping {log}\n".encode()
         process.stdout.close()
         assert process.wait(timeout=60) == 0
+
+
+def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_none(tmp_path: Path) -> None:
+    code = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, '-m', *sys.argv[2:]])"
+    for descriptor, arguments, expected in (
+        ("1", ("ls", str(tmp_path)), (2, "", "seglog: stdout is closed\n")),
+        ("1", ("--help",), (2, "", "seglog: stdout is closed\n")),
+        ("2", ("ls", str(tmp_path / "x")), (2, "", "")),
+        ("2", ("ls", str(tmp_path)), (0, "0 topics, 0 partitions, 0 segments, 0 B\n", "")),
+    ):
+        command = [sys.executable, "-c", code, descriptor, "seglog", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+def test_a_name_that_is_not_utf8_is_shown_as_it_is(tmp_path: Path) -> None:
+    partition = os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff-0")
+    os.mkdir(partition)
+    write_log(Path(partition), [encode_batch([NewRecord(b"v", timestamp=1)])])
+    for arguments in (["ls"], ["dump"], ["find", "--offset", "0"]):
+        ran = seglog_command(*arguments, partition)
+        assert (ran.code, ran.err) == (0, "")
+        assert arguments[0] == "find" or b"bad\xff-0" in ran.out
+        documents = seglog_command(*arguments, partition, "--json").objects
+        assert "bad\\udcff-0" in str(documents)
+
+
+def test_dumping_what_is_not_there_fails(tmp_path: Path) -> None:
+    for options in ([], ["--json"], ["--records", "--json"]):
+        ran = seglog_command("dump", *options, "nowhere", cwd=tmp_path)
+        assert (ran.code, ran.out, ran.err) == (2, b"", "seglog: nowhere: No such file or directory\n")

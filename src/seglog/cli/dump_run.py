@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from seglog.cli.dump_index import Findings, IndexOptions, dump_offset_index, dump_time_index, dump_txn_index
 from seglog.cli.dump_log import ChunkText, LogOptions, log_title, render_plain
 from seglog.cli.dump_snapshot import dump_snapshot
-from seglog.cli.files import expand_files, java_path, open_file
+from seglog.cli.files import CHECKPOINT, expand_files, java_path, open_file
 from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
 from seglog.core.errors import CorruptError, CorruptSnapshotError, MissingExtraError
 from seglog.core.extras import require
@@ -19,7 +19,6 @@ from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.storage.inspect import Chunk, read_chunks
 from seglog.storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 
-_CHECKPOINT: Final = ".checkpoint"
 _SAMPLE_BYTES: Final = 256 << 10
 _MANY_LINES: Final = 400_000
 """Lines of text from which on the compiled loops save more time than their start takes (a second)."""
@@ -95,7 +94,7 @@ class _TextDump:
         name = os.path.basename(shown)
         suffix = name[name.rfind(".") :] if "." in name else ""
         options = self._options.indexes
-        if suffix in (LOG, _CHECKPOINT):
+        if suffix in (LOG, CHECKPOINT):
             self._log(path, shown, name)
         elif suffix == INDEX:
             self._note(dump_offset_index(self._fs, path, shown, options, self._out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import os.path
 import re
@@ -22,6 +23,7 @@ from seglog.storage.layout import (
 )
 
 _KINDS: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
+CHECKPOINT: Final = ".checkpoint"
 _SLASHES: Final = re.compile("//+")
 
 
@@ -44,8 +46,14 @@ def java_path(path: str) -> str:
 
 
 def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
-    """The files to look at: those named, and of a partition or log directory those that Kafka's tool can print."""
+    """The files to look at: those named, and of a partition or log directory those that Kafka's tool can print.
+
+    Raises FileNotFoundError where there is nothing, unless the name promises a file of Kafka's: whoever opens that
+    says so, after the lines that Kafka's tool prints before.
+    """
     for path in paths:
+        if not path.endswith((*_KINDS, CHECKPOINT)) and not os.path.exists(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path or "''")
         if not os.path.isdir(path):
             yield path
             continue

@@ -42,6 +42,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 fine, 1 damage found, 2 usage or I/O error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:  # after `>&-`
+        return fail("stdout is closed")
     try:
         code = _app(_first_word(given))(given or ["--help"], prog_name="seglog", standalone_mode=False)
         sys.stdout.flush()

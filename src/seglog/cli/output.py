@@ -17,10 +17,14 @@ FAILED: Final = 2
 """Exit code for a wrong command line, and for files that cannot be read."""
 
 _FLUSH_CHARACTERS: Final = 1 << 20
+_WIDEST: Final = 10_000
 
 
 class Out:
-    """Text for stdout, in UTF-8 whatever the locale says, written a megabyte at a time."""
+    """Text for stdout, in UTF-8 whatever the locale says, written a megabyte at a time.
+
+    A file's name that is not UTF-8 comes out as it is, in JSON as ``\\udcNN`` for a byte NN, which Python reads back.
+    """
 
     __slots__ = ("_parts", "_size", "_stream")
 
@@ -40,7 +44,8 @@ class Out:
 
     def json(self, value: object) -> None:
         """One compact JSON document on a line of its own."""
-        self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        self.line(text if text.isascii() else text.encode(errors="backslashreplace").decode())
 
     def raw(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes that are UTF-8 already, in their turn."""
@@ -49,7 +54,7 @@ class Out:
 
     def _drain(self) -> None:
         if self._parts:
-            self._stream.write("".join(self._parts).encode())
+            self._stream.write("".join(self._parts).encode(errors="surrogateescape"))
             self._parts.clear()
             self._size = 0
 
@@ -59,8 +64,9 @@ class Out:
 
 
 def warn(text: str) -> None:
-    """A line on stderr."""
-    print(text, file=sys.stderr)
+    """A line on stderr, if there is one (not after `2>&-`): never on stdout."""
+    if sys.stderr is not None:
+        print(text, file=sys.stderr)
 
 
 def fail(reason: object) -> int:
@@ -85,8 +91,8 @@ def show_table(
     """A table: drawn by rich on a terminal, else aligned columns. ``right``: the columns of numbers."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if is_terminal():
-        out.flush()
         from rich.console import Console
+        from rich.measure import Measurement
         from rich.table import Table
 
         table = Table(box=None, header_style="bold", pad_edge=False)
@@ -94,7 +100,12 @@ def show_table(
             table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
         for row in cells:
             table.add_row(*row)
-        Console(highlight=False, markup=False).print(table)
+        console = Console(highlight=False, markup=False)
+        needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+        console.width = max(console.width, needed)  # lines that wrap say more than columns that are cut
+        with console.capture() as drawn:
+            console.print(table)
+        out.write(drawn.get())
         return
     widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
     for row in [list(columns), *cells]:
@@ -148,7 +159,7 @@ class Progress(Protocol):
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Progress]:
     """A bar on stderr, from the third second on, and only if stderr is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield _draw_nothing
         return
     bar = _LateBar(label, total)
