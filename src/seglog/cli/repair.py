@@ -75,6 +75,11 @@ def _show_result(out: Out, done: Sequence[Done], verified: Verified) -> None:
     for one in done:
         if one.backup is not None:
             out.line(f"the originals are in {one.backup}")
+        for first_offset, producer_id in one.open_transactions.items():
+            out.line(
+                f"{one.path}: the transaction of producer {producer_id} is open since offset {first_offset}; if its "
+                "end was among what is lost, kafka-transactions.sh abort ends it"
+            )
     for finding in verified.findings:
         out.line(f"{finding.severity.value}: {finding}")
     out.line(totals(verified))

@@ -68,10 +68,11 @@ def build_epochs(known: LeaderEpochs | None, runs: Sequence[EpochRun]) -> Leader
 
 
 class ProducerFiles(NamedTuple):
-    """Snapshots by offset, and abort indexes by base offset (empty: no file)."""
+    """Snapshots by offset, and abort indexes by base offset (empty: no file); producers of open transactions."""
 
     snapshots: Mapping[int, bytes]
     txn_indexes: Mapping[int, bytes]
+    ongoing: Mapping[int, int]
 
 
 def build_producer_files(replay: Replay, existing: Sequence[Snapshot], offsets: Sequence[int]) -> ProducerFiles:
@@ -110,4 +111,4 @@ def build_producer_files(replay: Replay, existing: Sequence[Snapshot], offsets: 
         txn_indexes[file.base_offset] = bytes(aborted)
     for offset in waiting:
         snapshots[offset] = encode_snapshot(producers)
-    return ProducerFiles(snapshots, txn_indexes)
+    return ProducerFiles(snapshots, txn_indexes, dict(producers.ongoing))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,11 +23,15 @@ from seglog.storage.verify_partition import Around
 
 
 class Done(NamedTuple):
-    """A partition after its repair: where it ends, and where the files that were replaced are."""
+    """A partition after its repair: where it ends, and where the files that were replaced are.
+
+    ``open_transactions``: producers by first offset, if batches were given up: a marker may be among these.
+    """
 
     path: str
     end_offset: int
     backup: str | None
+    open_transactions: Mapping[int, int]
 
 
 def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_interval: int) -> Done:
@@ -39,9 +43,9 @@ def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_int
         _repair_log(fs, work, repair.plan.segments[at].paths, log)
     for at in sorted(repair.indexes):
         _make_indexes(fs, work, repair.plan.segments[at].paths, index_interval)
-    end = _make_the_rest(fs, work, path, repair.plan.around, repair.topic_id, epochs=repair.epochs)
+    end, ongoing = _make_the_rest(fs, work, path, repair.plan.around, repair.topic_id, epochs=repair.epochs)
     work.finish()
-    return Done(path, end, work.backup)
+    return Done(path, end, work.backup, ongoing if any(log.gone for log in repair.logs.values()) else {})
 
 
 def _repair_log(fs: Fs, work: Replacer, paths: SegmentPaths, log: LogRepair) -> None:
@@ -85,8 +89,13 @@ def _make_indexes(fs: Fs, work: Replacer, paths: SegmentPaths, interval: int) ->
     work.replace(paths.offset_index, [made.offset_index])
 
 
-def _make_the_rest(fs: Fs, work: Replacer, path: str, around: Around, topic_id: UUID | None, *, epochs: bool) -> int:
-    """Snapshots, abort indexes, epochs and the topic's id, by what the log is now; returns where it ends."""
+def _make_the_rest(
+    fs: Fs, work: Replacer, path: str, around: Around, topic_id: UUID | None, *, epochs: bool
+) -> tuple[int, Mapping[int, int]]:
+    """Snapshots, abort indexes, epochs and the topic's id, by what the log is now.
+
+    Returns where it ends, and the transactions that are open there.
+    """
     plan, _, summaries, findings = look_through(fs, path, around)
     damaged = {finding.file for finding in findings if finding.severity is Severity.DAMAGE}
     end = log_end(plan, summaries)
@@ -118,4 +127,4 @@ def _make_the_rest(fs: Fs, work: Replacer, path: str, around: Around, topic_id: 
         work.replace(os.path.join(path, LEADER_EPOCHS), [encode_epochs(known)])
     if topic_id is not None:
         work.replace(os.path.join(path, PARTITION_METADATA), [encode_partition_metadata(topic_id)])
-    return end
+    return end, made.ongoing

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
 from seglog.core.types import parse_topic_partition
-from seglog.storage.findings import Finding, has_damage
+from seglog.storage.findings import Finding, Severity, damage, has_damage
 from seglog.storage.layout import LOG, is_set_aside, parse_file_name
 from seglog.storage.verify_dir import (
     BOOTSTRAP,
@@ -31,8 +31,11 @@ from seglog.storage.verify_finish import (
     single_segment_findings,
 )
 from seglog.storage.verify_partition import Around, Plan, Stretch, facts_of, prepare, stretches
-from seglog.storage.verify_summary import Facts, Summary, combine_all
+from seglog.storage.verify_summary import Facts, Summary, combine_all, hole
 from seglog.storage.verify_walk import FastWalk, StretchWalk
+
+_LOOKS: Final = 3
+"""How often a partition in use is looked at again before what is found is believed."""
 
 
 class Verified(NamedTuple):
@@ -67,7 +70,11 @@ def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
         from seglog.storage.verify_fast import walk_fast
 
         walk = walk_fast
-    file = fs.open(stretch.facts.file, write=False)
+    try:
+        file = fs.open(stretch.facts.file, write=False)
+    except FileNotFoundError:
+        gone = damage(stretch.facts.file, "the file went away while the partition was looked at")
+        return hole(stretch.start, stretch.end, gone)
     try:
         return StretchWalk(file, stretch.facts, fast=walk).run(stretch.start, stretch.end)
     finally:
@@ -75,11 +82,16 @@ def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
 
 
 class _Outcome:
-    """What is known of a partition when all its segments were looked at."""
+    """A partition: what was found so far, and once all its segments were looked at, where it ends."""
 
-    def __init__(self, topic_id: UUID | None) -> None:
-        self.topic_id = topic_id
+    def __init__(self, path: str, around: Callable[[], Around]) -> None:
+        self.path = path
+        self.around = around
+        self.topic_id: UUID | None = None
+        self.is_open = False
         self.end = 0
+        self.findings: list[Finding] = []
+        self.summaries: list[Summary] = []
 
 
 class _Pending(NamedTuple):
@@ -136,60 +148,92 @@ class Run:
     # Directories
 
     def _log_dir(self, path: str) -> None:
-        state = read_dir(self._fs, path)
+        fs = self._fs
+        state = read_dir(fs, path)
         self._findings += state.findings
         bootstrap = os.path.join(path, BOOTSTRAP)
-        if self._fs.exists(bootstrap):
+        if fs.exists(bootstrap):
             self._batch_file(bootstrap)
+
+        def around(name: str) -> Callable[[], Around]:
+            return lambda: read_dir(fs, path).around(fs, name)
+
         outcomes = {
-            name: self._partition(os.path.join(path, name), state.around(self._fs, name)) for name in state.partitions
+            name: self._partition(os.path.join(path, name), state.around(fs, name), around(name))
+            for name in state.partitions
         }
-        self._settle_all()
+        self._conclude(outcomes.values())
         self._findings += check_topic_ids(state, {name: one.topic_id for name, one in outcomes.items()})
         self._findings += check_cleaner_offsets(state, {name: one.end for name, one in outcomes.items()})
 
     def _lone_partition(self, path: str) -> None:
         """A partition by itself; what its log directory says of it is heard, if it is in one."""
+        fs = self._fs
         parent, name = os.path.split(path)
-        if not is_log_dir(self._fs, parent):
-            self._partition(path, Around())
+        if not is_log_dir(fs, parent):
+            self._conclude([self._partition(path, Around(), Around)])
             return
-        state = read_dir(self._fs, parent)
-        self._partition(path, state.around(self._fs, name))
-        ids = topic_ids(self._fs, state, name)
+        state = read_dir(fs, parent)
+        outcome = self._partition(path, state.around(fs, name), lambda: read_dir(fs, parent).around(fs, name))
+        self._conclude([outcome])
+        ids = topic_ids(fs, state, name)
         self._findings += [one for one in check_topic_ids(state, ids) if os.path.dirname(one.file) == path]
 
-    def _partition(self, path: str, around: Around) -> _Outcome:
-        plan = prepare(self._fs, path, around, limit=self._limit)
+    def _partition(self, path: str, around: Around, look_again: Callable[[], Around]) -> _Outcome:
+        outcome = _Outcome(path, look_again)
         self._partitions += 1
-        self._findings += plan.findings
-        outcome = _Outcome(plan.topic_id)
-        summaries: list[Summary] = []
+        try:
+            plan = prepare(self._fs, path, around, limit=self._limit)
+        except FileNotFoundError as error:
+            outcome.is_open = True
+            outcome.findings.append(damage(path, f"a file went away while it was looked at: {error}"))
+            return outcome
+        outcome.topic_id, outcome.is_open = plan.topic_id, plan.is_open
+        outcome.findings += plan.findings
         for file in plan.batch_files:
             self._batch_file(file)
         for at in range(len(plan.segments)):
             facts, findings = facts_of(self._fs, plan, at)
-            self._findings += findings
-            self._begin(facts, plan.segments[at].size, self._taker(plan, at, facts, summaries, outcome))
+            outcome.findings += findings
+            self._begin(facts, plan.segments[at].size, self._taker(plan, at, facts, outcome))
         if not plan.segments:
-            self._findings += partition_findings(self._fs, plan, [])
+            outcome.findings += partition_findings(self._fs, plan, [])
         return outcome
 
-    def _taker(
-        self, plan: Plan, at: int, facts: Facts, summaries: list[Summary], outcome: _Outcome
-    ) -> Callable[[Summary], None]:
+    def _taker(self, plan: Plan, at: int, facts: Facts, outcome: _Outcome) -> Callable[[Summary], None]:
         def take(summary: Summary) -> None:
             self._segments += 1
-            self._findings += segment_findings(plan, at, facts, summary, strict=self._strict or plan.around.recent)
-            summaries.append(
+            strict = self._strict or plan.around.recent
+            outcome.findings += segment_findings(plan, at, facts, summary, strict=strict)
+            outcome.summaries.append(
                 summary._replace(findings=(), begun=(), ended=(), claimed=(), last_records=(), inner_times=())
             )
-            if len(summaries) == len(plan.segments):
-                self._findings += partition_findings(self._fs, plan, summaries)
-                outcome.end = log_end(plan, summaries)
-                summaries.clear()
+            if len(outcome.summaries) == len(plan.segments):
+                outcome.findings += partition_findings(self._fs, plan, outcome.summaries)
+                outcome.end = log_end(plan, outcome.summaries)
+                outcome.summaries.clear()
 
         return take
+
+    def _conclude(self, outcomes: Iterable[_Outcome]) -> None:
+        self._settle_all()
+        for outcome in outcomes:
+            if outcome.is_open and has_damage(outcome.findings):
+                self._look_again(outcome)
+            self._findings += outcome.findings
+
+    def _look_again(self, outcome: _Outcome) -> None:
+        """Files of a log in use are read one after the other while it goes on: what is damage is there again."""
+        for _ in range(_LOOKS):
+            run = Run(self._fs, None, 1, strict=self._strict, fast=self._fast, limit=self._limit, progress=None)
+            again = run._partition(outcome.path, outcome.around(), outcome.around)
+            run._settle_all()
+            there = {finding[:3] for finding in again.findings if finding.severity is Severity.DAMAGE}
+            kept = [one for one in outcome.findings if one.severity is Severity.NOTE or one[:3] in there]
+            is_settled = len(kept) == len(outcome.findings)
+            outcome.findings = kept
+            if is_settled or not has_damage(kept):
+                return
 
     # Files
 
