@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,16 @@ def test_as_many_files_are_opened_as_the_hard_limit_allows(tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout == "True Too many open files: 100 are allowed (ulimit -n) True\nTrue True\n"
+
+
+def test_zeros_of_a_mapped_file_get_their_place_on_the_disk(tmp_path: Path) -> None:
+    """A page that has none on a full disk would end the process when an entry is written to it (SIGBUS)."""
+    mapped = OsFs().map(str(tmp_path / "index"), size=1 << 20)
+    mapped.buffer[0:3] = b"abc"
+    reserved = mapped.reserve(3, 8)
+    assert 8 <= reserved < 1 << 20
+    assert mapped.reserve(reserved, reserved + 1) == 2 * reserved
+    assert os.stat(tmp_path / "index").st_blocks * 512 >= 2 * reserved
+    assert mapped.reserve((1 << 20) - 5, (1 << 20) - 2) == mapped.size == 1 << 20
+    assert bytes(mapped.buffer) == b"abc" + bytes((1 << 20) - 3)
+    mapped.close()

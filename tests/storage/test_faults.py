@@ -93,7 +93,7 @@ def fill_and_flush(log: Log) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-@pytest.mark.parametrize("operation", ["pwrite", "fsync", "map", "fsync_dir", "resize", "flush"])
+@pytest.mark.parametrize("operation", ["pwrite", "fsync", "map", "fsync_dir", "resize", "reserve", "flush"])
 def test_the_first_failed_write_takes_the_directory_out_of_use(operation: str, code: int) -> None:
     for nth in range(1, 4):
         case()

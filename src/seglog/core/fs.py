@@ -68,6 +68,12 @@ class MappedFile(Protocol):
     def resize(self, size: int) -> None:
         """Set the file's length: cut it, or let it grow with zeros."""
 
+    def reserve(self, start: int, end: int) -> int:
+        """See to it that the zeros from ``start`` on, up to ``end`` and some more, have their place on the disk.
+
+        Returns up to where they have. Raises OSError on a full disk: a write into ``buffer`` would end the process.
+        """
+
     def flush(self) -> None:
         """Return when all changes are on the disk."""
 
@@ -141,14 +147,8 @@ class OsFile:
 
     def pwrite(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
-        if written == len(data):
-            return
-        view = memoryview(data)
-        while written < len(view):
-            count = os.pwrite(self._fd, view[written:], position + written)
-            if count == 0:
-                raise OSError(errno.EIO, "the file takes no more bytes", self.path)
-            written += count
+        if written != len(data):
+            _pwrite(self._fd, memoryview(data)[written:], position + written, self.path)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -199,6 +199,11 @@ class OsMappedFile:
         os.ftruncate(self._fd, size)
         self.size = size
         self.buffer = self._map()
+
+    def reserve(self, start: int, end: int) -> int:
+        reserved = min(-(-end // mmap.PAGESIZE) * mmap.PAGESIZE, self.size)
+        _pwrite(self._fd, bytes(reserved - start), start, self.path)
+        return reserved
 
     def flush(self) -> None:
         if isinstance(self.buffer, mmap.mmap):
@@ -358,6 +363,16 @@ def _with_descriptors(path: str, act: Callable[[], Of]) -> Of:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
             return _with_descriptors(path, act)
         raise OSError(errno.EMFILE, f"Too many open files: {allowed} are allowed (ulimit -n)", path) from error
+
+
+def _pwrite(fd: int, data: Buffer, position: int, path: str) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, position)
+        if written == 0:
+            raise OSError(errno.EIO, "the file takes no more bytes", path)
+        view = view[written:]
+        position += written
 
 
 def _fsync(fd: int) -> None:

@@ -103,12 +103,13 @@ class _Index(ABC):
     """What both kinds share: a mapped file, how many entries are in use, and room for how many.
 
     Invariant: 0 <= count <= max_count, and the bytes behind ``count`` entries are not looked at. The lock keeps a
-    look-up from reading pages that `trim` has just cut off the file, which would end the process.
+    look-up from reading pages that `trim` has just cut off the file, which would end the process. So would an entry
+    written to a page that has no place on a full disk: bytes up to ``reserved`` have theirs.
     """
 
     ENTRY: Struct
 
-    __slots__ = ("_file", "_fs", "_lock", "base_offset", "count", "max_bytes", "max_count", "path")
+    __slots__ = ("_file", "_fs", "_lock", "base_offset", "count", "max_bytes", "max_count", "path", "reserved")
 
     def __init__(self, fs: Fs, path: str, base_offset: int, max_bytes: int, *, active: bool) -> None:
         size = self.ENTRY.size
@@ -119,6 +120,7 @@ class _Index(ABC):
         self._lock = threading.Lock()
         new = not fs.exists(path)
         self._file: MappedFile = fs.map(path, size=self.max_bytes if new else None)
+        self.reserved = 0
         self.count = 0 if new else self._count_entries()
         self.max_count = self._file.size // size
         if active:
@@ -159,6 +161,7 @@ class _Index(ABC):
             if self._file.size > used:
                 self._file.resize(used)
             self._file.resize(max(self.max_bytes, used))
+            self.reserved = 0
             self.max_count = self._file.size // self.ENTRY.size
 
     def trim(self) -> None:
@@ -166,6 +169,11 @@ class _Index(ABC):
         with self._lock:
             self._file.resize(self.count * self.ENTRY.size)
             self.max_count = self.count
+            self.reserved = 0
+
+    def _reserve(self, end: int) -> None:
+        """Called before an entry is written that ends at ``end``, behind what is reserved."""
+        self.reserved = self._file.reserve(self.count * self.ENTRY.size, end)
 
     def truncate_to_entries(self, count: int) -> None:
         with self._lock:
@@ -238,7 +246,10 @@ class OffsetIndex(_Index):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry behind the last one; the segment rolls before the index is full."""
-        OFFSET_ENTRY.pack_into(self._file.buffer, self.count * 8, offset - self.base_offset, position)
+        start = self.count * 8
+        if start >= self.reserved:
+            self._reserve(start + 8)
+        OFFSET_ENTRY.pack_into(self._file.buffer, start, offset - self.base_offset, position)
         self.count += 1
         self.last_offset = offset
 
@@ -294,7 +305,10 @@ class TimeIndex(_Index):
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if ``timestamp`` is later than the last one's."""
         if timestamp > self.last.timestamp and offset >= self.last.offset:
-            TIME_ENTRY.pack_into(self._file.buffer, self.count * 12, timestamp, offset - self.base_offset)
+            start = self.count * 12
+            if start + 12 > self.reserved:
+                self._reserve(start + 12)
+            TIME_ENTRY.pack_into(self._file.buffer, start, timestamp, offset - self.base_offset)
             self.count += 1
             self.last = TimestampOffset(timestamp, offset)
 

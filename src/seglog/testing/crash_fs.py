@@ -78,6 +78,10 @@ class _CrashMap:
             self._fs.count("resize", self.path)
             self._map.resize(size)
 
+    def reserve(self, start: int, end: int) -> int:
+        self._fs.check_alive()
+        return self._map.reserve(start, end)
+
     def flush(self) -> None:
         self._fs.count("flush", self.path)
         self._map.flush()

@@ -105,6 +105,13 @@ class MemoryMap:
             self._fs.grow_within_capacity(inode, size, self.path)
             inode.truncate(size)
 
+    def reserve(self, start: int, end: int) -> int:
+        del start
+        with self._fs.mutex:
+            self._open_inode()
+            self._fs.before("reserve", self.path)
+            return end
+
     def flush(self) -> None:
         with self._fs.mutex:
             inode = self._open_inode()
