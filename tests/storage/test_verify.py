@@ -58,7 +58,7 @@ def test_kafkas_own_directories_have_no_damage(tmp_path: Path, version: KafkaVer
 @pytest.mark.parametrize("version", [CURRENT, OLD])
 def test_nor_has_any_file_of_them_by_itself(tmp_path: Path, version: KafkaVersion) -> None:
     directory = golden.log_dir(golden.unpack(tmp_path, version))
-    files = [path for path in directory.rglob("*") if path.is_file() and path.name != "quorum-state"]
+    files = [path for path in directory.rglob("*") if path.is_file()]
     for path in files:
         assert damage(look(path)) == [], path
     assert len(files) > 50

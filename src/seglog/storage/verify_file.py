@@ -13,6 +13,7 @@ from seglog.storage.layout import (
     CLEAN_SHUTDOWN,
     INDEX,
     LEADER_EPOCHS,
+    LOCK,
     LOG,
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -28,6 +29,8 @@ from seglog.storage.verify_indexes import read_probes
 from seglog.storage.verify_partition import read_epochs, read_topic_id
 
 _BATCHES: Final = (LOG, ".checkpoint")
+_NOTHING_TO_SAY: Final = (CLEAN_SHUTDOWN, LOCK, "quorum-state")
+"""Any content of these is right, or theirs who wrote it."""
 
 
 def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
@@ -60,7 +63,7 @@ def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
             decode_meta_properties(fs.read(path), path)
         elif name == TOPICS:
             decode_topics(fs.read(path), path)
-        elif name != CLEAN_SHUTDOWN:
+        elif name not in _NOTHING_TO_SAY:
             raise InvalidLogDirError(f"{path}: not a file of Kafka's")
     except CorruptError as error:
         findings.append(damage(path, error.reason, position=error.position))
