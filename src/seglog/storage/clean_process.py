@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, TextIO
 
 from seglog.core import errors
@@ -80,8 +81,9 @@ def clean_in_child(round_: Round, should_stop: Callable[[], bool]) -> Generator[
     assert child.stdin is not None
     assert child.stdout is not None
     try:
-        child.stdin.write(round_.to_json().encode() + b"\n")
-        child.stdin.flush()
+        with suppress(BrokenPipeError):  # it is dead already: the missing answer tells
+            child.stdin.write(round_.to_json().encode() + b"\n")
+            child.stdin.flush()
         for line in _lines(child.stdout, should_stop):
             kind, *fields = json.loads(line)
             if kind == "done":
@@ -92,7 +94,8 @@ def clean_in_child(round_: Round, should_stop: Callable[[], bool]) -> Generator[
                 raise _error(kind, fields)
         raise WorkerFailedError(f"{' '.join(command[1:])} ended with status {child.wait()}")
     finally:
-        child.stdin.close()
+        with suppress(BrokenPipeError):
+            child.stdin.close()
         child.wait()
         child.stdout.close()
 

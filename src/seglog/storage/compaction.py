@@ -9,6 +9,7 @@ away, what was cleaned of it is thrown away.
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -76,7 +77,7 @@ class CompactionStats(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A round and the log's segments that it is about.
+    """A round, and the log's segments that it is about.
 
     ``producers`` serves as a token: a truncation makes the log's producers anew, so that they are another object.
     """
@@ -85,8 +86,31 @@ class Plan(NamedTuple):
     segments: tuple[Segment, ...]
     producers: Producers
 
-    def still_holds(self, log: Log) -> bool:
-        return log.producers is self.producers and not log.closed and not log.deleted
+
+class _Watch:
+    """Whether a log is still what a round was planned for, but for the groups that the round has put in place."""
+
+    __slots__ = ("_producers", "_waiting", "log")
+
+    def __init__(self, log: Log, planned: Plan) -> None:
+        self.log = log
+        self._producers = planned.producers
+        self._waiting = {segment.base_offset: segment for segment in planned.segments}
+
+    def holds(self) -> bool:
+        """False once the log was closed, deleted, truncated, or lost a segment. Needs no lock to say so."""
+        log = self.log
+        inactive = {id(segment) for segment in log.segments[:-1]}
+        return (
+            log.producers is self._producers
+            and not log.closed
+            and not log.deleted
+            and all(id(segment) in inactive for segment in self._waiting.values())
+        )
+
+    def take(self, bases: Collection[int]) -> list[Segment]:
+        """The segments that are about to be replaced."""
+        return [self._waiting.pop(base) for base in bases]
 
 
 def cleanable(log: Log, checkpoint: int | None) -> Cleanable:
@@ -139,6 +163,8 @@ def plan(
     """Everything that the round needs to know of the log, as of now; ``engine`` None chooses by size."""
     slots, max_entries = capacity(map_bytes, load_factor)
     with log.lock:
+        if log.closed or log.deleted:
+            raise LogClosedError(f"{log.path} is {'deleted' if log.deleted else 'closed'}")
         segments = tuple(segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable)
         following = [segment.base_offset for segment in log.segments[1 : len(segments) + 1]]
         aborted = [
@@ -226,6 +252,7 @@ def compact(
 
 def _carry_out(log: Log, planned: Plan, in_child: bool | None, should_stop: Callable[[], bool]) -> CompactionStats:
     round_ = planned.round
+    watch = _Watch(log, planned)
     started = log.clock.monotonic()
     mapped = Mapped(round_.first_dirty, 0, 0, 0, 0.0)
     groups: list[CleanedGroup] = []
@@ -233,15 +260,19 @@ def _carry_out(log: Log, planned: Plan, in_child: bool | None, should_stop: Call
     if round_.first_uncleanable > round_.first_dirty:
         try:
             _tidy(log)
-            with closing(_start(log, planned, in_child, should_stop)) as events:
+            with closing(_start(watch, round_, in_child, should_stop)) as events:
                 for event in events:
                     if isinstance(event, Mapped):
                         mapped = event
                     else:
-                        _commit(log, planned, event)
+                        _commit(watch, event)
                         groups.append(event)
         except CleaningAbortedError:
             aborted = True
+        except (CorruptError, WorkerFailedError, OSError):
+            if watch.holds():
+                raise
+            aborted = True  # files that were cut or renamed under the reader's eyes
         finally:
             _tidy(log)
     return CompactionStats(
@@ -268,24 +299,24 @@ def _carry_out(log: Log, planned: Plan, in_child: bool | None, should_stop: Call
 
 
 def _start(
-    log: Log, planned: Plan, in_child: bool | None, should_stop: Callable[[], bool]
+    watch: _Watch, round_: Round, in_child: bool | None, should_stop: Callable[[], bool]
 ) -> Generator[Mapped | CleanedGroup]:
     def stop() -> bool:
-        return should_stop() or not planned.still_holds(log)
+        return should_stop() or not watch.holds()
 
+    log = watch.log
     if in_child is None:
-        total = sum(source.size for source in planned.round.sources)
-        in_child = isinstance(log.fs, OsFs) and total >= CHILD_FROM
+        in_child = isinstance(log.fs, OsFs) and sum(source.size for source in round_.sources) >= CHILD_FROM
     if in_child:
-        return clean_in_child(planned.round, stop)
-    return clean(planned.round, log.fs, log.clock, should_stop=stop)
+        return clean_in_child(round_, stop)
+    return clean(round_, log.fs, log.clock, should_stop=stop, wait=threading.Event().wait)
 
 
-def _commit(log: Log, planned: Plan, group: CleanedGroup) -> None:
+def _commit(watch: _Watch, group: CleanedGroup) -> None:
     """Put a cleaned group in place, unless the log is not what the round began with."""
+    log = watch.log
     with log.lock:
-        old = [segment for segment in planned.segments if segment.base_offset in group.bases]
-        if not planned.still_holds(log) or not all(segment in log.segments[:-1] for segment in old):
+        if not watch.holds():
             raise CleaningAbortedError
         with log._guard():
             new = Segment(
@@ -297,7 +328,7 @@ def _commit(log: Log, planned: Plan, group: CleanedGroup) -> None:
                 active=False,
                 suffix=CLEANED,
             )
-            replace_segments(log, [new], old)
+            replace_segments(log, [new], watch.take(group.bases))
 
 
 def _tidy(log: Log) -> None:

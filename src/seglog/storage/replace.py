@@ -6,7 +6,8 @@
     old:              plain name ──2──► .deleted ──────► gone after file.delete.delay.ms
 
 Before the last file's step 1 is done the next start drops all that is new; from then on it drops what is old and
-carries on with step 3 (`seglog.storage.leftovers`).
+carries on with step 3 (`seglog.storage.leftovers`). What is old it tells by offsets: segments behind the new one's last
+batch, since nothing of them stayed, may outlive a crash, as if it was not their turn yet; the next round takes them.
 """
 
 from __future__ import annotations
