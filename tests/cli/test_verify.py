@@ -84,7 +84,7 @@ def test_single_files_and_threads(run: Run, logs: Path) -> None:
     assert [run("verify", path).code for path in files] == [int(path.name == LOG) for path in files]
 
 
-def test_what_cannot_be_verified(run: Run, logs: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_verified(run: Run, tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path / "nothing", "No such file or directory"),
         (tmp_path, "is neither a log directory nor a partition's"),
