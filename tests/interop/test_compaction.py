@@ -11,6 +11,7 @@ import pytest
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.background import DirHealth
 from seglog.storage.clean_round import COMPILED, PLAIN
 from seglog.storage.compaction import CompactionStats, compact
@@ -160,3 +161,35 @@ def test_compressed_logs_come_out_the_same_but_for_what_a_codec_makes(tmp_path: 
         logs.write(60)
         logs.clean(START_MS + 10_000_000 * at, map_keys)
         logs.assert_same_contents()
+
+
+def test_a_larger_log_comes_out_byte_for_byte(tmp_path: Path) -> None:
+    """Several megabytes: more than all buffers, batches of up to 700 records, a map that grows, a map that is full."""
+    rng = random.Random(5)
+    keys = config(cleanup_policy="delete", retention_ms=-1, internal_segment_bytes=5 << 20, segment_index_bytes=1 << 20)
+    for map_keys in (60_000, 9_000):
+        case()
+        paths = [tmp_path / str(map_keys) / name / "t-0" for name in ("ours", "kafka")]
+        paths[0].mkdir(parents=True)
+        clock = ManualClock(START_MS)
+        log = _open(paths[0], clock, keys)
+        while log.log_end_offset < 130_000:
+            records = [
+                NewRecord(
+                    None if rng.random() < 0.1 else rng.randbytes(rng.choice([0, 20, 150])),
+                    b"%d" % rng.randrange(40_000),
+                    START_MS + rng.randrange(10_000),
+                )
+                for _ in range(rng.choice([1, 1, 30, 255, 256, 257, 700]))
+            ]
+            log.append(encode_batch(records))
+        log.roll()
+        log.close()
+        shutil.copytree(paths[0], paths[1])
+        log = _open(paths[0], clock, keys)
+        stats = compact(log, first_dirty=0, map_bytes=map_keys * 24, engine=COMPILED, in_child=False)
+        log.close()
+        theirs = clean_log(paths[1], now_ms=START_MS, config=keys.overrides(), map_bytes=map_keys * 24)[0]
+        assert theirs["nextDirtyOffset"] == stats.end_offset
+        active = max(int(file.stem) for file in paths[1].glob("*.log"))
+        assert _files(paths[0], active) == _files(paths[1], active)

@@ -157,3 +157,7 @@ def test_the_pace_is_kept(tmp_path: Path) -> None:
     groups = [event for event in events if isinstance(event, CleanedGroup)]
     spent = 2 * sum(group.bytes_read for group in groups) + sum(group.bytes_written for group in groups)
     assert waited[-1] == pytest.approx(spent / 1e6), "time stands still: it is asked to wait for all that was done"
+
+
+def test_all_loops_can_be_compiled_ahead() -> None:
+    assert worker.main(["warm"]) == 0
