@@ -82,6 +82,18 @@ def test_a_slice_of_a_closed_log_says_so(tmp_path: Path) -> None:
         fetched.read()
 
 
+def test_a_deleted_log_is_read_to_its_end_until_the_directory_is_closed(tmp_path: Path) -> None:
+    with LogDir.open(tmp_path) as opened:
+        opened.create_topic("web")
+        log = opened.log("web")
+        log.append_records([NewRecord(b"x")])
+        fetched = log.read(0)
+        opened.delete_topic("web")
+        assert len(list(fetched.records())) == 1
+    with pytest.raises(LogClosedError):
+        fetched.read()
+
+
 def test_a_directory_that_cannot_be_one_of_logs_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "home" / "photos").mkdir(parents=True)
     with pytest.raises(InvalidLogDirError, match="photos is neither"):

@@ -9,7 +9,7 @@ from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log import Log
 from seglog.storage.producers import Origin
 from seglog.storage.reads import UpTo
-from tests.storage.disk import fill, load, new_disk
+from tests.storage.disk import SMALL, fill, load, new_disk
 
 
 def _write(log: Log, value: bytes, sequence: int, *, producer_id: int = 7) -> None:
@@ -41,6 +41,22 @@ def test_aborted_records_are_skipped_from_the_first_to_the_marker() -> None:
     assert [record.value for record in read.records()][1:] == [b"of another", b"committed"]
     everything = log.read(0, up_to=UpTo.HIGH_WATERMARK)
     assert [record.value for record in everything.records()].count(b"aborted") == 2
+
+
+def test_a_slice_lists_the_aborted_transactions_that_it_may_touch_and_not_all_of_the_segment() -> None:
+    """``OffsetIndex.fetchUpperBoundOffset``."""
+    log = load(new_disk(), config=SMALL.with_overrides({"internal.segment.bytes": 100_000})).log
+    for sequence in range(100):
+        _write(log, b"aborted", sequence)
+        _end(log, commit=False)
+    index = log.active.offset_index
+    assert 20 < index.count < 100
+    for size in (100, 1_000, 5_000, log.size):
+        read = log.read(0, size, up_to=UpTo.LAST_STABLE, min_one=False)
+        behind = next((batch for batch in map(index.entry, range(index.count)) if batch.position >= read.size), None)
+        end = log.log_end_offset if behind is None else behind.offset + 1
+        assert [txn.first_offset for txn in read.aborted] == list(range(0, end, 2))
+        assert list(read.records()) == []
 
 
 def test_records_are_deleted_up_to_the_high_watermark() -> None:

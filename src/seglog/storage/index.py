@@ -258,6 +258,14 @@ class OffsetIndex(_Index):
         with self._lock:
             return find_offset(self._file.buffer, self.count, self.base_offset, offset)
 
+    def last_offset_at(self, position: int) -> int | None:
+        """The last offset of the first batch that is indexed and starts at ``position`` or behind it."""
+        unpack = OFFSET_ENTRY.unpack_from
+        with self._lock:
+            buffer = self._file.buffer
+            slot = last_true(self.count, lambda slot: unpack(buffer, slot * 8)[1] < position) + 1
+            return self.base_offset + int(unpack(buffer, slot * 8)[0]) if slot < self.count else None
+
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above ``offset``."""
         unpack, buffer, target = OFFSET_ENTRY.unpack_from, self._file.buffer, offset - self.base_offset

@@ -87,6 +87,7 @@ class LogDir:
         self.meta = MetaProperties()
         self.entries: dict[str, TopicEntry] = {}
         self.logs: dict[TopicPartition, Log] = {}
+        self.deleted: set[Log] = set()
         self.refused: dict[TopicPartition, SeglogError] = {}
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.uncleanable: dict[TopicPartition, Exception] = {}
@@ -367,7 +368,7 @@ class LogDir:
                 self.health.failed(error)
 
     def _close_files(self) -> None:
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.deleted):
             if not log.closed:
                 log.closed = True
                 for segment in log.segments:

@@ -161,10 +161,9 @@ def _upper_bound(segments: Sequence[Segment], at: int, end_position: int, limit:
     segment = segments[at]
     if end_position >= segment.size:
         return min(limit, segments[at + 1].base_offset) if at + 1 < len(segments) else limit
-    index = segment.offset_index
-    for slot in range(index.count):  # rarely walked: only for a read_committed slice that ends inside of a segment
-        if index.entry(slot).position >= end_position:
-            return min(limit, index.entry(slot).offset + 1)
+    last = segment.offset_index.last_offset_at(end_position)
+    if last is not None:
+        return min(limit, last + 1)
     return min(limit, segments[at + 1].base_offset) if at + 1 < len(segments) else limit
 
 

@@ -146,6 +146,7 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
         with log.lock:
             directory.fs.rename(source, target)
             log.moved_to(target)
+        directory.deleted.add(log)
     elif directory.fs.exists(source):
         directory.fs.rename(source, target)
     else:
@@ -155,6 +156,7 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
         if log is not None:
             for segment in log.segments:
                 segment.close(write=False)
+            directory.deleted.discard(log)
         remove_tree(directory.fs, target)
 
     directory.worker.schedule(config_of(directory, partition.topic).file_delete_delay_ms, remove)
