@@ -384,3 +384,13 @@ def test_garbage_in_any_file_is_found_and_ends_in_no_error(logs: Path, kind: str
             case()
         (partition / name).write_bytes(data)
     assert look(logs).findings == []
+
+
+def test_a_broker_that_died_while_it_started(logs: Path) -> None:
+    """The directory was closed and opened again, and this partition not reached yet, or just recovered."""
+    partition = make_dir(logs)
+    (logs / ".kafka_cleanshutdown").unlink()
+    assert look(logs).findings == []
+    for snapshot in partition.glob("*.snapshot"):
+        snapshot.rename(partition / f"{1:020d}.snapshot")
+    assert not look(logs).is_damaged

@@ -228,7 +228,7 @@ class _Planner:
 
     def _known_end(self) -> int | None:
         """Where the log ended when it was closed."""
-        if self._plan.is_open:
+        if not self._plan.is_at_rest:
             return None
         if self._plan.around.clean and self._plan.around.recovery_point is not None:
             return self._plan.around.recovery_point
@@ -274,7 +274,7 @@ class _Planner:
             elif snapshot.file in self.damaged:
                 self._steps.append(Step(snapshot.file, f"make it anew ({self._reason(snapshot.file)})"))
         missing = self._end not in {snapshot.offset for snapshot in plan.snapshots}
-        if missing and (loses or plan.around.clean or not plan.is_open) and self._needs_end_snapshot():
+        if missing and (loses or plan.around.clean or plan.is_at_rest) and self._needs_end_snapshot():
             name = f"{self._end:020d}{SNAPSHOT}"
             self._steps.append(Step(os.path.join(self._path, name), "make it (the log ends there)"))
         for segment in plan.segments:

@@ -33,7 +33,7 @@ def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, str
     paths = plan.segments[at].paths
     findings = list(_log_findings(plan, paths.log, summary, is_last=at + 1 == len(plan.segments)))
     is_active = plan.is_open and at + 1 == len(plan.segments)
-    findings += _check_ends(paths, facts.probes, summary, at_rest=not plan.is_open, is_active=is_active)
+    findings += _check_ends(paths, facts.probes, summary, at_rest=plan.is_at_rest, is_active=is_active)
     findings += _old_styles(facts.probes, summary, strict=strict)
     return findings
 
@@ -60,7 +60,7 @@ def _check_epochs(plan: Plan, summaries: Sequence[Summary], end: int) -> list[Fi
             runs,
             log_start=plan.around.log_start if plan.around.clean else None,
             log_end=end,
-            at_rest=not plan.is_open,
+            at_rest=plan.is_at_rest,
         )
     )
 
@@ -148,7 +148,7 @@ def _old_styles(probes: Probes, summary: Summary, *, strict: bool) -> Iterator[F
 def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[Finding]:
     """The log's end against what else knows of it."""
     last, around = plan.segments[-1].paths, plan.around
-    at_rest = not plan.is_open
+    at_rest = plan.is_at_rest
     newest = plan.snapshots[-1] if plan.snapshots else None
     make = damage if at_rest else note
     if newest is not None and newest.offset > end:

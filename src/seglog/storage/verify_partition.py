@@ -79,8 +79,9 @@ class Plan(NamedTuple):
     limit: int
 
     @property
-    def size(self) -> int:
-        return sum(segment.size for segment in self.segments)
+    def is_at_rest(self) -> bool:
+        """Whether it was closed: then nothing may be missing. Where the log directory was not, it is not sure."""
+        return not self.is_open and self.around.clean is not False
 
 
 class Stretch(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from seglog.core.errors import AppendError, CorruptIndexError, CorruptSnapshotError
 from seglog.core.types import MAX_INT64
 from seglog.records.record import ControlType
-from seglog.storage.findings import Finding, damage
+from seglog.storage.findings import Finding, damage, note
 from seglog.storage.producers import CompletedTxn, Producers, decode_snapshot
 from seglog.storage.txnindex import AbortedTxn, decode_aborted
 from seglog.storage.verify_summary import Step
@@ -111,7 +111,7 @@ class _Player:
             completed = self._producers.replay(header, step.control)
         except AppendError as error:
             if not self._replay.holes:
-                self._findings.append(damage(file.log, str(error), position=step.position, offset=header.base_offset))
+                self._findings.append(note(file.log, str(error), position=step.position, offset=header.base_offset))
             return None
         after = self._producers.entries.get(header.producer_id)
         opened = after.current_txn_first_offset if after is not None else None
