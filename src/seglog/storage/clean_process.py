@@ -64,7 +64,8 @@ def _say(answers: TextIO, *message: object) -> None:
 
 
 def _die_with(requests: BinaryIO) -> None:
-    requests.read()
+    while os.read(requests.fileno(), _READ):  # not by the stream: its lock would be in the way of a normal exit
+        pass
     os._exit(1)
 
 
@@ -103,9 +104,10 @@ def clean_in_child(round_: Round, should_stop: Callable[[], bool]) -> Generator[
 def _lines(stream: Any, should_stop: Callable[[], bool]) -> Iterator[bytes]:
     rest = b""
     while True:
-        while not select.select([stream], [], [], _POLL_SECONDS)[0]:
-            if should_stop():
-                raise CleaningAbortedError
+        if should_stop():
+            raise CleaningAbortedError
+        if not select.select([stream], [], [], _POLL_SECONDS)[0]:
+            continue
         data = os.read(stream.fileno(), _READ)
         if not data:
             return
