@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import pytest
@@ -296,6 +297,21 @@ def test_java_utf8() -> None:
 def test_header_keys_that_are_no_utf8() -> None:
     area = b"\x14\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x01"
     assert decode(batch_of(area))[0].headers == (("\ufffd\ufffd", None),)
+
+
+def test_buffers_whose_length_counts_no_bytes() -> None:
+    numbers = memoryview(array("i", [1, 2, 3]))
+    every_second = memoryview(b"a-b-c-")[::2]
+    batch = encode_batch([NewRecord(numbers, key=every_second, headers=(("h", numbers[1:]),))])
+    record = decode_records(batch, read_header(batch))[0]
+    assert record[2:5] == (b"abc", bytes(numbers), (("h", bytes(numbers[1:])),))
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, [1]])
+def test_what_is_no_buffer(wrong: Any) -> None:
+    for record in (NewRecord(wrong), NewRecord(b"", key=wrong), NewRecord(b"", headers=(("h", wrong),))):
+        with pytest.raises(TypeError, match="bytes-like object is required"):
+            encode_batch([record])
 
 
 def test_null_is_not_empty() -> None:

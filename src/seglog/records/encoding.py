@@ -64,6 +64,10 @@ def _encode_record(
     headers: Sequence[tuple[str, Buffer | None]],
 ) -> tuple[bytes, bytes]:
     """Length and body."""
+    if key is not None and key.__class__ is not bytes:
+        key = memoryview(key).tobytes()  # the length of another buffer may count larger things than bytes
+    if value is not None and value.__class__ is not bytes:
+        value = memoryview(value).tobytes()
     body = b"".join(
         (
             b"\x00",
@@ -82,6 +86,8 @@ def _encode_record(
 def _encode_headers(headers: Sequence[tuple[str, Buffer | None]]) -> bytes:
     parts: list[Buffer] = [encode_varint(len(headers))]
     for key, value in headers:
+        if value is not None and value.__class__ is not bytes:
+            value = memoryview(value).tobytes()
         name = key.encode(errors="replace")
         parts += (encode_varint(len(name)), name)
         if value is None:
