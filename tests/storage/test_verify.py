@@ -208,6 +208,19 @@ def test_records_that_contradict_their_batch_under_a_right_crc(logs: Path) -> No
     assert 0 <= found[0].position < first.size
 
 
+def test_an_unknown_codec_with_an_index_entry_inside_of_its_batch(logs: Path) -> None:
+    partition = make_dir(logs)
+    data = (partition / LOG).read_bytes()
+    relative, position = struct.unpack_from(">ii", (partition / INDEX).read_bytes(), 8)
+    header = read_header(data, position)
+    strange = build_batch(header._replace(attributes=6), data[position + 61 : position + header.size])
+    _set(partition / LOG, position, bytes(strange))
+    _set(partition / INDEX, 8, struct.pack(">i", max(relative - 1, 1)))
+    reasons = [finding.reason for finding in damage(look(logs))]
+    assert reasons == [finding.reason for finding in damage(look(logs, fast=True))]
+    assert "unknown compression codec 6" in reasons
+
+
 def test_index_entries_are_held_to_the_log(logs: Path) -> None:
     partition = make_dir(logs)
     index = (partition / INDEX).read_bytes()

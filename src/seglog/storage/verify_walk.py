@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from seglog.core.errors import CorruptError
+from seglog.core.errors import CorruptError, UnsupportedFormatError
 from seglog.core.fs import File
 from seglog.records import view
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY, Entry
@@ -137,7 +137,7 @@ class StretchWalk:
         entry = Entry(row.position - position, row.size, row.header.base_offset, row.header.magic)
         try:
             return view.decode(data, entry, limit=self._facts.limit)
-        except CorruptError:
+        except (CorruptError, UnsupportedFormatError):
             return ()
 
     # What is no batch, or larger than a chunk
@@ -216,6 +216,9 @@ class StretchWalk:
         while window < self._size - MAGIC_POSITION:
             data = self._file.pread(_WINDOW + BATCH_OVERHEAD, window)
             found = []
+            if data.count(0) == len(data):
+                window += _WINDOW
+                continue
             for mark in marks:
                 at = data.find(mark, MAGIC_POSITION)
                 while 0 <= at < _WINDOW + MAGIC_POSITION:
