@@ -112,3 +112,21 @@ def test_dumping_what_is_not_there_fails(tmp_path: Path) -> None:
     for options in ([], ["--json"], ["--records", "--json"]):
         ran = seglog_command("dump", *options, "nowhere", cwd=tmp_path)
         assert (ran.code, ran.out, ran.err) == (2, b"", "seglog: nowhere: No such file or directory\n")
+
+
+def test_an_empty_path_is_not_the_directory_one_is_in(tmp_path: Path) -> None:
+    write_log(tmp_path, [encode_batch([NewRecord(b"v", timestamp=1)])])
+    before = sorted(os.listdir(tmp_path))
+    for arguments in (["ls", ""], ["dump", ""], ["verify", ""], ["repair", "", "--yes"], ["find", "", "--offset", "0"]):
+        ran = seglog_command(*arguments, cwd=tmp_path)
+        assert (ran.code, ran.out) == (2, b""), arguments
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_link_is_repaired_where_it_points(tmp_path: Path) -> None:
+    partition = tmp_path / "web-0"
+    partition.mkdir()
+    write_log(partition, [encode_batch([NewRecord(b"v", timestamp=1)])])
+    (tmp_path / "link").symlink_to(partition)
+    assert seglog_command("repair", "--yes", tmp_path / "link").code == 0
+    assert (partition / "00000000000000000000.index").exists()

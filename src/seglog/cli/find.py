@@ -33,7 +33,7 @@ def find(
     if (offset is None) == (timestamp is None):
         return fail("find needs either --offset or --timestamp")
     path = os.path.realpath(partition)
-    if not os.path.isdir(path) or not is_partition(fs, path):
+    if not partition or not os.path.isdir(path) or not is_partition(fs, path):
         return fail(f"{partition}: not a partition's directory")
     if offset is not None:
         lookup = find_offset(fs, path, offset)

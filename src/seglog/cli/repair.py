@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -33,6 +34,9 @@ def repair(
     """
     if json and not yes and not dry_run:
         return fail("--json asks no questions: add --yes or --dry-run")
+    if not path:  # as of a variable that is not set: it would stand for the directory one is in
+        return fail("an empty path is nothing to repair")
+    path = os.path.realpath(path)
     fs = OsFs()
     out = Out()
     with nullcontext() if dry_run else locked(path, fs=fs):
@@ -66,7 +70,7 @@ def _show(out: Out, plan: RepairPlan) -> None:
 
 
 def _agrees() -> bool:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         return False
     return typer.confirm("Do this?", default=False)
 
