@@ -29,8 +29,8 @@ from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.admit import Origin
 from seglog.storage.background import DirHealth
-from seglog.storage.clean_round import COMPILED
 from seglog.storage.compaction import compact
+from seglog.storage.compaction.rounds import COMPILED
 from seglog.storage.log import Log
 from seglog.storage.recovery import Known, load_log
 from tests.kafka.jars import CURRENT, class_path

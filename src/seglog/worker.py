@@ -1,6 +1,6 @@
 """`python -m seglog.worker <job>`: what a live process has done beside itself. Not for people to call.
 
-``compact``: a round of compaction, which comes on stdin (`seglog.storage.clean_process`).
+``compact``: a round of compaction, which comes on stdin (`seglog.storage.compaction.process`).
 ``warm``: compile all loops into numba's cache on disk, so that the first real call does not wait.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     match sys.argv[1:] if arguments is None else list(arguments):
         case ["compact"]:
-            from seglog.storage.clean_process import serve
+            from seglog.storage.compaction.process import serve
 
             return serve(sys.stdin.buffer, sys.stdout)
         case ["warm"]:

@@ -13,8 +13,8 @@ from seglog.core.fs import OsFs
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.background import DirHealth
-from seglog.storage.clean_round import COMPILED, PLAIN
 from seglog.storage.compaction import CompactionStats, compact
+from seglog.storage.compaction.rounds import COMPILED, PLAIN
 from seglog.storage.log import Log
 from seglog.storage.recovery import Known, load_log
 from seglog.storage.txnindex import AbortedTxn

@@ -6,8 +6,8 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.types import MAX_INT64
-from seglog.storage.clean_round import Source, group_sources
-from seglog.storage.cleanable import Cleanable, SegmentFacts, cleanable_part
+from seglog.storage.compaction.dirty import Cleanable, SegmentFacts, cleanable_part
+from seglog.storage.compaction.rounds import Source, group_sources
 
 NOW = 1_000_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from seglog.records.batch import BatchHeader
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.storage.clean_round import PLAIN
 from seglog.storage.compaction import CompactionStats, cleanable, compact
+from seglog.storage.compaction.rounds import PLAIN
 from seglog.storage.log import Log
 from seglog.storage.producers import Origin
 from seglog.testing import ManualClock

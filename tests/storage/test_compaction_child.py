@@ -19,10 +19,10 @@ from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.background import DirHealth
-from seglog.storage.clean_process import WorkerFailedError, clean_in_child
-from seglog.storage.clean_round import COMPILED, PLAIN, CleanedGroup, Mapped, Round
-from seglog.storage.cleaner import CleaningAbortedError, clean
 from seglog.storage.compaction import compact, plan
+from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
+from seglog.storage.compaction.process import WorkerFailedError, clean_in_child
+from seglog.storage.compaction.rounds import COMPILED, PLAIN, CleanedGroup, Mapped, Round
 from seglog.storage.log import Log
 from seglog.storage.recovery import Known, load_log
 from seglog.testing import ManualClock

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from seglog.storage.clean_round import PLAIN, group_sources
 from seglog.storage.compaction import compact, plan
+from seglog.storage.compaction.rounds import PLAIN, group_sources
 from seglog.storage.log import Log
 from seglog.storage.recovery import Known
 from seglog.testing import Call, CrashFs, MemoryFs

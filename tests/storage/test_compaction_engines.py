@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from seglog.records.offset_kernels import hash_key
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.clean_round import COMPILED, PLAIN, CleanedGroup, Mapped, Round
-from seglog.storage.cleaner import clean
 from seglog.storage.compaction import cleanable, plan
+from seglog.storage.compaction.cleaner import clean
+from seglog.storage.compaction.rounds import COMPILED, PLAIN, CleanedGroup, Mapped, Round
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.compacted import START_MS, Writer, config

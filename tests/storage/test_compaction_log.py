@@ -15,8 +15,8 @@ from seglog.core.types import TopicPartition
 from seglog.records.batch import DELETE_HORIZON_BIT
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.admit import Origin
-from seglog.storage.clean_round import COMPILED, PLAIN
 from seglog.storage.compaction import CompactionStats, cleanable, compact, pick, run
+from seglog.storage.compaction.rounds import COMPILED, PLAIN
 from seglog.storage.layout import segment_paths
 from seglog.storage.log import Log
 from seglog.testing import ManualClock, MemoryFs

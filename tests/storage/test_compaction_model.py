@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from seglog.core.types import MAX_INT64
 from seglog.records.decoding import Record
 from seglog.records.record import parse_control
-from seglog.storage.clean_round import COMPILED, PLAIN
 from seglog.storage.compaction import cleanable, compact
+from seglog.storage.compaction.rounds import COMPILED, PLAIN
 from seglog.storage.log import Log
 from seglog.storage.producers import ProducerEntry, Producers
 from seglog.storage.reads import AbortedFilter, UpTo

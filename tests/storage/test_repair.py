@@ -16,7 +16,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.layout import OWN_DIRECTORY
 from seglog.storage.log_dir import LogDir
 from seglog.storage.repair import carry_out, locked, plan_repair
-from seglog.storage.repair_files import BACKUP
+from seglog.storage.repair.files import BACKUP
 from seglog.storage.verify import verify
 from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case

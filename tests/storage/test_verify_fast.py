@@ -11,13 +11,14 @@ import pytest
 from seglog.records.batch import entries, patch_offset_and_epoch, read_header
 from seglog.records.record import NewRecord
 from seglog.storage import verify as verify_module
-from seglog.storage import verify_partition, verify_walk
-from seglog.storage.repair_build import build_indexes
+from seglog.storage.repair.build import build_indexes
+from seglog.storage.verify import partition as verify_partition
 from seglog.storage.verify import verify
-from seglog.storage.verify_fast import walk_fast
-from seglog.storage.verify_indexes import read_probes
-from seglog.storage.verify_summary import Facts, Summary, combine_all
-from seglog.storage.verify_walk import FastWalk, StretchWalk
+from seglog.storage.verify import walk as verify_walk
+from seglog.storage.verify.fast import walk_fast
+from seglog.storage.verify.indexes import read_probes
+from seglog.storage.verify.summary import Facts, Summary, combine_all
+from seglog.storage.verify.walk import FastWalk, StretchWalk
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.legacy_sets import encode_set

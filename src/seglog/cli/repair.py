@@ -14,7 +14,7 @@ from seglog.cli.output import DAMAGE, FINE, Out, fail
 from seglog.cli.verify import as_document, totals
 from seglog.core.fs import OsFs
 from seglog.storage.repair import RepairPlan, carry_out, locked, plan_repair
-from seglog.storage.repair_work import Done
+from seglog.storage.repair.work import Done
 from seglog.storage.verify import Verified
 from seglog.storage.verify import verify as verify_paths
 

@@ -10,8 +10,8 @@ from seglog.core.extras import require
 from seglog.core.fs import OsFs
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.clean_round import COMPILED, Round, Source
-from seglog.storage.cleaner import clean
+from seglog.storage.compaction.cleaner import clean
+from seglog.storage.compaction.rounds import COMPILED, Round, Source
 from seglog.storage.layout import segment_paths
 
 
@@ -20,7 +20,7 @@ def warm() -> None:
     require("numba", "fast", purpose="compiling the loops")
     from seglog.records.columnar_encode import encode_columns
     from seglog.records.tables import check_compressed, walk_batches
-    from seglog.storage.compiled_map import CompiledMap
+    from seglog.storage.compaction.compiled_map import CompiledMap
     from seglog.storage.scan import scan
 
     fs = OsFs()

@@ -34,7 +34,7 @@ from seglog.storage.layout import (
     list_segments,
 )
 from seglog.storage.topics_file import TOPICS, TopicEntry, decode_topics
-from seglog.storage.verify_partition import Around, read_topic_id
+from seglog.storage.verify.partition import Around, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"

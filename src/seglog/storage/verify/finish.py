@@ -10,8 +10,8 @@ from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64
 from seglog.storage.findings import Finding, Severity, damage, note
 from seglog.storage.layout import LEADER_EPOCHS, SegmentPaths
-from seglog.storage.verify_epochs import check_epochs
-from seglog.storage.verify_indexes import (
+from seglog.storage.verify.epochs import check_epochs
+from seglog.storage.verify.indexes import (
     INDEX_BYTES,
     TIME_BYTES,
     Probes,
@@ -20,9 +20,9 @@ from seglog.storage.verify_indexes import (
     slots_at,
     wrong_place,
 )
-from seglog.storage.verify_partition import Plan
-from seglog.storage.verify_producers import Replay, TxnFile, check_producers
-from seglog.storage.verify_summary import Facts, Summary
+from seglog.storage.verify.partition import Plan
+from seglog.storage.verify.producers import Replay, TxnFile, check_producers
+from seglog.storage.verify.summary import Facts, Summary
 
 
 def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, strict: bool = False) -> list[Finding]:

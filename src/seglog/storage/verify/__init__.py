@@ -22,7 +22,7 @@ from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.storage.layout import list_segments
-from seglog.storage.verify_run import Run, Verified, is_partition
+from seglog.storage.verify.run import Run, Verified, is_partition
 
 __all__ = ["Verified", "measure", "verify"]
 
@@ -82,7 +82,7 @@ def measure(paths: Sequence[str], *, fs: Fs | None = None) -> int:
 
 def _can_be_fast() -> bool:
     try:
-        require("seglog.storage.verify_fast", "fast", purpose="fast verification")
+        require("seglog.storage.verify.fast", "fast", purpose="fast verification")
     except MissingExtraError:
         return False
     return True

@@ -25,8 +25,8 @@ from seglog.records.batch import (
 )
 from seglog.records.compression import compress
 from seglog.records.record import ControlRecord, ControlType, Record, encode_records, parse_control
-from seglog.storage.clean_round import Round
-from seglog.storage.offset_map import Offsets
+from seglog.storage.compaction.offset_map import Offsets
+from seglog.storage.compaction.rounds import Round
 from seglog.storage.txnindex import AbortedTxn
 
 _KEPT_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT

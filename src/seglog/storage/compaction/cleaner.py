@@ -19,11 +19,11 @@ from seglog.core.types import Buffer
 from seglog.records import view
 from seglog.records.batch import LOG_OVERHEAD, Entry, entries
 from seglog.records.record import parse_control
-from seglog.storage.clean_batch import BatchFilter, Transactions
-from seglog.storage.clean_round import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
-from seglog.storage.cleaned_segment import CleanedSegment
+from seglog.storage.compaction.batch import BatchFilter, Transactions
+from seglog.storage.compaction.cleaned_segment import CleanedSegment
+from seglog.storage.compaction.offset_map import OffsetMap, Offsets
+from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
 from seglog.storage.layout import segment_paths
-from seglog.storage.offset_map import OffsetMap, Offsets
 
 _CHUNK: Final = 4 << 20
 _LENGTH: Final = Struct(">i")
@@ -173,7 +173,7 @@ def make_engine(round_: Round) -> Engine:
     if round_.engine != COMPILED:
         return PlainEngine(round_)
     require("numba", "fast", purpose="compaction with compiled loops")
-    from seglog.storage.compiled_cleaner import CompiledEngine
+    from seglog.storage.compaction.compiled_cleaner import CompiledEngine
 
     return CompiledEngine(round_)
 

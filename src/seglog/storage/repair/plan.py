@@ -17,11 +17,11 @@ from seglog.storage.layout import (
     RECOVERY_POINTS,
     SNAPSHOT,
 )
-from seglog.storage.repair_log import Gone, LogRepair, plan_log
-from seglog.storage.verify_finish import in_order, log_end, partition_findings, segment_findings
-from seglog.storage.verify_partition import Around, Plan, Stretch, facts_of, prepare
-from seglog.storage.verify_run import walk_stretch
-from seglog.storage.verify_summary import Facts, Summary
+from seglog.storage.repair.log import Gone, LogRepair, plan_log
+from seglog.storage.verify.finish import in_order, log_end, partition_findings, segment_findings
+from seglog.storage.verify.partition import Around, Plan, Stretch, facts_of, prepare
+from seglog.storage.verify.run import walk_stretch
+from seglog.storage.verify.summary import Facts, Summary
 
 
 class Step(NamedTuple):

@@ -27,9 +27,9 @@ from seglog.storage.layout import (
     parse_file_name,
     segment_paths,
 )
-from seglog.storage.verify_indexes import Probes, read_probes, slots_at
-from seglog.storage.verify_producers import Snapshot
-from seglog.storage.verify_summary import Facts
+from seglog.storage.verify.indexes import Probes, read_probes, slots_at
+from seglog.storage.verify.producers import Snapshot
+from seglog.storage.verify.summary import Facts
 
 STRETCH: Final = 64 << 20
 """Bytes of a log that are looked at by one thread or process at a time."""

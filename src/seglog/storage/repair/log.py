@@ -22,8 +22,8 @@ from seglog.records import view
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.inspect import read_chunks
-from seglog.storage.verify_summary import LEGACY, Facts
-from seglog.storage.verify_walk import Hole, StretchWalk
+from seglog.storage.verify.summary import LEGACY, Facts
+from seglog.storage.verify.walk import Hole, StretchWalk
 
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")

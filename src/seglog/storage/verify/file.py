@@ -24,9 +24,9 @@ from seglog.storage.layout import (
 from seglog.storage.producers import decode_snapshot
 from seglog.storage.topics_file import TOPICS, decode_topics
 from seglog.storage.txnindex import decode_aborted
-from seglog.storage.verify_dir import OFFSET_FILES, read_offset_file
-from seglog.storage.verify_indexes import read_probes
-from seglog.storage.verify_partition import read_epochs, read_topic_id
+from seglog.storage.verify.indexes import read_probes
+from seglog.storage.verify.log_dir import OFFSET_FILES, read_offset_file
+from seglog.storage.verify.partition import read_epochs, read_topic_id
 
 _BATCHES: Final = (LOG, ".checkpoint")
 _NOTHING_TO_SAY: Final = (CLEAN_SHUTDOWN, LOCK, "quorum-state")

@@ -13,8 +13,8 @@ from seglog.records import view
 from seglog.records.batch import BatchHeader, Entry, check_crc, check_header, read_header
 from seglog.records.record import ControlRecord, ControlType, Record, decode_records, parse_control
 from seglog.storage.findings import Finding, damage, note
-from seglog.storage.verify_indexes import Columns, IndexTally, PieceCheck, slots_at, slots_of, time_slots_of
-from seglog.storage.verify_summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary, combine_all, reduce_steps
+from seglog.storage.verify.indexes import Columns, IndexTally, PieceCheck, slots_at, slots_of, time_slots_of
+from seglog.storage.verify.summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary, combine_all, reduce_steps
 
 
 class Row(NamedTuple):

@@ -14,8 +14,8 @@ from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.inspect import read_chunks
 from seglog.storage.producers import Producers, decode_snapshot, encode_snapshot
 from seglog.storage.txnindex import AbortedTxn, encode_aborted
-from seglog.storage.verify_producers import Replay, Snapshot
-from seglog.storage.verify_summary import LEGACY, EpochRun
+from seglog.storage.verify.producers import Replay, Snapshot
+from seglog.storage.verify.summary import LEGACY, EpochRun
 
 _INDEX_BYTES: Final = 10_485_760
 """``segment.index.bytes``: no index is made larger."""

@@ -18,7 +18,7 @@ from seglog.records.record import ControlType
 from seglog.storage.findings import Finding, damage, note
 from seglog.storage.producers import CompletedTxn, Producers, decode_snapshot
 from seglog.storage.txnindex import AbortedTxn, decode_aborted
-from seglog.storage.verify_summary import Step
+from seglog.storage.verify.summary import Step
 
 _TXN_ENTRY = 34
 

@@ -1,4 +1,4 @@
-"""The repair of one partition, step by step; see `seglog.storage.repair_files` for what a crash leaves."""
+"""The repair of one partition, step by step; see `seglog.storage.repair.files` for what a crash leaves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from seglog.storage.checkpoint import encode_partition_metadata
 from seglog.storage.epochs import encode_epochs
 from seglog.storage.findings import Severity
 from seglog.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, SegmentPaths
-from seglog.storage.repair_build import build_epochs, build_indexes, build_producer_files
-from seglog.storage.repair_files import Replacer, own_directory, read_pieces
-from seglog.storage.repair_log import LogRepair, PatchedFile
-from seglog.storage.repair_plan import PartitionRepair, look_through
+from seglog.storage.repair.build import build_epochs, build_indexes, build_producer_files
+from seglog.storage.repair.files import Replacer, own_directory, read_pieces
+from seglog.storage.repair.log import LogRepair, PatchedFile
+from seglog.storage.repair.plan import PartitionRepair, look_through
 from seglog.storage.snapshots import snapshot_path
-from seglog.storage.verify_finish import log_end, replay_of
-from seglog.storage.verify_partition import Around
+from seglog.storage.verify.finish import log_end, replay_of
+from seglog.storage.verify.partition import Around
 
 
 class Done(NamedTuple):

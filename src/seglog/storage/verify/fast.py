@@ -1,4 +1,4 @@
-"""The same summaries as of `seglog.storage.verify_rows`, from tables that compiled loops fill; needs ``seglog[fast]``.
+"""The same summaries as of `seglog.storage.verify.rows`, from tables that compiled loops fill; needs ``seglog[fast]``.
 
 The loops only decide that a batch is sound. Whatever is not, and all that is rare, is looked at in plain Python, so
 that a finding has the same words with and without the extra.
@@ -20,7 +20,7 @@ from seglog.records.kernels import Verdict
 from seglog.records.machine import I64
 from seglog.records.record import ControlRecord, Record
 from seglog.records.tables import BatchTable, byte_array, check_compressed, header_of, walk_batches
-from seglog.storage.verify_indexes import (
+from seglog.storage.verify.indexes import (
     Columns,
     IndexTally,
     PieceCheck,
@@ -30,9 +30,9 @@ from seglog.storage.verify_indexes import (
     slots_of,
     time_slots_of,
 )
-from seglog.storage.verify_rows import look, of_columns
-from seglog.storage.verify_summary import EpochRun, Facts, Step, Summary
-from seglog.storage.verify_walk import Slow
+from seglog.storage.verify.rows import look, of_columns
+from seglog.storage.verify.summary import EpochRun, Facts, Step, Summary
+from seglog.storage.verify.walk import Slow
 
 _ROWS: Final = 8192
 _SMALLEST: Final = 61
@@ -42,7 +42,7 @@ Controls = dict[int, ControlRecord | None]
 
 
 def walk_fast(facts: Facts, data: bytes, position: int, stop: int, slow: Slow) -> tuple[list[Summary], int]:
-    """See `seglog.storage.verify_walk.FastWalk`."""
+    """See `seglog.storage.verify.walk.FastWalk`."""
     parts: list[Summary] = []
     used = 0
     array = byte_array(data)
@@ -140,7 +140,7 @@ def _epoch_runs(table: BatchTable, bases: I64) -> tuple[EpochRun, ...]:
 
 
 def _steps(facts: Facts, table: BatchTable, bases: I64, controls: Controls) -> tuple[Step, ...]:
-    """As `verify_summary.reduce_steps` chooses them."""
+    """As `summary.reduce_steps` chooses them."""
     rows = np.flatnonzero(table["producer_id"] >= 0)
     if not len(rows):
         return ()
@@ -193,7 +193,7 @@ def _edges(order: I64, numbers: I64, wanted: Mask, *, last: bool) -> I64:
 def _check_indexes(
     facts: Facts, columns: Columns, end: int, data: bytes, table: BatchTable, position: int
 ) -> IndexTally:
-    """As `verify_rows.check_indexes`, but plain Python sees only entries that are not simply right."""
+    """As `rows.check_indexes`, but plain Python sees only entries that are not simply right."""
     probes = facts.probes
     first, last = columns.bases[0], columns.lasts[-1]
     at = slots_at(probes, columns.positions[0], end)

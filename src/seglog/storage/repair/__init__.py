@@ -22,11 +22,11 @@ from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.checkpoint import encode_offsets
 from seglog.storage.findings import Severity
 from seglog.storage.layout import HIGH_WATERMARKS, LOCK, LOG_START_OFFSETS, RECOVERY_POINTS
-from seglog.storage.repair_plan import PartitionRepair, Step, plan_partition
-from seglog.storage.repair_work import Done, repair_partition
-from seglog.storage.verify_dir import OFFSET_FILES, DirState, check_topic_ids, is_log_dir, read_dir, topic_ids
-from seglog.storage.verify_partition import Around
-from seglog.storage.verify_run import is_partition
+from seglog.storage.repair.plan import PartitionRepair, Step, plan_partition
+from seglog.storage.repair.work import Done, repair_partition
+from seglog.storage.verify.log_dir import OFFSET_FILES, DirState, check_topic_ids, is_log_dir, read_dir, topic_ids
+from seglog.storage.verify.partition import Around
+from seglog.storage.verify.run import is_partition
 
 _LINE: Final = re.compile(r"(\S+) (\d{1,10}) (\d{1,18})")
 

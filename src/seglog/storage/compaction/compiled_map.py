@@ -21,7 +21,7 @@ def as_array(data: bytes) -> U8:
 
 
 class CompiledMap:
-    """`seglog.storage.offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
+    """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
 
     def __init__(self, slots: int, max_entries: int) -> None:
         self.facts: I64 = np.zeros(FACTS, np.int64)

@@ -32,11 +32,11 @@ from seglog.records.machine import I64, U8
 from seglog.records.map_kernels import BLOCK, Halt, map_batches
 from seglog.records.offset_kernels import U64, Fact
 from seglog.records.rewrite_kernels import Action
-from seglog.storage.clean_batch import BatchFilter, Transactions
-from seglog.storage.clean_round import Round
-from seglog.storage.cleaned_segment import CleanedSegment
-from seglog.storage.cleaner import filter_batch, map_batch
-from seglog.storage.compiled_map import CompiledMap, as_array
+from seglog.storage.compaction.batch import BatchFilter, Transactions
+from seglog.storage.compaction.cleaned_segment import CleanedSegment
+from seglog.storage.compaction.cleaner import filter_batch, map_batch
+from seglog.storage.compaction.compiled_map import CompiledMap, as_array
+from seglog.storage.compaction.rounds import Round
 
 _OUTPUT: Final = 4 << 20
 _RUN: Final = 4 << 20
@@ -50,7 +50,7 @@ _COUNTERS: Final = (Fact.SEEN, Fact.MESSAGES_READ, Fact.MESSAGES_KEPT, Fact.KEYL
 
 
 class CompiledEngine:
-    """`seglog.storage.cleaner.Engine`."""
+    """`seglog.storage.compaction.cleaner.Engine`."""
 
     def __init__(self, round_: Round) -> None:
         self._round = round_

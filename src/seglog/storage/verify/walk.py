@@ -15,8 +15,8 @@ from seglog.records import view
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY, Entry
 from seglog.records.record import Record
 from seglog.storage.findings import Finding, Severity, damage
-from seglog.storage.verify_rows import Row, look, summarise
-from seglog.storage.verify_summary import Facts, Summary, combine_all, hole
+from seglog.storage.verify.rows import Row, look, summarise
+from seglog.storage.verify.summary import Facts, Summary, combine_all, hole
 
 CHUNK: Final = 4 << 20
 _FIRST: Final = 64 << 10
@@ -49,7 +49,7 @@ class Slow(Protocol):
 
 
 class FastWalk(Protocol):
-    """The compiled loops (`seglog.storage.verify_fast`) over the entries that begin before ``stop`` in ``data``.
+    """The compiled loops (`seglog.storage.verify.fast`) over the entries that begin before ``stop`` in ``data``.
 
     ``data`` lies at ``position`` in the file. What the loops find suspicious is handed to ``slow``. Returns summaries,
     and where in ``data`` they end: before the first entry that is not whole, or no batch at all.

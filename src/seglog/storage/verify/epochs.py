@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from seglog.core.types import NO_EPOCH
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.findings import Finding, damage, note
-from seglog.storage.verify_summary import LEGACY, EpochRun
+from seglog.storage.verify.summary import LEGACY, EpochRun
 
 Runs = Sequence[tuple[str, EpochRun]]
 """Runs of batches of one epoch, in the order of the log, with the files that they are in."""

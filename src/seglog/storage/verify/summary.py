@@ -15,7 +15,7 @@ from seglog.records.batch import BatchHeader
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.record import ControlRecord
 from seglog.storage.findings import Finding, damage
-from seglog.storage.verify_indexes import NO_PROBES, Begun, Ended, Probes, Ranges, join_ranges, wrong_time
+from seglog.storage.verify.indexes import NO_PROBES, Begun, Ended, Probes, Ranges, join_ranges, wrong_time
 
 LEGACY: Final = -2
 """Stands for the leader epoch of messages of magic 0 and 1, which have none."""

@@ -1,7 +1,7 @@
 """The map of compaction: of each key in the dirty part of a log, the offset of its last record; bounded.
 
 As in Kafka's ``SkimpyOffsetMap`` a slot counts as 24 bytes, 16 for a hash of the key and 8 for the offset, and only a
-part of the slots may be used (``log.cleaner.io.buffer.load.factor``). `seglog.storage.compiled_cleaner` has the same
+part of the slots may be used (``log.cleaner.io.buffer.load.factor``). `compiled_cleaner` has the same
 map as a table of just these bytes; this one is a dict and takes several times the memory, for logs that are small.
 """
 

@@ -1,9 +1,8 @@
 """Compaction of a log: of each key the last record stays (``LogCleaner.java``, ``LogCleanerManager.java``).
 
-Three steps, each in its own place: decide what to clean (`seglog.storage.cleanable`, pure), write ``.cleaned``
-segments (`seglog.storage.cleaner`, here or in a child process), put them in place of the old ones under the log's lock
-(`seglog.storage.replace`). In between the log is appended to and read as ever; where it was truncated, or segments went
-away, what was cleaned of it is thrown away.
+Three steps, each in its own place: decide what to clean (`dirty`, pure), write ``.cleaned`` segments (`cleaner`, here
+or in a child process), put them in place of the old ones under the log's lock (`replace`). In between the log is
+appended to and read as ever; where it was truncated, or segments went away, what was cleaned of it is thrown away.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from seglog.core.config import LogDirConfig
 from seglog.core.errors import CorruptError, LogClosedError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage.clean_process import WorkerFailedError, clean_in_child
-from seglog.storage.clean_round import COMPILED, PLAIN, CleanedGroup, LastRecord, Mapped, Round, Source
-from seglog.storage.cleanable import Cleanable, SegmentFacts, cleanable_part
-from seglog.storage.cleaned_segment import remove_cleaned
-from seglog.storage.cleaner import CleaningAbortedError, clean
+from seglog.storage.compaction.cleaned_segment import remove_cleaned
+from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
+from seglog.storage.compaction.dirty import Cleanable, SegmentFacts, cleanable_part
+from seglog.storage.compaction.offset_map import capacity
+from seglog.storage.compaction.process import WorkerFailedError, clean_in_child
+from seglog.storage.compaction.replace import replace_segments
+from seglog.storage.compaction.rounds import COMPILED, PLAIN, CleanedGroup, LastRecord, Mapped, Round, Source
 from seglog.storage.layout import CLEANED
 from seglog.storage.log import Log
-from seglog.storage.offset_map import capacity
 from seglog.storage.producers import Producers
-from seglog.storage.replace import replace_segments
 from seglog.storage.segment import Segment
 from seglog.storage.txnindex import AbortedTxn
 

@@ -21,8 +21,8 @@ from seglog.core import errors
 from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError, SeglogError
 from seglog.core.fs import OsFs
-from seglog.storage.clean_round import CleanedGroup, Mapped, Round
-from seglog.storage.cleaner import CleaningAbortedError, clean
+from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
+from seglog.storage.compaction.rounds import CleanedGroup, Mapped, Round
 
 _POLL_SECONDS: Final = 0.2
 _NICENESS: Final = 10

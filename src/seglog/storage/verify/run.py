@@ -14,7 +14,15 @@ from seglog.core.fs import Fs
 from seglog.core.types import parse_topic_partition
 from seglog.storage.findings import Finding, Severity, damage, has_damage
 from seglog.storage.layout import LOG, is_set_aside, parse_file_name
-from seglog.storage.verify_dir import (
+from seglog.storage.verify.file import look_at_small_file
+from seglog.storage.verify.finish import (
+    in_order,
+    log_end,
+    partition_findings,
+    segment_findings,
+    single_segment_findings,
+)
+from seglog.storage.verify.log_dir import (
     BOOTSTRAP,
     check_cleaner_offsets,
     check_topic_ids,
@@ -22,17 +30,9 @@ from seglog.storage.verify_dir import (
     read_dir,
     topic_ids,
 )
-from seglog.storage.verify_file import look_at_small_file
-from seglog.storage.verify_finish import (
-    in_order,
-    log_end,
-    partition_findings,
-    segment_findings,
-    single_segment_findings,
-)
-from seglog.storage.verify_partition import Around, Plan, Stretch, facts_of, prepare, stretches
-from seglog.storage.verify_summary import Facts, Summary, combine_all, hole
-from seglog.storage.verify_walk import FastWalk, StretchWalk
+from seglog.storage.verify.partition import Around, Plan, Stretch, facts_of, prepare, stretches
+from seglog.storage.verify.summary import Facts, Summary, combine_all, hole
+from seglog.storage.verify.walk import FastWalk, StretchWalk
 
 _LOOKS: Final = 3
 """How often a partition in use is looked at again before what is found is believed."""
@@ -67,7 +67,7 @@ def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
     """The summary of one stretch; runs in a thread or process of its own."""
     walk: FastWalk | None = None
     if fast:
-        from seglog.storage.verify_fast import walk_fast
+        from seglog.storage.verify.fast import walk_fast
 
         walk = walk_fast
     try:
