@@ -68,6 +68,15 @@ def test_a_torn_tail_is_counted(run: Run, tmp_path: Path) -> None:
     assert ran.lines[-1] == f"Found 40 invalid bytes at the end of {log.name}"
 
 
+def test_a_directory_without_logs_is_no_success(run: Run, tmp_path: Path) -> None:
+    for arguments in ([tmp_path], ["--records", "--json", tmp_path]):
+        ran = run("dump", *arguments)
+        assert (ran.code, ran.out) == (2, b"")
+        assert "is neither a log directory nor a partition's" in ran.err
+    (tmp_path / "meta.properties").touch()
+    assert run("dump", tmp_path).code == 0
+
+
 def test_a_wrong_crc_is_shown_and_is_damage(run: Run, tmp_path: Path) -> None:
     batch = bytearray(_batch(b"abc"))
     batch[-2] ^= 1

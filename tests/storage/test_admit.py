@@ -14,6 +14,8 @@ from seglog.core.errors import (
     RecordListTooLargeError,
     RecordTooLargeError,
     SeglogError,
+    UnexpectedAppendOffsetError,
+    UnknownLeaderEpochError,
     UnsupportedCompressionTypeError,
 )
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
@@ -148,6 +150,17 @@ def test_an_old_leader_does_not_write() -> None:
     planned(log, made())
     log.leader_epoch = 2
     with pytest.raises(FencedLeaderEpochError, match="leader epoch 2 appends to a log that has seen 3"):
+        log.plan(made())
+
+
+def test_epochs_and_offsets_end_somewhere() -> None:
+    with pytest.raises(UnknownLeaderEpochError, match="2147483648 is above 2147483647"):
+        PlannedLog(leader_epoch=MAX_INT32 + 1).plan(made())
+    log = PlannedLog(leader_epoch=MAX_INT32)
+    log.end_offset = MAX_INT64 - 2
+    assert planned(log, made()).last_offset == MAX_INT64 - 1
+    log.end_offset = MAX_INT64 - 1
+    with pytest.raises(UnexpectedAppendOffsetError, match="2 records from offset 9223372036854775806 on"):
         log.plan(made())
 
 

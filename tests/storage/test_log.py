@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.core.errors import FencedLeaderEpochError, LogClosedError
+from seglog.core.errors import FencedLeaderEpochError, InvalidConfigError, LogClosedError
+from seglog.records.compression import Codec
 from seglog.records.record import NewRecord
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
@@ -29,6 +30,13 @@ def test_an_append_is_by_default_in_the_latest_epoch(log: Log) -> None:
     assert next(log.read(0).batches())[0].leader_epoch == 5
     with pytest.raises(FencedLeaderEpochError):
         log.append_records([NewRecord(b"v")], leader_epoch=4)
+
+
+def test_a_codec_by_name(log: Log) -> None:
+    log.append_records([NewRecord(bytes(500))], codec="zstd")
+    assert next(log.read(0).batches())[0].codec == Codec.ZSTD
+    with pytest.raises(InvalidConfigError, match="compression 'zip' is none of none, gzip"):
+        log.append_records([NewRecord(b"v")], codec="zip")
 
 
 def test_rolling_an_empty_log_changes_nothing(log: Log) -> None:

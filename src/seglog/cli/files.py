@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import File, Fs
 from seglog.storage.layout import (
     INDEX,
     LOG,
+    META_PROPERTIES,
     SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
@@ -68,10 +70,16 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
 
 
 def expand_partitions(fs: Fs, path: str) -> list[str]:
-    """``path`` itself, if it is a partition (by its name or its files), else the partitions in it, sorted."""
+    """``path`` itself, if it is a partition (by its name or its files), else the partitions in it, sorted.
+
+    `InvalidLogDirError` where there are none and nothing says that there might be.
+    """
     if is_partition(fs, path):
         return [path]
-    return [partition.path for partition in list_partitions(fs, path)]
+    partitions = [partition.path for partition in list_partitions(fs, path)]
+    if not partitions and not fs.exists(os.path.join(path, META_PROPERTIES)):
+        raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's: no partition or segment in it")
+    return partitions
 
 
 def is_partition(fs: Fs, path: str) -> bool:

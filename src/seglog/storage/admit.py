@@ -22,7 +22,7 @@ from seglog.core.errors import (
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
 )
-from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, Buffer, TimestampType
+from seglog.core.types import MAX_INT32, MAX_INT64, NO_EPOCH, NO_TIMESTAMP, Buffer, TimestampType
 from seglog.records import view
 from seglog.records.batch import CONTROL_BIT, BatchHeader, entries
 from seglog.records.record import ControlRecord, decode_records, parse_control
@@ -87,8 +87,11 @@ def admit(
     """
     if origin is _REPLICATION:
         return _admit_replica(data, end_offset, producers, latest_epoch, leader_epoch, config)
-    if leader_epoch < latest_epoch:
-        raise FencedLeaderEpochError(f"leader epoch {leader_epoch} appends to a log that has seen {latest_epoch}")
+    if leader_epoch != latest_epoch:
+        if leader_epoch < latest_epoch:
+            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} appends to a log that has seen {latest_epoch}")
+        if leader_epoch > MAX_INT32:
+            raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} is above {MAX_INT32}, the last one")
     batches: Sequence[BatchHeader]
     placed = place_plain(data, end_offset, leader_epoch, config, now_ms)
     if placed is None:
@@ -107,6 +110,8 @@ def admit(
         has_producer = any(header.producer_id >= 0 for header in batches)
     if len(out) > config.segment_bytes:
         raise RecordListTooLargeError(f"{len(out)} bytes in one append; a segment takes {config.segment_bytes}")
+    if end_offset + count > MAX_INT64:
+        raise UnexpectedAppendOffsetError(f"{count} records from offset {end_offset} on go beyond the last one")
     updates = None
     if has_producer:
         if origin is not _COORDINATOR and (duplicate := _duplicate(batches, producers)):

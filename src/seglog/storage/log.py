@@ -184,11 +184,12 @@ class Log:
         self,
         records: Sequence[NewRecord],
         *,
-        codec: Codec = Codec.NONE,
+        codec: Codec | str = Codec.NONE,
         level: int | None = None,
         leader_epoch: int | None = None,
     ) -> Appended:
-        """Append records as one batch."""
+        """Append records as one batch, compressed by ``codec`` (or one of Kafka's names: "zstd")."""
+        codec = Codec.parse(codec) if isinstance(codec, str) else codec
         return self.append(encode_batch(records, codec=codec, level=level), leader_epoch=leader_epoch)
 
     def _apply(self, plan: AppendPlan) -> None:
