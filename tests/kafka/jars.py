@@ -17,7 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["CURRENT", "OLD", "KafkaVersion", "cache_dir", "class_path", "java_classes", "kafka_libs"]
+__all__ = [
+    "CURRENT",
+    "OLD",
+    "KafkaVersion",
+    "cache_dir",
+    "class_path",
+    "copy_jars",
+    "java_classes",
+    "kafka_libs",
+    "made_once",
+]
 
 KafkaVersion = Literal["4.3.0", "2.8.2"]
 
@@ -44,14 +54,16 @@ def kafka_libs(version: KafkaVersion) -> Path:
 
     Raises RuntimeError, with Maven's own words, when Maven is missing or fails.
     """
-    return _made_once(cache_dir() / f"kafka-{version}" / "libs", lambda target: _copy_jars(version, target))
+    return made_once(
+        cache_dir() / f"kafka-{version}" / "libs", lambda target: copy_jars(_HERE / f"pom-{version}.xml", target)
+    )
 
 
 def java_classes() -> Path:
     """Our Java sources compiled against Kafka 4.3.0 (about 2 s, again only when a source changes)."""
     sources = sorted(_JAVA.glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    return _made_once(cache_dir() / f"kafka-{CURRENT}" / f"classes-{digest}", lambda target: _compile(sources, target))
+    return made_once(cache_dir() / f"kafka-{CURRENT}" / f"classes-{digest}", lambda target: _compile(sources, target))
 
 
 def class_path(version: KafkaVersion, *, with_ours: bool = False) -> str:
@@ -60,7 +72,8 @@ def class_path(version: KafkaVersion, *, with_ours: bool = False) -> str:
     return f"{java_classes()}{os.pathsep}{libs}" if with_ours else libs
 
 
-def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
+def made_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """``target``, a directory that ``make`` fills the first time."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,10 +95,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _copy_jars(version: KafkaVersion, target: Path) -> None:
+def copy_jars(source: Path, target: Path) -> None:
+    """The dependencies of the pom ``source``. Raises RuntimeError, with Maven's words, when Maven is missing or fails."""
     # Maven puts its own files beside the pom, so it gets a copy outside the source tree.
     with tempfile.TemporaryDirectory() as scratch:
-        pom = Path(shutil.copy(_HERE / f"pom-{version}.xml", Path(scratch) / "pom.xml"))
+        pom = Path(shutil.copy(source, Path(scratch) / "pom.xml"))
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
         _checked(["mvn", "-q", "-B", "-f", str(pom), *goal], _MVN_SECONDS)
 
