@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector (spark-sql-kafka-0-10 4.2.0, which works in Spark 4.3) for our tests, as Spark's settings.
+"""Spark's own Kafka connector (spark-sql-kafka-0-10) for our tests, as Spark's settings.
 
 Maven copies its four jars once into ``.cache``, as `tests.kafka.jars` does with Kafka's.
 """

@@ -96,7 +96,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def copy_jars(source: Path, target: Path) -> None:
-    """The dependencies of the pom ``source``. Raises RuntimeError, with Maven's words, when Maven is missing or fails."""
+    """The dependencies of the pom ``source``. RuntimeError, with Maven's words, if Maven is missing or fails."""
     # Maven puts its own files beside the pom, so it gets a copy outside the source tree.
     with tempfile.TemporaryDirectory() as scratch:
         pom = Path(shutil.copy(source, Path(scratch) / "pom.xml"))
