@@ -150,6 +150,10 @@ class OffsetOutOfRangeError(SeglogError):
     code = 1
 
 
+class DataLossError(OffsetOutOfRangeError):
+    """Records that a query was to read are no longer there. ``failOnDataLoss=false`` goes on without them."""
+
+
 class FencedLeaderEpochError(SeglogError):
     code = 74
     retriable = True
