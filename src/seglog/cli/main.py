@@ -1,7 +1,7 @@
 """`seglog`: one table of commands. A command's module is imported when it is asked for, so that each starts fast.
 
 To add a command: a line in `COMMANDS`, and a function of that name in the named module, with typer's parameters; it
-returns an exit code of `seglog.cli.output`.
+returns an exit code of `seglog.cli.output`. The jobs of `seglog spark` are in `SPARK_COMMANDS`, in the same way.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ class Command(NamedTuple):
     help: str
 
 
+class Group(NamedTuple):
+    """Commands under one word."""
+
+    help: str
+    commands: Mapping[str, Command]
+
+
 COMMANDS: Final[Mapping[str, Command]] = {
     "ls": Command("seglog.cli.ls", "What is in a log directory: topics, partitions, segments."),
     "dump": Command("seglog.cli.dump", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
@@ -38,14 +45,24 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "perf": Command("seglog.cli.perf", "How fast the engine appends, reads and verifies here."),
 }
 
+SPARK_COMMANDS: Final[Mapping[str, Command]] = {
+    "verify": Command("seglog.cli.spark_verify", "Check every byte of log directories, on all cores of a cluster."),
+}
+
+GROUPS: Final[Mapping[str, Group]] = {
+    "spark": Group("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 fine, 1 damage found, 2 usage or I/O error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if len(given) == 1 and given[0] in GROUPS:
+        given.append("--help")
     if sys.stdout is None:  # after `>&-`
         return fail("stdout is closed")
     try:
-        code = _app(_first_word(given))(given or ["--help"], prog_name="seglog", standalone_mode=False)
+        code = _app(_words(given))(given or ["--help"], prog_name="seglog", standalone_mode=False)
         sys.stdout.flush()
     except _UsageError as error:
         return fail(f"{_message(error)} (see seglog --help)")
@@ -61,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else FINE
 
 
-def _first_word(arguments: Sequence[str]) -> str | None:
-    return next((argument for argument in arguments if not argument.startswith("-")), None)
+def _words(arguments: Sequence[str]) -> list[str]:
+    return [argument for argument in arguments if not argument.startswith("-")]
 
 
-def _app(wanted: str | None) -> typer.Typer:
+def _app(words: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -73,9 +90,18 @@ def _app(wanted: str | None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(help="Kafka's log in Python: read, check and repair the directories that Kafka writes.")(_options)
-    for name, command in COMMANDS.items():
-        app.command(name, help=command.help)(_load(command, name) if name == wanted else _not_loaded)
+    _add(app, COMMANDS, words[0] if words else None)
+    for name, group in GROUPS.items():
+        inner = typer.Typer(rich_markup_mode=None)
+        inner.callback(help=group.help)(_no_options)
+        _add(inner, group.commands, words[1] if len(words) > 1 and words[0] == name else None)
+        app.add_typer(inner, name=name)
     return app
+
+
+def _add(app: typer.Typer, commands: Mapping[str, Command], wanted: str | None) -> None:
+    for name, command in commands.items():
+        app.command(name, help=command.help)(_load(command, name) if name == wanted else _not_loaded)
 
 
 def _load(command: Command, name: str) -> Callable[..., int]:
@@ -114,6 +140,10 @@ def _options(
     ] = False,
 ) -> None:
     """Takes the options that stand before a command."""
+
+
+def _no_options() -> None:
+    """A group has none of its own."""
 
 
 def _message(error: Exception) -> str:

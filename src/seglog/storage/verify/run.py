@@ -11,7 +11,7 @@ from uuid import UUID
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
-from seglog.core.types import parse_topic_partition
+from seglog.core.types import MAX_INT64, parse_topic_partition
 from seglog.storage.findings import Finding, Severity, damage, has_damage
 from seglog.storage.layout import LOG, is_set_aside, parse_file_name
 from seglog.storage.verify.file import look_at_small_file
@@ -116,10 +116,14 @@ class Run:
         fast: bool,
         limit: int,
         progress: Callable[[int], None] | None,
+        most_ahead: int = MAX_INT64,
     ) -> None:
+        """``most_ahead``: bytes of logs of which the indexes may be in memory at a time, beside those of one log."""
         self._fs = fs
         self._executor = executor
         self._most_pending = 2 * workers + 2
+        self._most_ahead = most_ahead
+        self._ahead = 0
         self._strict = strict
         self._fast = fast
         self._limit = limit
@@ -282,7 +286,8 @@ class Run:
             else [self._executor.submit(walk_stretch, self._fs, part, fast=self._fast) for part in parts]
         )
         self._pending.append(_Pending(facts, parts, futures, then))
-        while len(self._pending) > self._most_pending:
+        self._ahead += size
+        while len(self._pending) > self._most_pending or (len(self._pending) > 1 and self._ahead > self._most_ahead):
             self._settle_one()
 
     def _settle_all(self) -> None:
@@ -291,6 +296,7 @@ class Run:
 
     def _settle_one(self) -> None:
         facts, parts, futures, then = self._pending.popleft()
+        self._ahead -= parts[-1].end
         summaries: list[Summary] = []
         end = 0
         for k, part in enumerate(parts):

@@ -1,0 +1,172 @@
+"""Verification on Spark: the engine's `seglog.storage.verify`, whose stretches are looked at by Spark's workers.
+
+What is found is what the engine finds, word for word: it is the engine's own run, to which Spark is one more pool of
+workers. Logs are cut at batch boundaries, so one large partition keeps every core busy; the driver reads small files
+and indexes, and puts the stretches' summaries together. All machines must see the paths (one machine, or storage that
+they share). In memory are the indexes of `AHEAD` bytes of logs on the driver, and those of one segment in a worker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from seglog.core.fs import OsFs
+from seglog.records.compression import DEFAULT_LIMIT
+from seglog.spark.jobs.progress import Progress, watched
+from seglog.storage.verify import Verified, measure
+from seglog.storage.verify.partition import Stretch
+from seglog.storage.verify.run import Run, walk_stretch
+from seglog.storage.verify.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SCHEMA", "findings_frame", "measure", "verify"]
+
+SCHEMA: Final = "severity string, file string, position bigint, offset bigint, reason string"
+"""Of the findings as a table; ``position`` is null where a finding is about a whole file."""
+
+_WAVE_BYTES: Final = 1 << 30
+"""Bytes for each core that make a Spark job: then what a job costs to start (some 50 ms) is little beside its work."""
+_WAVE_STRETCHES: Final = 4096
+_WAVES: Final = 2
+"""Spark jobs at a time, so that the cores of one that comes to its end have the next one's work."""
+_TASKS_PER_CORE: Final = 4
+_SMALLEST_TASK: Final = 16 << 20
+
+
+def verify(
+    spark: SparkSession,
+    paths: Sequence[str],
+    *,
+    strict: bool = False,
+    limit: int = DEFAULT_LIMIT,
+    progress: Progress | None = None,
+) -> Verified:
+    """Look at log directories, partitions' directories and single files, as `seglog.storage.verify.verify` does.
+
+    ``progress`` is told how many more bytes of logs were looked at; they come to about `measure`. Raises
+    `InvalidLogDirError` where ``paths`` has what is none of these, and OSError.
+    """
+    cores = spark.sparkContext.defaultParallelism
+    ahead = (_WAVES + 1) * cores * _WAVE_BYTES
+    with _SparkExecutor(spark, cores, progress) as executor:
+        run = Run(
+            OsFs(),
+            executor,
+            _WAVES * _WAVE_STRETCHES,
+            strict=strict,
+            fast=True,
+            limit=limit,
+            progress=None,
+            most_ahead=ahead,
+        )
+        for path in paths:
+            run.look_at(os.path.abspath(path))
+        return run.result()
+
+
+def findings_frame(spark: SparkSession, verified: Verified) -> DataFrame:
+    """The findings as a table of `SCHEMA`, in their order."""
+    rows = [
+        (one.severity.value, one.file, one.position if one.position >= 0 else None, one.offset, one.reason)
+        for one in verified.findings
+    ]
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+class _Order(NamedTuple):
+    """A stretch to be looked at, and who waits for its summary."""
+
+    stretch: Stretch
+    future: Future[Summary]
+
+    @property
+    def size(self) -> int:
+        return self.stretch.end - self.stretch.start
+
+
+class _Awaited(Future[Summary]):
+    """A future that sends for its result when it is asked for one."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def result(self, timeout: float | None = None) -> Summary:
+        if not self.done():
+            self._send()
+        return super().result(timeout)
+
+
+class _SparkExecutor(Executor):
+    """Takes what `Run` submits, and hands it to Spark in jobs that are worth their start."""
+
+    def __init__(self, spark: SparkSession, cores: int, progress: Progress | None) -> None:
+        self._spark = spark
+        self._cores = cores
+        self._progress = progress
+        self._waves = ThreadPoolExecutor(_WAVES)
+        self._orders: list[_Order] = []
+        self._bytes = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Only `walk_stretch` by the compiled loops: what else is there is done where it is called."""
+        if fn is not walk_stretch or not kwargs.get("fast"):
+            raise ValueError("Spark's workers walk stretches, and nothing else")
+        future = _Awaited(self._send)
+        order = _Order(args[1], future)
+        self._orders.append(order)
+        self._bytes += order.size
+        if self._bytes >= self._cores * _WAVE_BYTES or len(self._orders) >= _WAVE_STRETCHES:
+            self._send()
+        return future
+
+    def _send(self) -> None:
+        orders, self._orders, self._bytes = self._orders, [], 0
+        if orders:
+            self._waves.submit(self._run, orders).add_done_callback(lambda wave: _hand_out(wave, orders))
+
+    def _run(self, orders: Sequence[_Order]) -> list[Summary]:
+        size = sum(order.size for order in orders)
+        tasks = list(_divide(orders, max(size // (self._cores * _TASKS_PER_CORE), _SMALLEST_TASK)))
+        with watched(self._spark, size, len(tasks), self._progress):
+            stretches = [[order.stretch for order in task] for task in tasks]
+            return self._spark.sparkContext.parallelize(stretches, len(tasks)).flatMap(_walk).collect()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._waves.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _hand_out(wave: Future[list[Summary]], orders: Sequence[_Order]) -> None:
+    error = wave.exception()
+    for at, order in enumerate(orders):
+        if error is not None:
+            order.future.set_exception(error)
+        else:
+            order.future.set_result(wave.result()[at])
+
+
+def _divide(orders: Iterable[_Order], share: int) -> Iterator[list[_Order]]:
+    """Neighbours of about ``share`` bytes; of a large log in its own tasks, for each takes the log's indexes along."""
+    task: list[_Order] = []
+    size = 0
+    for _, group in groupby(orders, key=lambda order: order.stretch.facts.file):
+        for order in group:
+            if task and size + order.size > share + share // 2:
+                yield task
+                task, size = [], 0
+            task.append(order)
+            size += order.size
+    if task:
+        yield task
+
+
+def _walk(stretches: Sequence[Stretch]) -> list[Summary]:
+    """In a worker."""
+    fs = OsFs()
+    return [walk_stretch(fs, stretch, fast=True) for stretch in stretches]
