@@ -27,7 +27,7 @@ _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 _PER_MS: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
 
 
-class _Bytes(NamedTuple):
+class ByteColumn(NamedTuple):
     """A column of bytes: where each row's lie in ``data``; ``spans`` is [2 (position, length or -1), rows]."""
 
     data: U8
@@ -77,7 +77,10 @@ def encode_columns(
     )
     times = _milliseconds(timestamp, columns.num_rows, default_timestamp)
     rows = _Rows(
-        times, _bytes("key", key, len(times)), _bytes("value", value, len(times)), _headers(headers, len(times))
+        times,
+        byte_column("key", key, len(times)),
+        byte_column("value", value, len(times)),
+        _headers(headers, len(times)),
     )
     written = _write(rows, common, batch_bytes)
     return _compressed(written, common, level) if codec else written.data
@@ -87,14 +90,14 @@ class _Headers(NamedTuple):
     """Of each row the first header and how many, [2, rows]; and all headers' keys and values."""
 
     lists: I64
-    keys: _Bytes
-    values: _Bytes
+    keys: ByteColumn
+    values: ByteColumn
 
 
 class _Rows(NamedTuple):
     timestamps: I64
-    keys: _Bytes
-    values: _Bytes
+    keys: ByteColumn
+    values: ByteColumn
     headers: _Headers
 
 
@@ -152,13 +155,14 @@ def _compressed(written: _Written, common: BatchHeader, level: int | None) -> me
 # Columns as the kernels want them
 
 
-def _missing(rows: int) -> _Bytes:
+def _missing(rows: int) -> ByteColumn:
     spans: I64 = np.zeros((2, rows), np.int64)
     spans[1] = -1
-    return _Bytes(byte_array(b""), spans)
+    return ByteColumn(byte_array(b""), spans)
 
 
-def _bytes(name: str, column: pa.Array | None, rows: int) -> _Bytes:
+def byte_column(name: str, column: pa.Array | None, rows: int) -> ByteColumn:
+    """A column of bytes or text; None is one of nulls. ``name`` is for the error: `InvalidConfigError` on others."""
     if column is None or column.null_count == rows:
         return _missing(rows)
     wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
@@ -170,7 +174,7 @@ def _bytes(name: str, column: pa.Array | None, rows: int) -> _Bytes:
     spans[0] = ends[:-1]
     np.subtract(ends[1:], ends[:-1], out=spans[1])
     spans[1][_nulls(column)] = -1
-    return _Bytes(byte_array(_memory(data)), spans)
+    return ByteColumn(byte_array(_memory(data)), spans)
 
 
 def _memory(buffer: pa.Buffer | None) -> memoryview:
@@ -227,7 +231,7 @@ def _headers(column: pa.Array | None, rows: int) -> _Headers:
     pairs = column.values
     assert isinstance(pairs, pa.StructArray)
     keys, values = pairs.flatten()
-    found = _Headers(lists, _bytes("headers", keys, len(pairs)), _bytes("headers", values, len(pairs)))
+    found = _Headers(lists, byte_column("headers", keys, len(pairs)), byte_column("headers", values, len(pairs)))
     if keys.null_count:
         _check_keys(found)
     return found
