@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from seglog.spark.lag import LagListener as LagListener
     from seglog.spark.session import get_spark as get_spark
 
-__all__ = ["get_spark"]
+__all__ = ["LagListener", "get_spark"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,4 +20,11 @@ def __getattr__(name: str) -> object:
         from seglog.spark.session import get_spark
 
         return get_spark
+    if name == "LagListener":
+        from seglog.core.extras import require
+
+        require("pyspark.sql", "spark", purpose="seglog.spark.LagListener")
+        from seglog.spark.lag import LagListener
+
+        return LagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
