@@ -18,6 +18,7 @@ from seglog.records.machine import (
 from seglog.records.map_kernels import BLOCK, is_aborted, look, note_producer
 from seglog.records.offset_kernels import U64, ask_for, look_up
 from seglog.records.rewrite_kernels import GROWTH_ROOM, write_batch
+from seglog.records.survivor_kernels import is_marked
 
 ROW_FIELDS: Final = ("start", "end", "timestamp", "offset_delta", "kind")
 """Columns of the table of a batch's records."""
@@ -28,7 +29,7 @@ RESULT_FIELDS: Final = ("action", "start", "size", "position")
 
 _LATEST = 0
 _NOW, _RETENTION, _UPPER, _CHECK_CRC, _, _READ, _KEPT, _KEYLESS, _OUTPUT, _ACTION = range(8, 18)
-_BASE, _INTERVAL, _SINCE, _FILE, _MAX_TS, _MAX_TS_OFFSET, _INDEX_ROWS, _SINGLE = range(18, 26)
+_BASE, _INTERVAL, _SINCE, _FILE, _MAX_TS, _MAX_TS_OFFSET, _INDEX_ROWS, _SINGLE, _BY_OFFSET = range(18, 27)
 _OUTPUT_FULL, _ROWS, _SEEN_FULL, _BAD_RECORD, _OVERFLOW = 6, 7, 8, 11, 12
 _NO_KEY, _NO_VALUE = 1, 2
 _MAX_DELTA: Final = 0x7FFFFFFF
@@ -85,7 +86,7 @@ def _read_rows(
         rows[row + number, 2] = ts
         rows[row + number, 3] = delta
         rows[row + number, 4] = (_NO_KEY if key_length < 0 else 0) | (_NO_VALUE if value_length < 0 else 0)
-        if key_length >= 0 and delta <= judged:
+        if key_length >= 0 and delta <= judged and facts[_BY_OFFSET] == 0:
             ask_for(table, facts, data, key, key_length, scratch, place + number)
         at = after
     return at, previous
@@ -122,6 +123,8 @@ def _judge(
                 stays = False
             elif kind & _NO_VALUE != 0 and not tombstones_stay:
                 stays = False
+            elif facts[_BY_OFFSET] != 0:
+                stays = is_marked(table, facts, base + delta)
             else:
                 offset = look_up(table, facts, scratch[place + number, 0], scratch[place + number, 1])
                 stays = base + delta >= offset

@@ -61,6 +61,10 @@ class Fact(IntEnum):
     """Rows in the table of index entries: last offset, position, largest timestamp so far and its offset."""
     SINGLE = 25
     """1: batches are for Python to compress: no index entries, but a row of results for each (`RESULT_FIELDS`)."""
+    BY_OFFSET = 26
+    """1: instead of the map there is a set of the offsets that stay (`seglog.records.survivor_kernels`)."""
+    FIRST_BIT = 27
+    """The offset that the set's first bit stands for."""
 
 
 FACTS: Final = len(Fact)
@@ -167,7 +171,7 @@ def _slot_of(low: Any, high: Any, attempt: int, slots: int, slot: int) -> int:
 
 
 @inlined
-def _find(table: U64, slots: int, low: Any, high: Any) -> tuple[int, bool]:
+def find_slot(table: U64, slots: int, low: Any, high: Any) -> tuple[int, bool]:
     """(slot, whether the key is in it); with False the slot is an empty one, -1 if there is none."""
     slot = 0
     for attempt in range(slots + _RANDOM_PROBES):
@@ -182,7 +186,7 @@ def _find(table: U64, slots: int, low: Any, high: Any) -> tuple[int, bool]:
 
 @inlined
 def put_hash(table: U64, facts: I64, low: Any, high: Any, offset: int) -> None:
-    slot, found = _find(table, facts[_SLOTS], low, high)
+    slot, found = find_slot(table, facts[_SLOTS], low, high)
     if slot >= 0:
         at = 3 * slot
         if not found:
@@ -191,6 +195,12 @@ def put_hash(table: U64, facts: I64, low: Any, high: Any, offset: int) -> None:
             facts[_ENTRIES] += 1
         table[at + 2] = _U(offset + 1)
     facts[_LATEST] = offset
+
+
+@inlined
+def hash_of(data: U8, key: int, length: int, facts: I64) -> tuple[Any, Any]:
+    """Both halves of the hash of a key that begins at ``key``."""
+    return _hash(data, key, length, facts[_KEY0], facts[_KEY1])
 
 
 @inlined
@@ -208,7 +218,7 @@ def ask_for(table: U64, facts: I64, data: U8, key: int, length: int, scratch: U6
 @inlined
 def look_up(table: U64, facts: I64, low: Any, high: Any) -> int:
     """The offset of the key with that hash, -1 if it is not in the map."""
-    slot, found = _find(table, facts[_SLOTS], low, high)
+    slot, found = find_slot(table, facts[_SLOTS], low, high)
     return as_int(table[3 * slot + 2]) - 1 if found else -1
 
 
@@ -231,7 +241,7 @@ def move_entries(old: U64, table: U64, slots: int) -> None:
     """Put the entries of one table into another, empty one of ``slots`` slots, more than there are entries."""
     for at in range(0, old.shape[0], 3):
         if old[at + 2] != _U(0):
-            slot, _ = _find(table, slots, old[at], old[at + 1])
+            slot, _ = find_slot(table, slots, old[at], old[at + 1])
             if slot >= 0:
                 table[3 * slot] = old[at]
                 table[3 * slot + 1] = old[at + 1]

@@ -30,12 +30,17 @@ from seglog.storage.producers import Producers
 from seglog.storage.segment import Segment
 from seglog.storage.txnindex import AbortedTxn
 
-__all__ = ["Candidate", "CompactionStats", "Plan", "cleanable", "compact", "pick", "run"]
+__all__ = ["Candidate", "CompactionStats", "Events", "Plan", "carry_out", "cleanable", "compact", "pick", "plan", "run"]
 
 COMPILED_FROM: Final = 16 << 20
 """Bytes to read from which compiled loops pay for their start (about a second)."""
 CHILD_FROM: Final = 1 << 20
 """Bytes to read from which a child process pays for its start (a tenth of a second)."""
+
+
+Events = Callable[[Callable[[], bool]], Generator[Mapped | CleanedGroup]]
+"""Begins a round, which asks what it is given whether to stop, and yields what `seglog.storage.compaction.cleaner`'s
+does: ``.cleaned`` files of a group lie in the log's directory when it is yielded, and those of no later one."""
 
 
 class Candidate(NamedTuple):
@@ -246,10 +251,13 @@ def compact(
         max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         engine=engine,
     )
-    return _carry_out(log, planned, in_child, should_stop)
+    return carry_out(log, planned, lambda stop: _start(log, planned.round, in_child, stop), should_stop)
 
 
-def _carry_out(log: Log, planned: Plan, in_child: bool | None, should_stop: Callable[[], bool]) -> CompactionStats:
+def carry_out(
+    log: Log, planned: Plan, events: Events, should_stop: Callable[[], bool] = lambda: False
+) -> CompactionStats:
+    """Have a round done by whoever yields ``events``, and put each group in place as it comes."""
     round_ = planned.round
     watch = _Watch(log, planned)
     started = log.clock.monotonic()
@@ -259,8 +267,8 @@ def _carry_out(log: Log, planned: Plan, in_child: bool | None, should_stop: Call
     if round_.first_uncleanable > round_.first_dirty:
         try:
             _tidy(log)
-            with closing(_start(watch, round_, in_child, should_stop)) as events:
-                for event in events:
+            with closing(events(lambda: should_stop() or not watch.holds())) as coming:
+                for event in coming:
                     if isinstance(event, Mapped):
                         mapped = event
                     else:
@@ -298,12 +306,8 @@ def _carry_out(log: Log, planned: Plan, in_child: bool | None, should_stop: Call
 
 
 def _start(
-    watch: _Watch, round_: Round, in_child: bool | None, should_stop: Callable[[], bool]
+    log: Log, round_: Round, in_child: bool | None, stop: Callable[[], bool]
 ) -> Generator[Mapped | CleanedGroup]:
-    def stop() -> bool:
-        return should_stop() or not watch.holds()
-
-    log = watch.log
     if in_child is None:
         in_child = isinstance(log.fs, OsFs) and sum(source.size for source in round_.sources) >= CHILD_FROM
     if in_child:

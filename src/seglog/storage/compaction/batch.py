@@ -63,12 +63,17 @@ class Transactions:
         self.committed: set[int] = set()
         self.retained: list[AbortedTxn] = []
 
+    def last_begun(self, header: BatchHeader) -> int:
+        """Which of the producer's aborted transactions began last before the batch ends; -1: none did."""
+        at = bisect_right(self._keys, (header.producer_id, header.last_offset)) - 1
+        return at if at >= 0 and self._keys[at][0] == header.producer_id else -1
+
     def on_batch(self, header: BatchHeader) -> bool:
         """Take a data batch into account; whether it is of an aborted transaction."""
         if not header.is_transactional:
             return False
-        at = bisect_right(self._keys, (header.producer_id, header.last_offset)) - 1
-        if at >= 0 and self._keys[at][0] == header.producer_id and header.last_offset < self.aborted[at].last_offset:
+        at = self.last_begun(header)
+        if at >= 0 and header.last_offset < self.aborted[at].last_offset:
             self.seen[at] = 1
             return True
         self.committed.add(header.producer_id)
@@ -84,8 +89,8 @@ class Transactions:
                 return False
             return True
         if control.type is ControlType.ABORT:
-            at = bisect_right(self._keys, (header.producer_id, header.last_offset)) - 1
-            if at >= 0 and self.seen[at] and self.aborted[at].producer_id == header.producer_id:
+            at = self.last_begun(header)
+            if at >= 0 and self.seen[at]:
                 self.seen[at] = 0
                 self.retained.append(self.aborted[at])
                 return False
@@ -172,7 +177,7 @@ class BatchFilter:
                     return False
             elif header.delete_horizon_ms is not None and self._round.now_ms >= header.delete_horizon_ms:
                 return False
-        return record.offset >= self._offsets.get(record.key)
+        return self._offsets.is_last(record.key, record.offset)
 
     def _filter_legacy(self, data: Buffer, entry: Entry, header: BatchHeader) -> CleanBatch | None:
         """A message, or a compressed one with others inside, becomes a batch of the new format, as by Kafka 4."""

@@ -193,7 +193,7 @@ def clean(
     to ``max_bytes_per_second``.
     """
     engine = make_engine(round_)
-    reader = _Reader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
+    reader = Reader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
     started = clock.monotonic()
     for source in round_.dirty_sources:
         start = round_.dirty_position if source.base_offset <= round_.first_dirty else 0
@@ -212,14 +212,20 @@ def clean(
         first_uncleanable=round_.first_uncleanable,
     )
     for group in groups:
-        yield _clean_group(round_, group, fs, engine, reader)
+        yield clean_group(round_, group, fs, engine, reader)
 
 
-def _clean_group(round_: Round, group: tuple[Source, ...], fs: Fs, engine: Engine, reader: _Reader) -> CleanedGroup:
-    """Write one segment in place of a group's."""
+def clean_group(
+    round_: Round, group: tuple[Source, ...], fs: Fs, engine: Engine, reader: Reader, directory: str | None = None
+) -> CleanedGroup:
+    """Write one segment in place of a group's, into ``directory`` (default: the log's). ``engine`` knows what stays."""
     before = (reader.bytes, engine.read, engine.kept, engine.keyless)
     cleaned = CleanedSegment(
-        fs, round_.directory, group[0].base_offset, index_bytes=round_.index_bytes, interval=round_.index_interval
+        fs,
+        directory or round_.directory,
+        group[0].base_offset,
+        index_bytes=round_.index_bytes,
+        interval=round_.index_interval,
     )
     try:
         engine.transactions.retained.clear()
@@ -248,7 +254,7 @@ def _clean_group(round_: Round, group: tuple[Source, ...], fs: Fs, engine: Engin
     )
 
 
-class _Reader:
+class Reader:
     """Reads source segments in chunks; counts the bytes that were whole batches."""
 
     __slots__ = ("_directory", "_fs", "_should_stop", "bytes", "pace")
@@ -260,10 +266,10 @@ class _Reader:
         self.pace = pace
         self.bytes = 0
 
-    def read(self, source: Source, start: int, take: Callable[[bytes], int], is_done: Callable[[], bool]) -> None:
+    def read(self, source: Source, start: int, take: Callable[[bytes], int], is_done: Callable[[], bool]) -> int:
         """Hand the segment's bytes from ``start`` on to ``take``, which says how many of them it has used.
 
-        The segment has to end with a whole batch.
+        Returns the position behind them. The segment has to end with a whole batch.
         """
         path = segment_paths(self._directory, source.base_offset).log
         file = self._fs.open(path, write=False)
@@ -281,8 +287,9 @@ class _Reader:
                 self.bytes += used
                 position += used
                 if is_done():
-                    return
+                    break
                 wanted = _CHUNK if used else _larger(chunk, position, source, file)
+            return position
         finally:
             file.close()
 

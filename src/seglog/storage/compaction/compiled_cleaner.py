@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from seglog.storage.compaction.batch import BatchFilter, Transactions
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.cleaner import filter_batch, map_batch
 from seglog.storage.compaction.compiled_map import CompiledMap, as_array
+from seglog.storage.compaction.offset_map import Offsets
 from seglog.storage.compaction.rounds import Round
 
 _OUTPUT: Final = 4 << 20
@@ -49,12 +50,23 @@ _PREFIX: Final = Struct(">qi4xb")
 _COUNTERS: Final = (Fact.SEEN, Fact.MESSAGES_READ, Fact.MESSAGES_KEPT, Fact.KEYLESS)
 
 
+class Table(Offsets, Protocol):
+    """An offset map, or what serves as one, that the kernels work on."""
+
+    @property
+    def facts(self) -> I64: ...
+    @property
+    def table(self) -> U64: ...
+    def make_room(self, keys: int) -> None:
+        """For ``keys`` more keys, as far as there may be."""
+
+
 class CompiledEngine:
     """`seglog.storage.compaction.cleaner.Engine`."""
 
-    def __init__(self, round_: Round) -> None:
+    def __init__(self, round_: Round, offsets: Table | None = None) -> None:
         self._round = round_
-        self.offsets = CompiledMap(round_.slots, round_.max_entries)
+        self.offsets: Table = CompiledMap(round_.slots, round_.max_entries) if offsets is None else offsets
         facts = self.offsets.facts
         facts[Fact.START] = round_.first_dirty
         facts[Fact.NOW] = round_.now_ms
@@ -74,11 +86,14 @@ class CompiledEngine:
 
     def _start(self) -> None:
         """Walk the log from the beginning: nothing was seen of any transaction."""
-        self.transactions = Transactions(self._round.aborted)
+        self.transactions = self._transactions()
         rows = [(*txn[:3], 0) for txn in self.transactions.aborted]
         self._aborted: I64 = np.array(rows, np.int64).reshape(-1, 4)
         self.transactions.seen = self._aborted[:, 3]  # one memory for kernels and Python
         self._batches = BatchFilter(self._round, self.offsets, self.transactions)
+
+    def _transactions(self) -> Transactions:
+        return Transactions(self._round.aborted)
 
     @property
     def mapped(self) -> int:
@@ -129,22 +144,17 @@ class CompiledEngine:
         """The kernel from ``position`` on, up to something that it cannot do."""
         data = as_array(chunk)
         while True:
-            position, halt, size = map_batches(
-                data,
-                position,
-                len(chunk),
-                self.offsets.facts,
-                self.offsets.table,
-                self._aborted,
-                self._seen,
-                self._scratch,
-            )
+            position, halt, size = self._map(data, position)
             self._note_seen()
             if halt == Halt.GROW:
                 self.offsets.make_room(read_header(chunk, position).records_count)
             elif halt != Halt.SEEN:
                 _raise_bad(chunk, position, halt)
                 return position, halt, size
+
+    def _map(self, data: U8, position: int) -> tuple[int, int, int]:
+        facts, table = self.offsets.facts, self.offsets.table
+        return map_batches(data, position, len(data), facts, table, self._aborted, self._seen, self._scratch)
 
     def _map_compressed(self, chunk: bytes, position: int) -> int:
         """The compressed batches from ``position`` on; where the first that is left begins."""

@@ -23,14 +23,15 @@ def as_array(data: bytes) -> U8:
 class CompiledMap:
     """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
 
-    def __init__(self, slots: int, max_entries: int) -> None:
+    def __init__(self, slots: int, max_entries: int, hash_key: bytes | None = None) -> None:
+        """``hash_key`` (16 bytes) is drawn anew unless maps are to be compared with each other."""
         self.facts: I64 = np.zeros(FACTS, np.int64)
         self.max_slots = slots
         self.facts[Fact.LATEST] = -1
         self.facts[Fact.MAX_ENTRIES] = max_entries
         self.facts[Fact.MAX_SLOTS] = slots
         self.facts[Fact.SLOTS] = min(_FIRST_SLOTS, slots)
-        self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(os.urandom(16), np.int64)
+        self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(hash_key or os.urandom(16), np.int64)
         self.table: U64 = np.zeros(3 * int(self.facts[Fact.SLOTS]), np.uint64)
 
     def __len__(self) -> int:
@@ -63,5 +64,9 @@ class CompiledMap:
             self.make_room(1)
         put_key(self.table, self.facts, as_array(key), offset)
 
+    def is_last(self, key: bytes, offset: int) -> bool:
+        return offset >= self.get(key)
+
     def get(self, key: bytes) -> int:
+        """The offset of ``key``, -1 if it is not in the map."""
         return int(get_key(self.table, self.facts, as_array(key)))

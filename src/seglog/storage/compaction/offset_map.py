@@ -30,8 +30,8 @@ class Offsets(Protocol):
     def put(self, key: bytes, offset: int) -> None:
         """Set the offset of ``key``, and `latest_offset`; the caller has looked that the map is not full."""
 
-    def get(self, key: bytes) -> int:
-        """The offset of ``key``, -1 if it is not in the map."""
+    def is_last(self, key: bytes, offset: int) -> bool:
+        """Whether the map knows of no record of ``key`` behind that one."""
 
 
 def capacity(map_bytes: int, load_factor: float) -> tuple[int, int]:
@@ -74,4 +74,8 @@ class OffsetMap:
         self.latest_offset = offset
 
     def get(self, key: bytes) -> int:
+        """The offset of ``key``, -1 if it is not in the map."""
         return self._offsets.get(self._name(key), -1)
+
+    def is_last(self, key: bytes, offset: int) -> bool:
+        return offset >= self.get(key)
