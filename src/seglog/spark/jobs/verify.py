@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.workers import freeze_imports
 from seglog.storage.verify import Verified, measure
 from seglog.storage.verify.partition import Stretch
 from seglog.storage.verify.run import Run, walk_stretch
@@ -169,4 +170,6 @@ def _divide(orders: Iterable[_Order], share: int) -> Iterator[list[_Order]]:
 def _walk(stretches: Sequence[Stretch]) -> list[Summary]:
     """In a worker."""
     fs = OsFs()
-    return [walk_stretch(fs, stretch, fast=True) for stretch in stretches]
+    summaries = [walk_stretch(fs, stretch, fast=True) for stretch in stretches]
+    freeze_imports()
+    return summaries
