@@ -206,3 +206,7 @@ class DamagedPartitionError(SeglogError):
     """A partition has damage below its recovery point and is refused until it is repaired (`seglog repair`)."""
 
     code = 56
+
+
+class AdoptError(SeglogError):
+    """The staged files of a job cannot be adopted; the message says why. Nothing of the job is visible."""

@@ -26,7 +26,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs, Lock, OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage import dir_truncation, housekeeping, topic_changes
+from seglog.storage import adopt, dir_truncation, housekeeping, topic_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.checkpoint import (
     MetaProperties,
@@ -187,6 +187,7 @@ class LogDir:
             self.refused.update(refused)
             for partition, one in loaded.items():
                 self.add(partition, one)
+            adopt.roll_forward(self)
             housekeeping.write_checkpoints(self)
         except BaseException:
             self._stop_workers()
@@ -203,13 +204,13 @@ class LogDir:
 
         Raises `InvalidTopicError`, `TopicExistsError`, `InvalidConfigError`, ValueError (number of partitions).
         """
-        with self._changing():
+        with self.changing():
             topic_changes.create(self, name, partitions, config or {})
             return self.topics()[name]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, refused partitions too; its files go after ``file.delete.delay.ms``. `UnknownTopicError`."""
-        with self._changing():
+        with self.changing():
             topic_changes.delete(self, name)
 
     def alter_config(self, name: str, changes: Mapping[str, object | None]) -> TopicInfo:
@@ -217,7 +218,7 @@ class LogDir:
 
         A topic that was found here, of Kafka's making, has nothing deleted unless its retention is set in this way.
         """
-        with self._changing():
+        with self.changing():
             topic_changes.alter(self, name, changes)
             return self.topics()[name]
 
@@ -383,7 +384,8 @@ class LogDir:
         self.close()
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
+        """What changes topics, or whole partitions, one at a time."""
         with self._lock:
             self._check_open()  # with the lock: `close` may have come first
             yield

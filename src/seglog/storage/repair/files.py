@@ -84,12 +84,14 @@ class Replacer:
             file.close()
 
     def finish(self) -> None:
-        """Remove what staging has left."""
+        """Remove what staging has left; directories in it are those of jobs (`seglog.storage.adopt`)."""
         staging = os.path.join(self._own, STAGING)
         if self._fs.exists(staging):
             for name in self._fs.listdir(staging):
-                self._fs.unlink(os.path.join(staging, name))
-            self._fs.rmdir(staging)
+                if not self._fs.stat(os.path.join(staging, name)).is_dir:
+                    self._fs.unlink(os.path.join(staging, name))
+            if not self._fs.listdir(staging):
+                self._fs.rmdir(staging)
 
     def _write(self, path: str, content: Iterable[Buffer]) -> None:
         file = self._fs.open(path, create=True)

@@ -13,6 +13,8 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.records import view
 from seglog.records.batch import entries
+from seglog.storage.adopt.ledger import decode_ledger
+from seglog.storage.adopt.manifest import decode_manifest
 from seglog.storage.checkpoint import (
     decode_meta_properties,
     decode_offsets,
@@ -22,9 +24,11 @@ from seglog.storage.checkpoint import (
 )
 from seglog.storage.findings import Finding, damage, note
 from seglog.storage.layout import (
+    ADOPT_MANIFEST,
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
+    LEDGER,
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
@@ -38,7 +42,7 @@ from seglog.storage.verify.partition import Around, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, BOOTSTRAP)
+_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, ADOPT_MANIFEST, LEDGER, BOOTSTRAP)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
 _KRAFT: Final = "__cluster_metadata"
@@ -96,6 +100,10 @@ def read_dir(fs: Fs, path: str) -> DirState:
     offsets = {name: _read_offsets(fs, os.path.join(path, name), findings) for name in OFFSET_FILES}
     _read(fs, os.path.join(path, META_PROPERTIES), decode_meta_properties, findings, required=True)
     topics = _read(fs, os.path.join(path, TOPICS), decode_topics, findings) or {}
+    _read(fs, os.path.join(path, LEDGER), decode_ledger, findings)
+    manifest = os.path.join(path, ADOPT_MANIFEST)
+    if _read(fs, manifest, decode_manifest, findings) is not None:
+        findings.append(note(manifest, "a job is adopted in part; the rest follows when the directory is opened"))
     partitions = []
     for name in fs.listdir(path):
         where = os.path.join(path, name)

@@ -1,0 +1,281 @@
+"""Foreign segments become part of a log, all of a job's or none, once (``seglog.spark``'s commit).
+
+::
+
+    tasks     stage segments, offsets from zero              .seglog/staging/<job>/<task>/     `staging`
+    adopt     1 is it in the ledger already?                 seglog.ledger                     `ledger`
+              2 plan, rebase 12 bytes a batch, fsync                                           `planning`, `rebase`
+              3 write the manifest: from here on it counts   seglog.adopt                      `manifest`
+              4 each partition: append, or rename segments                                     `apply`
+              5 note it in the ledger
+              6 remove the manifest, then the staging
+
+Before step 3 a crash leaves orphans, which `collect_orphans` takes; from there on `roll_forward`, at the next open,
+does the rest. Readers in this process may see one partition of a job before another.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os.path
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from seglog.core.errors import AdoptError
+from seglog.core.fs import Fs
+from seglog.core.types import MAX_INT64, TopicPartition
+from seglog.storage import housekeeping
+from seglog.storage.adopt.apply import carry_out
+from seglog.storage.adopt.ledger import Ledger, read_ledger, write_ledger
+from seglog.storage.adopt.manifest import Manifest, Mode, PartitionPlan, read_manifest, write_manifest
+from seglog.storage.adopt.planning import by_partition, check_parts, log_of, place_files, plan_partition
+from seglog.storage.adopt.staging import (
+    STAGING,
+    StagedPart,
+    StagedSegment,
+    StagingWriter,
+    check_name,
+    staged_at,
+)
+from seglog.storage.dir_files import remove_tree
+from seglog.storage.layout import ADOPT_MANIFEST, OWN_DIRECTORY
+from seglog.storage.log import Log
+
+if TYPE_CHECKING:
+    from seglog.storage.log_dir import LogDir
+
+__all__ = [
+    "Adopted",
+    "Ledger",
+    "StagedPart",
+    "StagedSegment",
+    "StagingWriter",
+    "adopt",
+    "collect_orphans",
+    "read_ledger",
+    "remove_job",
+    "roll_forward",
+    "staged_at",
+]
+
+_LONGEST_APPLICATION = 512
+_logger = logging.getLogger("seglog")
+
+
+class Adopted(NamedTuple):
+    """What came of a job: first and next offset of each partition, and how many records.
+
+    ``already``: it had been adopted before, and nothing was done; the offsets are not known any more.
+    """
+
+    base_offsets: dict[TopicPartition, tuple[int, int]]
+    already: bool
+    records: int
+
+
+def adopt(
+    directory: LogDir,
+    job: str,
+    parts: Sequence[StagedPart],
+    application: str,
+    version: int,
+    *,
+    allow_foreign: bool = False,
+) -> Adopted:
+    """Make a job's staged records part of their logs: of each partition the parts in their order.
+
+    ``application`` and ``version`` are what it goes by in the ledger (`seglog.storage.adopt.ledger`); parts of a job
+    that is there are removed. ``allow_foreign``: also into topics that a Kafka broker has made.
+
+    Raises `UnknownTopicError`, `AdoptError`, `InvalidRecordError` (compacted topic), `CorruptBatchError`, and what a
+    partition is refused for: then nothing of the job is visible, and its staging stays. `LogDirOfflineError` where the
+    disk fails: then try again when the directory is opened anew, and the ledger will know.
+    """
+    check_name(job, "job")
+    if not 0 < len(application) <= _LONGEST_APPLICATION or not 0 <= version <= MAX_INT64:
+        raise AdoptError(f"application {application[:80]!r} with version {version}: a name and a number from 0 on")
+    with directory.changing():
+        _finish_unfinished(directory)
+        ledger = read_ledger(directory.fs, directory.path)
+        if ledger.is_adopted(application, version):
+            _remove_staging(directory, job)
+            return Adopted({}, already=True, records=0)
+        grouped = by_partition(parts)
+        logs = {one: log_of(directory, one, allow_foreign=allow_foreign) for one in grouped}
+        with directory.health.guard():
+            for partition, log in logs.items():
+                check_parts(directory, job, partition, grouped[partition], log)
+            plans = {one: plan_partition(one, grouped[one], log) for one, log in logs.items()}
+            for plan in plans.values():
+                place_files(directory, plan)
+        for log in logs.values():
+            log.flush(log.log_end_offset)
+        with ExitStack() as locks:
+            for log in logs.values():  # sorted by partition, as all who take several
+                locks.enter_context(log.lock)
+            manifest = _commit(directory, Manifest(job, application, version, ()), grouped, logs, plans)
+            with _committed(directory, job):
+                for plan in manifest.partitions:
+                    _carry_out(directory, logs[plan.topic_partition], plan)
+        with _committed(directory, job):
+            _conclude(directory, manifest, ledger)
+        found = {plan.topic_partition: (plan.base, plan.end) for plan in manifest.partitions}
+        return Adopted(found, already=False, records=sum(end - first for first, end in found.values()))
+
+
+def _finish_unfinished(directory: LogDir) -> None:
+    """One job at a time: one that could not end, since a partition is refused, goes first."""
+    manifest = read_manifest(directory.fs, directory.path)
+    if manifest is None:
+        return
+    for plan in manifest.partitions:
+        reason = directory.refused.get(plan.topic_partition)
+        if reason is not None:
+            raise AdoptError(
+                f"{os.path.join(directory.path, ADOPT_MANIFEST)}: job {manifest.job} is adopted but for "
+                f"{plan.topic_partition}, which is refused: {reason}"
+            ) from reason
+    roll_forward(directory)
+
+
+def _commit(
+    directory: LogDir,
+    manifest: Manifest,
+    grouped: dict[TopicPartition, list[StagedPart]],
+    logs: dict[TopicPartition, Log],
+    plans: dict[TopicPartition, PartitionPlan],
+) -> Manifest:
+    """Write the manifest; with the locks held, for nothing may come between a plan's base and its records."""
+    with directory.health.guard():
+        for partition, log in logs.items():
+            plan = plan_partition(partition, grouped[partition], log)
+            if plan != plans[partition]:  # somebody has appended since
+                place_files(directory, plan)
+                plans[partition] = plan
+            log.flush(log.log_end_offset)
+        manifest = manifest._replace(partitions=tuple(plans.values()))
+        if manifest.partitions:
+            write_manifest(directory.fs, directory.path, manifest)
+    return manifest
+
+
+@contextmanager
+def _committed(directory: LogDir, job: str) -> Iterator[None]:
+    """What is begun must be ended: whatever stops it takes the directory out of use, and the next open goes on."""
+    try:
+        with directory.health.guard():
+            yield
+    except BaseException as error:
+        directory.health.failed(
+            OSError(errno.EIO, f"job {job} is adopted in part ({error!r}); the rest follows at the next open")
+        )
+        raise
+
+
+def _carry_out(directory: LogDir, log: Log, plan: PartitionPlan) -> None:
+    with log.lock:
+        carry_out(log, directory.path, plan)
+
+
+def _conclude(directory: LogDir, manifest: Manifest, ledger: Ledger) -> None:
+    """Steps 5 and 6. From the ledger on the manifest says nothing any more, also if a crash brings it back."""
+    fs, path = directory.fs, directory.path
+    if any(item.mode is Mode.SEGMENT for plan in manifest.partitions for item in plan.items):
+        housekeeping.write_recovery_points(directory)  # or the next start would check what is on the disk for sure
+    ledger.note(manifest.application, manifest.number)
+    write_ledger(fs, path, ledger)
+    _remove_manifest(directory)
+    _remove_staging(directory, manifest.job)
+
+
+def _remove_manifest(directory: LogDir) -> None:
+    path = os.path.join(directory.path, ADOPT_MANIFEST)
+    if directory.fs.exists(path):
+        directory.fs.unlink(path)
+
+
+def roll_forward(directory: LogDir) -> None:
+    """Complete what `adopt` had begun when the process ended; called when a log directory is opened.
+
+    What belongs to a refused partition waits until that is repaired; to a deleted topic, is forgotten. Raises
+    `InvalidLogDirError` where somebody else has written to a log in between, `CorruptCheckpointError` where the
+    manifest or the ledger cannot be read.
+    """
+    manifest = read_manifest(directory.fs, directory.path)
+    if manifest is None:
+        return
+    ledger = read_ledger(directory.fs, directory.path)
+    if ledger.is_adopted(manifest.application, manifest.number):
+        _remove_manifest(directory)
+        _remove_staging(directory, manifest.job)
+        return
+    waiting = []
+    with directory.health.guard():
+        for plan in manifest.partitions:
+            log = directory.logs.get(plan.topic_partition)
+            if log is not None:
+                _carry_out(directory, log, plan)
+            elif plan.topic_partition in directory.refused:
+                waiting.append(plan)
+        if not waiting:
+            _conclude(directory, manifest, ledger)
+        elif len(waiting) < len(manifest.partitions):
+            write_manifest(directory.fs, directory.path, manifest._replace(partitions=tuple(waiting)))
+    for plan in waiting:
+        _logger.error("%s is refused and lacks what job %s has for it", plan.topic_partition, manifest.job)
+
+
+# Staging
+
+
+def collect_orphans(directory: LogDir, keep: Collection[str] = ()) -> int:
+    """Remove the staging of jobs that are not in ``keep`` and not being adopted; how many directories went.
+
+    Nobody may be writing for these jobs.
+    """
+    manifest = read_manifest(directory.fs, directory.path)
+    kept = {*keep, *([manifest.job] if manifest is not None else [])}
+    removed = 0
+    with directory.changing(), directory.health.guard():
+        for staging in _stagings(directory):
+            for job in directory.fs.listdir(staging):
+                path = os.path.join(staging, job)
+                if job not in kept and directory.fs.stat(path).is_dir:
+                    remove_tree(directory.fs, path)
+                    removed += 1
+    return removed
+
+
+def remove_job(directory: LogDir, job: str) -> None:
+    """Remove what an aborted job has staged, unless it is being adopted: then it is no longer its own to abort."""
+    check_name(job, "job")
+    with directory.changing():
+        manifest = read_manifest(directory.fs, directory.path)
+        if manifest is None or manifest.job != job:
+            with directory.health.guard():
+                _remove_staging(directory, job)
+
+
+def _stagings(directory: LogDir) -> Iterator[str]:
+    for partition in sorted({*directory.logs, *directory.refused}):
+        path = os.path.join(directory.path_of(partition), OWN_DIRECTORY, STAGING)
+        if directory.fs.exists(path):
+            yield path
+
+
+def _remove_staging(directory: LogDir, job: str) -> None:
+    for staging in _stagings(directory):
+        path = os.path.join(staging, job)
+        if directory.fs.exists(path):
+            _remove_quietly(directory.fs, path)
+
+
+def _remove_quietly(fs: Fs, path: str) -> None:
+    """Delete a job's directory. A task that nobody waits for may still be writing there: then orphans are left."""
+    try:
+        remove_tree(fs, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
