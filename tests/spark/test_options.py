@@ -4,7 +4,8 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.options import EARLIEST, LATEST, Assign, Subscribe, SubscribePattern, parse_options
+from seglog.spark.offsets import EARLIEST, LATEST
+from seglog.spark.options import Assign, Subscribe, SubscribePattern, parse_options
 
 PATH = {"path": "/data"}
 
@@ -53,17 +54,17 @@ def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() 
             "kafka.bootstrap.servers": "b:9092",
         }
     )
-    assert options.ignored == ("kafka.bootstrap.servers", "kafka.group.id")
+    assert options.notes == ("seglog reads files, no broker: ignored kafka.bootstrap.servers, kafka.group.id",)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "instead of CREATE TABLE"),
+        ({}, "option path is missing"),
         ({"subscribe": "a"}, "option path is missing: a log directory, a partition's directory, or a glob"),
         ({"path": " "}, "option path is empty"),
-        ({"paths": "[]"}, "a JSON list of paths"),
-        ({"paths": "/a"}, "a JSON list of paths"),
+        ({"paths": "[]"}, "a JSON list as in"),
+        ({"paths": "/a"}, "a JSON list as in"),
         ({**PATH, "startingOffset": "earliest"}, "unknown option 'startingOffset'; did you mean startingOffsets?"),
         ({**PATH, "includeheader": "true"}, "unknown option 'includeheader'; did you mean includeHeaders?"),
         ({**PATH, "subscribe": "a", "assign": '{"a": [0]}'}, "options subscribe and assign exclude each other"),

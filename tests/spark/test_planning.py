@@ -6,19 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.spark.options import EARLIEST, LATEST, Assign, Subscribe, SubscribePattern
-from seglog.spark.planning import (
-    Boundaries,
-    OffsetRange,
-    PartitionExtent,
-    ReadRange,
-    SegmentExtent,
-    plan,
-    resolve,
-    select,
-)
+from seglog.spark.options import Assign, Subscribe, SubscribePattern
+from seglog.spark.planning import Boundaries, ReadRange, plan, select
+from seglog.spark.ranges import OffsetRange, PartitionExtent, SegmentExtent
 from tests.cases import case
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -51,6 +43,9 @@ class DumbBoundaries:
             return before[-1]
         return min([known for known in self.known if max(low, wanted) < known < high], default=high)
 
+    def offset_at(self, position: int) -> int:
+        return next(first for _, start, _, first, _ in self.batches if start == position)
+
 
 class Partition:
     """A partition made of segments of batches of (bytes, offsets)."""
@@ -69,22 +64,33 @@ class Partition:
             self.batches += batches
             self.boundaries[log] = DumbBoundaries(batches, position, step)
             listed.append(SegmentExtent(base, log, position))
-        self.extent = PartitionExtent(topic_partition=name, log_start=0, log_end=offset, segments=tuple(listed))
+        self.extent = PartitionExtent(
+            topic_partition=name, directory="d", log_start=0, log_end=offset, until=offset, segments=tuple(listed)
+        )
 
     def index(self, segment: SegmentExtent) -> Boundaries:
         return self.boundaries[segment.log]
 
 
-def batches_read(partition: Partition, tasks: Sequence[ReadRange]) -> list[Batch]:
-    """The batches in the tasks' pieces, in their order; fails on a piece that is not cut at batch boundaries."""
-    read = []
-    for task in tasks:
-        for piece in task.pieces:
-            inside = [b for b in partition.batches if b[0] == piece.log and piece.start <= b[1] < piece.end]
-            assert inside
-            assert (inside[0][1], inside[-1][2]) == (piece.start, piece.end)
-            read += inside
-    return read
+def batches_of(partition: Partition, task: ReadRange) -> list[Batch]:
+    """The batches in the pieces of a task, in their order; fails on a piece that is not cut at batch boundaries."""
+    found = []
+    for piece in task.pieces:
+        inside = [b for b in partition.batches if b[0] == piece.log and piece.start <= b[1] < piece.end]
+        assert inside
+        assert (inside[0][1], inside[-1][2]) == (piece.start, piece.end)
+        found += inside
+    return found
+
+
+def offsets_read(partition: Partition, tasks: Sequence[ReadRange]) -> list[int]:
+    """The offsets of the records that the tasks find in their pieces, in their order."""
+    return [
+        offset
+        for task in tasks
+        for _, _, _, first, last in batches_of(partition, task)
+        for offset in range(max(first, task.offsets.start), min(last + 1, task.offsets.end))
+    ]
 
 
 SEGMENTS = st.lists(
@@ -92,9 +98,21 @@ SEGMENTS = st.lists(
 )
 
 
-@given(SEGMENTS, st.integers(1, 6), st.integers(1, 20_000), st.integers(1, 12), st.data())
-def test_tasks_cover_what_was_asked_for_exactly_once(
-    segments: list[list[tuple[int, int]]], step: int, max_bytes: int, parts: int, data: st.DataObject
+@given(
+    SEGMENTS,
+    st.integers(1, 6),
+    st.integers(1, 20_000),
+    st.none() | st.integers(1, 12),
+    st.none() | st.integers(1, 200),
+    st.data(),
+)
+def test_tasks_read_what_was_asked_for_exactly_once(
+    segments: list[list[tuple[int, int]]],
+    step: int,
+    max_bytes: int,
+    parts: int | None,
+    records: int | None,
+    data: st.DataObject,
 ) -> None:
     case()
     partition = Partition(A0, segments, step)
@@ -102,47 +120,48 @@ def test_tasks_cover_what_was_asked_for_exactly_once(
     start = data.draw(st.integers(0, log_end))
     end = data.draw(st.integers(start, log_end))
     tasks = plan(
-        [partition.extent], {A0: OffsetRange(start, end)}, partition.index, max_bytes=max_bytes, min_partitions=parts
+        [partition.extent],
+        {A0: OffsetRange(start, end)},
+        partition.index,
+        max_bytes=max_bytes,
+        min_partitions=parts,
+        max_records=records,
     )
-    read = batches_read(partition, tasks)
-    assert read == sorted(set(read), key=lambda batch: batch[3])
-    wanted = [batch for batch in partition.batches if batch[3] < end and batch[4] >= start]
-    if start < end:
-        assert set(wanted) <= set(read)
-        assert step > 1 or read == wanted
-    else:
-        assert tasks == []
-    assert all(task.offsets == (start, end) and task.topic_partition == A0 for task in tasks)
+    assert offsets_read(partition, tasks) == list(range(start, end))
+    bounds = [task.offsets for task in tasks]
+    assert all(first < last for first, last in bounds)
+    assert [first for first, _ in bounds[1:]] == [last for _, last in bounds[:-1]]
+    assert all((task.topic_partition, task.directory) == (A0, "d") for task in tasks)
+    if records is not None:
+        assert all(last - first <= records for first, last in bounds)
 
 
 @given(SEGMENTS, st.integers(1, 12))
-def test_with_a_dense_index_there_are_as_many_tasks_as_asked_for_and_of_even_size(
-    segments: list[list[tuple[int, int]]], parts: int
-) -> None:
+def test_by_bytes_tasks_do_not_overlap_and_are_of_even_size(segments: list[list[tuple[int, int]]], parts: int) -> None:
     case()
     partition = Partition(A0, segments, 1)
     everything = {A0: OffsetRange(0, partition.extent.log_end)}
-    tasks = plan([partition.extent], everything, partition.index, max_bytes=1 << 40, min_partitions=parts)
-    assert batches_read(partition, tasks) == partition.batches
     largest = max(batch[2] - batch[1] for batch in partition.batches)
     total = sum(batch[2] - batch[1] for batch in partition.batches)
+    tasks = plan([partition.extent], everything, partition.index, max_bytes=-(-total // parts))
+    assert [batch for task in tasks for batch in batches_of(partition, task)] == partition.batches
     sizes = [sum(piece.end - piece.start for piece in task.pieces) for task in tasks]
     assert max(sizes) <= total / parts + largest + 1
     if total / parts > largest:
-        assert len(tasks) == parts
+        assert len(tasks) == -(-total // -(-total // parts))
 
 
 def test_a_batch_that_is_larger_than_a_task_takes_none_of_the_others() -> None:
     partition = Partition(A0, [[(100_000, 1), *[(100, 1)] * 10]], 1)
-    tasks = plan([partition.extent], {A0: OffsetRange(0, 11)}, partition.index, max_bytes=1 << 40, min_partitions=5)
-    assert batches_read(partition, tasks) == partition.batches
-    assert len(tasks) == 5
+    tasks = plan([partition.extent], {A0: OffsetRange(0, 11)}, partition.index, max_bytes=20_000)
+    assert offsets_read(partition, tasks) == list(range(11))
+    assert tasks[0].offsets == (0, 1)
 
 
 def test_a_task_takes_at_most_max_bytes_and_a_batch() -> None:
     partition = Partition(A0, [[(1000, 1)] * 100, [(1000, 1)] * 50], 4)
     tasks = plan([partition.extent], {A0: OffsetRange(0, 150)}, partition.index, max_bytes=10_000)
-    assert batches_read(partition, tasks) == partition.batches
+    assert offsets_read(partition, tasks) == list(range(150))
     assert max(sum(piece.end - piece.start for piece in task.pieces) for task in tasks) <= 14_000
 
 
@@ -169,7 +188,8 @@ def test_a_segment_that_cannot_have_the_offsets_is_not_opened() -> None:
 
 
 def test_no_task_for_an_empty_partition() -> None:
-    empty = PartitionExtent(topic_partition=A0, log_start=0, log_end=0, segments=(SegmentExtent(0, "a-0/0", 0),))
+    segments = (SegmentExtent(0, "a-0/0", 0),)
+    empty = PartitionExtent(topic_partition=A0, directory="d", log_start=0, log_end=0, until=0, segments=segments)
     partition = Partition(A0, [[(61, 1)]], 1)
     assert plan([empty], {A0: OffsetRange(0, 0)}, partition.index, max_bytes=1) == []
 
@@ -188,30 +208,3 @@ def test_select() -> None:
         select(Assign(partitions=(TopicPartition("a", 7),)), [A0])
     with pytest.raises(UnknownTopicError, match="there is none"):
         select(Subscribe(topics=("a",)), [])
-
-
-EXTENTS = [
-    PartitionExtent(topic_partition=A0, log_start=10, log_end=100, segments=()),
-    PartitionExtent(topic_partition=A1, log_start=0, log_end=50, segments=()),
-]
-
-
-def test_resolve() -> None:
-    assert resolve(EXTENTS, EARLIEST, LATEST) == {A0: (10, 100), A1: (0, 50)}
-    assert resolve(EXTENTS, {A0: 20, A1: EARLIEST}, {A0: LATEST, A1: 40}) == {A0: (20, 100), A1: (0, 40)}
-    assert resolve(EXTENTS, {A0: 100, A1: 0}, LATEST)[A0] == (100, 100)
-
-
-def test_what_cannot_be_resolved_is_named() -> None:
-    with pytest.raises(InvalidConfigError, match="option startingOffsets leaves out a-1"):
-        resolve(EXTENTS, {A0: 20}, LATEST)
-    with pytest.raises(InvalidConfigError, match="option endingOffsets names b-0, which is not read"):
-        resolve(EXTENTS, EARLIEST, {A0: 20, A1: 20, B0: 1})
-    with pytest.raises(
-        OffsetOutOfRangeError, match=r"startingOffsets: a-0 has log start offset 10 .* 100; 9 is outside"
-    ):
-        resolve(EXTENTS, {A0: 9, A1: 0}, LATEST)
-    with pytest.raises(OffsetOutOfRangeError, match=r"endingOffsets: a-1 .* 51 is outside"):
-        resolve(EXTENTS, EARLIEST, {A0: LATEST, A1: 51})
-    with pytest.raises(InvalidConfigError, match="a-0: startingOffsets 30 is above endingOffsets 20"):
-        resolve(EXTENTS, {A0: 30, A1: 0}, {A0: 20, A1: 1})

@@ -6,24 +6,20 @@ options over with their names in lower case; messages use the spelling of the ta
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from seglog.core.errors import InvalidConfigError
-from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition, validate_topic
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-"""The numbers that stand for an offset which is looked up, in options as in the protocol."""
+from seglog.core.types import TopicPartition
+from seglog.spark import options_text as text
+from seglog.spark.offsets import EARLIEST, LATEST, AtTime, Bound, option_name, parse_offsets
+from seglog.spark.patterns import compile_java
 
 DEFAULT_MAX_BYTES: Final = 128 << 20
-
-Offsets = int | Mapping[TopicPartition, int]
-"""EARLIEST, LATEST, or an offset for each partition (in which -2 and -1 are allowed as well)."""
+DEFAULT_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,142 +49,118 @@ Selection = Subscribe | SubscribePattern | Assign | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of one ``load()``, checked; ``ignored`` are the ``kafka.*`` ones, of no use to a reader of files."""
+    """The options of one ``load()``, checked.
+
+    ``notes`` are sentences on options that do nothing here, for one warning each. ``columns``, ``keys`` and ``until``
+    are None where nothing is said of them; ``replica`` is ``longest``, a broker's id or a log directory.
+    """
 
     paths: tuple[str, ...]
+    view: str = "records"
     selection: Selection = None
-    starting: Offsets = EARLIEST
-    ending: Offsets = LATEST
+    starting: Bound = EARLIEST
+    ending: Bound = LATEST
+    fail_on_data_loss: bool = True
     include_headers: bool = False
     min_partitions: int | None = None
+    max_records: int | None = None
     max_bytes: int = DEFAULT_MAX_BYTES
-    ignored: tuple[str, ...] = ()
-
-
-def _text(name: str, value: str) -> str:
-    if not value.strip():
-        raise InvalidConfigError(f"option {name} is empty")
-    return value
-
-
-def _boolean(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InvalidConfigError(f"option {name} is {value!r}: true or false")
-    return value.lower() == "true"
-
-
-def _positive(name: str, value: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,19}", value) or not 0 < int(value) <= MAX_INT64:
-        raise InvalidConfigError(f"option {name} is {value!r}: a whole number above 0")
-    return int(value)
-
-
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def _size(name: str, value: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,19})\s*([kmg]?)b?", value.strip().lower())
-    if not match or int(match[1]) == 0:
-        raise InvalidConfigError(f"option {name} is {value!r}: bytes, as in 134217728 or 128m, above 0")
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _json(name: str, value: str, example: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise InvalidConfigError(f"option {name} is {value!r}: not JSON as in {example}") from error
-    if not isinstance(parsed, dict):
-        raise InvalidConfigError(f"option {name} is {value!r}: a JSON object as in {example}")
-    return parsed
-
-
-def _topic(name: str, topic: str) -> str:
-    try:
-        return validate_topic(topic)
-    except ValueError as error:
-        raise InvalidConfigError(f"option {name}: {error}") from error
-
-
-def _paths(name: str, value: str) -> tuple[str, ...]:
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, list) or not parsed or not all(isinstance(path, str) and path for path in parsed):
-        raise InvalidConfigError(f'option {name} is {value!r}: a JSON list of paths, as in ["/data/a", "/data/b"]')
-    return tuple(parsed)
+    columns: tuple[str, ...] | None = None
+    keys: tuple[bytes | None, ...] | None = None
+    read_committed: bool = False
+    include_control: bool = False
+    until: str | None = None
+    replica: str = "longest"
+    permissive: bool = False
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    notes: tuple[str, ...] = ()
 
 
 def _subscribe(name: str, value: str) -> Subscribe:
     topics = [topic.strip() for topic in value.split(",") if topic.strip()]
     if not topics:
         raise InvalidConfigError(f"option {name} is {value!r}: no topic in it")
-    return Subscribe(topics=tuple(dict.fromkeys(_topic(name, topic) for topic in topics)))
+    return Subscribe(topics=tuple(dict.fromkeys(text.topic(name, topic) for topic in topics)))
 
 
 def _pattern(name: str, value: str) -> SubscribePattern:
+    pattern = text.text(name, value).strip()
     try:
-        re.compile(_text(name, value))
-    except re.error as error:
+        compile_java(pattern)
+    except (re.error, RecursionError) as error:
         raise InvalidConfigError(f"option {name} is {value!r}: no regular expression, {error}") from error
-    return SubscribePattern(pattern=value)
+    return SubscribePattern(pattern=pattern)
 
 
-def _assign(name: str, value: str) -> Assign:
-    example = '{"flights": [0, 1]}'
-    partitions: list[TopicPartition] = []
-    for topic, numbers in _json(name, value, example).items():
-        if not isinstance(numbers, list) or not all(_is_int(number, 0, MAX_INT32) for number in numbers):
-            raise InvalidConfigError(f"option {name}, topic {topic!r}: a list of partitions as in {example}")
-        partitions.extend(TopicPartition(_topic(name, topic), number) for number in numbers)
-    if not partitions:
-        raise InvalidConfigError(f"option {name} is {value!r}: no partition in it")
-    return Assign(partitions=tuple(sorted(set(partitions))))
+def _timestamps(name: str, value: str) -> Mapping[TopicPartition, int]:
+    return text.per_partition(name, value, low=0, example=text.TIMESTAMPS_EXAMPLE)
 
 
-def _offsets(name: str, value: str) -> Offsets:
-    if value.lower() in ("earliest", "latest"):
-        return EARLIEST if value.lower() == "earliest" else LATEST
-    example = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest), or earliest, or latest'
-    offsets: dict[TopicPartition, int] = {}
-    for topic, partitions in _json(name, value, example).items():
-        if not isinstance(partitions, dict):
-            raise InvalidConfigError(f"option {name}, topic {topic!r}: offsets of partitions as in {example}")
-        for number, offset in partitions.items():
-            partition = int(number) if re.fullmatch(r"[0-9]{1,10}", number) else -1
-            if not _is_int(partition, 0, MAX_INT32) or not _is_int(offset, EARLIEST, MAX_INT64):
-                entry = f"{number!r}: {offset!r}"
-                raise InvalidConfigError(f"option {name}, topic {topic!r}: {entry} is not as in {example}")
-            offsets[TopicPartition(_topic(name, topic), partition)] = offset
-    return offsets
-
-
-def _is_int(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+def _timestamp(name: str, value: str) -> int:
+    return text.number(name, value, low=0)
 
 
 _TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
-    "path": lambda name, value: (_text(name, value),),
-    "paths": _paths,
+    "path": lambda name, value: (text.text(name, value),),
+    "paths": lambda name, value: tuple(text.json_list(name, value, '["/data/a", "/data/b"]')),
+    "view": text.choice("records", "batches", "segments", "group-offsets"),
     "subscribe": _subscribe,
     "subscribePattern": _pattern,
-    "assign": _assign,
-    "startingOffsets": _offsets,
-    "endingOffsets": _offsets,
-    "includeHeaders": _boolean,
-    "minPartitions": _positive,
-    "maxBytesPerPartition": _size,
+    "assign": lambda name, value: Assign(partitions=text.partitions(name, value)),
+    "startingOffsets": parse_offsets,
+    "endingOffsets": parse_offsets,
+    "startingOffsetsByTimestamp": _timestamps,
+    "endingOffsetsByTimestamp": _timestamps,
+    "startingTimestamp": _timestamp,
+    "endingTimestamp": _timestamp,
+    "startingOffsetsByTimestampStrategy": text.choice("error", "latest"),
+    "failOnDataLoss": text.boolean,
+    "includeHeaders": text.boolean,
+    "minPartitions": text.number,
+    "maxRecordsPerPartition": text.number,
+    "maxBytesPerPartition": text.size,
+    "columns": text.names,
+    "keyEquals": lambda name, value: (text.key(name, value),),
+    "keyIn": text.keys,
+    "isolationLevel": text.choice("read_uncommitted", "read_committed"),
+    "includeControl": text.boolean,
+    "until": text.choice("highWatermark", "logEnd"),
+    "replica": text.text,
+    "mode": text.choice("failFast", "permissive"),
+    "maxOffsetsPerTrigger": text.number,
+    "minOffsetsPerTrigger": text.number,
+    "maxTriggerDelay": text.duration_ms,
+    "groupIdPrefix": text.text,
+    "kafkaConsumer.pollTimeoutMs": text.text,
+    "fetchOffset.numRetries": text.text,
+    "fetchOffset.retryIntervalMs": text.text,
 }
 """Every option there is, with what makes a value of its text. ``paths`` is how Spark hands over ``load([…])``."""
 
 _SPELLING: Final = {name.lower(): name for name in _TABLE}
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
 """What Spark adds to the options of ``CREATE TABLE … USING seglog``."""
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OF_BROKERS: Final = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
+                      "fetchOffset.retryIntervalMs")  # fmt: skip
+"""Options of the connector that are about fetching from a broker."""
+_REFUSED: Final = {
+    "kafka.auto.offset.reset": "set option startingOffsets to earliest or latest",
+    "kafka.key.deserializer": "keys are bytes: cast the column",
+    "kafka.value.deserializer": "values are bytes: cast the column",
+    "kafka.enable.auto.commit": "Spark keeps the offsets",
+    "kafka.interceptor.classes": "records come as they are in the files",
+}
+"""What the connector refuses, and so do we: a query that moves to it or from it means the same."""
 
 
-def parse_options(options: Mapping[str, str]) -> ReadOptions:
+def parse_options(options: Mapping[str, str], *, stream: bool = False) -> ReadOptions:
     """Check all options together; `InvalidConfigError` names the option, its value and what may stand there.
+
+    For a ``stream`` options about ends are refused and the default start is LATEST; for a batch query a start at the
+    latest offset or an end at the earliest is refused, and options of streams are noted.
 
     >>> parse_options({"path": "/data", "subscribe": "flights", "startingOffsets": "earliest"}).selection
     Subscribe(topics=('flights',))
@@ -197,47 +169,121 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         ...
     seglog.core.errors.InvalidConfigError: unknown option 'startingOffset'; did you mean startingOffsets?
     """
-    values: dict[str, Any] = {}
-    ignored = []
-    for key, text in options.items():
-        lower = key.lower()
-        if lower.startswith("kafka."):
-            ignored.append(key)
-        elif lower in _SPELLING:
-            name = _SPELLING[lower]
-            values[name] = _TABLE[name](name, text)
-        elif lower not in _SPARKS_OWN and not lower.startswith("option."):
-            raise InvalidConfigError(_unknown(key))
-    selections = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
-    if len(selections) > 1:
-        raise InvalidConfigError(
-            f"options {' and '.join(selections)} exclude each other: give one, or none for all topics"
-        )
+    values, brokers = _values(options)
     paths = values.get("path", ()) + values.get("paths", ())
     if not paths:
-        raise InvalidConfigError(
-            "option path is missing: a log directory, a partition's directory, or a glob" + _hint(options)
-        )
-    starting, ending = values.get("startingOffsets", EARLIEST), values.get("endingOffsets", LATEST)
-    if LATEST in (starting if isinstance(starting, dict) else {0: starting}).values():
-        raise InvalidConfigError("option startingOffsets: latest (-1) would leave nothing to read in a batch query")
-    if EARLIEST in (ending if isinstance(ending, dict) else {0: ending}).values():
-        raise InvalidConfigError("option endingOffsets: earliest (-2) would leave nothing to read in a batch query")
+        raise InvalidConfigError("option path is missing: a log directory, a partition's directory, or a glob")
+    selection = _only_one(values, "subscribe", "subscribePattern", "assign")
+    keys = _only_one(values, "keyEquals", "keyIn")
+    starting = _bound(values, "starting", LATEST if stream else EARLIEST)
+    ending = _bound(values, "ending", LATEST)
+    if stream:
+        _check_stream(values)
+    else:
+        _check_batch(starting, ending)
+    most, least = values.get("maxOffsetsPerTrigger"), values.get("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidConfigError(f"option minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
     return ReadOptions(
         paths=paths,
-        selection=values[selections[0]] if selections else None,
+        view=values.get("view", "records"),
+        selection=selection,
         starting=starting,
         ending=ending,
+        fail_on_data_loss=values.get("failOnDataLoss", True),
         include_headers=values.get("includeHeaders", False),
         min_partitions=values.get("minPartitions"),
+        max_records=values.get("maxRecordsPerPartition"),
         max_bytes=values.get("maxBytesPerPartition", DEFAULT_MAX_BYTES),
-        ignored=tuple(sorted(ignored)),
+        columns=values.get("columns"),
+        keys=keys,
+        read_committed=values.get("isolationLevel") == "read_committed",
+        include_control=values.get("includeControl", False),
+        until=values.get("until"),
+        replica=values.get("replica", "longest"),
+        permissive=values.get("mode") == "permissive",
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=values.get("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
+        notes=_notes(values, brokers, stream=stream),
     )
 
 
-def _hint(options: Mapping[str, str]) -> str:
-    # Spark 4.3 makes the reader of a catalog's table with no options at all; of a temporary view it has them.
-    return "" if options else " (instead of CREATE TABLE … USING seglog make a TEMPORARY VIEW: Spark keeps its options)"
+def _values(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Options of the table by name, parsed; and those for a Kafka client."""
+    values: dict[str, Any] = {}
+    brokers = []
+    for key, value in options.items():
+        lower = key.lower()
+        if lower in _REFUSED:
+            raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
+        if lower in _SPELLING:
+            name = _SPELLING[lower]
+            values[name] = _TABLE[name](name, value)
+        elif lower.startswith("kafka."):
+            brokers.append(key)
+        elif lower not in _SPARKS_OWN and not lower.startswith("option."):
+            raise InvalidConfigError(_unknown(key))
+    return values, sorted(brokers)
+
+
+def _only_one(values: Mapping[str, Any], *names: str) -> Any:
+    given = [name for name in names if name in values]
+    if len(given) > 1:
+        raise InvalidConfigError(f"options {' and '.join(given)} exclude each other: give one of them")
+    return values[given[0]] if given else None
+
+
+def _bound(values: Mapping[str, Any], side: str, default: int) -> Bound:
+    """By the connector's precedence: one timestamp, then timestamps of partitions, then offsets."""
+    strategy: Literal["error", "latest"] = values.get("startingOffsetsByTimestampStrategy", "error")
+    for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+        if name in values:
+            return AtTime(timestamps=values[name], strategy=strategy)
+    bound: Bound = values.get(f"{side}Offsets", default)
+    return bound
+
+
+def _check_stream(values: Mapping[str, Any]) -> None:
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if name in values:
+            raise InvalidConfigError(f"option {name}: a stream has no end; read a batch, or use Trigger.AvailableNow")
+
+
+def _check_batch(starting: Bound, ending: Bound) -> None:
+    for bound, side, wrong, word in (
+        (starting, "starting", LATEST, "latest"),
+        (ending, "ending", EARLIEST, "earliest"),
+    ):
+        if isinstance(bound, AtTime):
+            continue
+        if wrong in ({bound} if isinstance(bound, int) else set(bound.values())):
+            raise InvalidConfigError(
+                f"option {side}Offsets: {word} ({wrong}) would leave nothing to read in a batch query"
+            )
+    start = starting.timestamps if isinstance(starting, AtTime) else starting
+    end = ending.timestamps if isinstance(ending, AtTime) else ending
+    if isinstance(starting, AtTime) != isinstance(ending, AtTime):
+        return
+    if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
+        raise InvalidConfigError(f"startingTimestamp {start} is above endingTimestamp {end}")
+    if not isinstance(start, Mapping) or not isinstance(end, Mapping):
+        return
+    names = option_name("starting", starting), option_name("ending", ending)
+    if set(start) != set(end):
+        odd = min(set(start) ^ set(end))
+        raise InvalidConfigError(f"options {names[0]} and {names[1]} must name the same partitions; only one has {odd}")
+    for partition in start:
+        if 0 <= end[partition] < start[partition]:
+            raise InvalidConfigError(f"{partition}: {names[0]} {start[partition]} is above {names[1]} {end[partition]}")
+
+
+def _notes(values: Mapping[str, Any], brokers: list[str], *, stream: bool) -> tuple[str, ...]:
+    brokers = brokers + [name for name in _OF_BROKERS if name in values]
+    notes = [f"seglog reads files, no broker: ignored {', '.join(brokers)}"] if brokers else []
+    if not stream:
+        notes += [f"option {name} is ignored in a batch query" for name in _OF_STREAMS if name in values]
+    return tuple(notes)
 
 
 def _unknown(key: str) -> str:

@@ -19,15 +19,20 @@ from pyspark.sql.types import StructType
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.spark.extents import IndexBoundaries, find_partitions, read_extent
+from seglog.spark.extents import find_by_time, find_partitions, read_extent
+from seglog.spark.offsets import resolve
 from seglog.spark.options import ReadOptions, parse_options
-from seglog.spark.planning import PartitionExtent, ReadRange, plan, resolve, select
+from seglog.spark.planning import ReadRange, plan, select
+from seglog.spark.ranges import PartitionExtent
 from seglog.spark.schema import check_schema, record_schema
+from seglog.storage.boundaries import IndexBoundaries
 from seglog.storage.checkpoint import read_offsets
 from seglog.storage.layout import LOG_START_OFFSETS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from seglog.spark.sink import SeglogStreamWriter, SeglogWriter
 
 _KEPT_INDEXES: Final = 16
 
@@ -42,10 +47,20 @@ class SeglogDataSource(DataSource):
     def schema(self) -> StructType:
         return record_schema(include_headers=parse_options(self.options).include_headers)
 
+    def writer(self, schema: StructType, overwrite: bool) -> SeglogWriter:
+        from seglog.spark.sink import SeglogWriter
+
+        return SeglogWriter(schema, self.options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter:  # Spark's name
+        from seglog.spark.sink import SeglogStreamWriter
+
+        return SeglogStreamWriter(schema, self.options, overwrite=overwrite)
+
     def reader(self, schema: StructType) -> SeglogReader:
         options = parse_options(self.options)
-        if options.ignored:
-            warnings.warn(f"seglog reads files, no broker: ignored {', '.join(options.ignored)}", stacklevel=2)
+        for note in options.notes:
+            warnings.warn(note, stacklevel=2)
         return SeglogReader(check_schema(schema), options)
 
 
@@ -63,12 +78,20 @@ class SeglogReader(DataSourceReader):
         """What each task of the query will read, by partition and offset."""
         options, fs = self._options, OsFs()
         extents = self._extents(fs)
+        resolved = resolve(
+            extents,
+            options.starting,
+            options.ending,
+            lambda extent, timestamp: find_by_time(fs, extent, timestamp),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
         return plan(
             extents,
-            resolve(extents, options.starting, options.ending),
+            resolved.ranges,
             lru_cache(_KEPT_INDEXES)(lambda segment: IndexBoundaries(fs, segment)),
             max_bytes=options.max_bytes,
             min_partitions=options.min_partitions,
+            max_records=options.max_records,
             cores=os.cpu_count() or 1,
         )
 

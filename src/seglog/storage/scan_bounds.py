@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from typing import NamedTuple
 
 import numpy as np
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import Fs
-from seglog.core.types import MAX_INT64
-from seglog.records import batch, view
-from seglog.records.batch import MIN_ENTRY, Entry
+from seglog.records import view
+from seglog.records.batch import Entry
 from seglog.records.tables import BatchTable
-from seglog.storage.index import count_offset_entries, count_time_entries, find_offset, find_timestamp
+from seglog.storage.boundaries import IndexBoundaries
+from seglog.storage.index import TIME_ENTRY, last_true
 from seglog.storage.layout import SegmentPaths
 from seglog.storage.table_batches import Stretch, iter_tables
 
@@ -25,34 +26,36 @@ def start_position(fs: Fs, segment: SegmentPaths, offset: int) -> int:
     """Where a batch starts that is not behind ``offset``, as near to it as the index tells."""
     if offset <= segment.base_offset:
         return 0
-    entries = _read_index(fs, segment.offset_index)
-    found = find_offset(entries, count_offset_entries(entries), segment.base_offset, offset)
-    return found.position if found.position > 0 and _is_batch(fs, segment.log, found.position, found.offset) else 0
+    return IndexBoundaries(fs, _Bytes(segment.base_offset, segment.log, fs.stat(segment.log).size)).start_of(offset)
 
 
-def _read_index(fs: Fs, path: str) -> bytes:
+class _Bytes(NamedTuple):
+    base_offset: int
+    log: str
+    size: int
+
+
+def _look_up_time(fs: Fs, segment: SegmentPaths, timestamp: int) -> tuple[int | None, int]:
+    """The newest time that the ``.timeindex`` knows, None if none; and an offset before which all is earlier.
+
+    Entries are read one by one: the index of an active segment may be 10 MiB of zeros.
+    """
     try:
-        return fs.read(path)
+        file = fs.open(segment.timeindex, write=False)
     except FileNotFoundError:
-        return b""
+        return None, segment.base_offset
+    with closing(file):
 
+        def entry(slot: int) -> tuple[int, int]:
+            time, relative = TIME_ENTRY.unpack(file.pread(TIME_ENTRY.size, slot * TIME_ENTRY.size).ljust(12, b"\0"))
+            return time, relative
 
-def _is_batch(fs: Fs, path: str, position: int, last_offset: int) -> bool:
-    """Whether a sound batch with offsets up to ``last_offset`` starts there."""
-    with closing(fs.open(path, write=False)) as file:
-        head = file.pread(batch.BATCH_OVERHEAD, position)
-        if len(head) < MIN_ENTRY:
-            return False
-        offset, magic = int.from_bytes(head[:8], "big", signed=True), head[batch.MAGIC_POSITION]
-        size = int.from_bytes(head[8:12], "big", signed=True) + batch.LOG_OVERHEAD
-        if magic > 2 or not MIN_ENTRY <= size <= file.size() - position or not 0 <= offset <= last_offset:
-            return False
-        data = file.pread(size, position)
-    try:
-        view.check(data, Entry(0, size, offset, magic))
-    except CorruptBatchError:
-        return False
-    return True
+        # Timestamps rise, so only the first entry can be of time 0; alone in its file, it is one.
+        slots = file.size() // TIME_ENTRY.size
+        count = 1 if slots == 1 else last_true(slots, lambda slot: entry(slot) != (0, 0)) + 1
+        found = last_true(count, lambda slot: entry(slot)[0] <= timestamp)
+        near = segment.base_offset + entry(found)[1] if found >= 0 else segment.base_offset
+        return entry(count - 1)[0] if count else None, near
 
 
 def offset_at_time(fs: Fs, segments: Sequence[SegmentPaths], timestamp: int, low: int) -> int | None:
@@ -64,13 +67,9 @@ def offset_at_time(fs: Fs, segments: Sequence[SegmentPaths], timestamp: int, low
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= low:
             continue
-        entries = _read_index(fs, segment.timeindex)
-        count = count_time_entries(entries)
-        if following is not None and count:
-            newest = find_timestamp(entries, count, segment.base_offset, MAX_INT64).timestamp
-            if newest < timestamp:
-                continue
-        near = find_timestamp(entries, count, segment.base_offset, timestamp).offset
+        newest, near = _look_up_time(fs, segment, timestamp)
+        if following is not None and newest is not None and newest < timestamp:
+            continue
         position = start_position(fs, segment, max(near, low))
         found = _first_at(fs, Stretch(segment.log, position, is_open=following is None), timestamp, low)
         if found is not None:

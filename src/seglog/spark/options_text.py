@@ -1,0 +1,173 @@
+"""From the text of an option to its value; `InvalidConfigError` names the option, its text and what may stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, Final
+
+from seglog.core.errors import InvalidConfigError
+from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition, validate_topic
+
+PARTITIONS_EXAMPLE: Final = '{"flights": [0, 1]}'
+OFFSETS_EXAMPLE: Final = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest)'
+TIMESTAMPS_EXAMPLE: Final = '{"flights": {"0": 1357000000000}} (milliseconds since 1970)'
+
+
+def text(name: str, value: str) -> str:
+    if not value.strip():
+        raise InvalidConfigError(f"option {name} is empty")
+    return value
+
+
+def boolean(name: str, value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidConfigError(f"option {name} is {value!r}: true or false")
+    return value.strip().lower() == "true"
+
+
+def number(name: str, value: str, *, low: int = 1) -> int:
+    if not re.fullmatch(r"[0-9]{1,19}", value.strip()) or not low <= int(value) <= MAX_INT64:
+        which = f"above {low - 1}" if low else "from 0 on"
+        raise InvalidConfigError(f"option {name} is {value!r}: a whole number {which}")
+    return int(value)
+
+
+def choice(*words: str) -> Callable[[str, str], str]:
+    """One of ``words``, in whatever case."""
+
+    def parse(name: str, value: str) -> str:
+        for word in words:
+            if value.strip().lower() == word.lower():
+                return word
+        raise InvalidConfigError(f"option {name} is {value!r}: {' or '.join(words)}")
+
+    return parse
+
+
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def size(name: str, value: str) -> int:
+    """Bytes, with Spark's suffixes."""
+    match = re.fullmatch(r"([0-9]{1,19})\s*([kmg]?)b?", value.strip().lower())
+    if not match or int(match[1]) == 0:
+        raise InvalidConfigError(f"option {name} is {value!r}: bytes, as in 134217728 or 128m, above 0")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+_MILLISECONDS: Final = {
+    "": 1, "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+
+
+def duration_ms(name: str, value: str) -> int:
+    """A time as Spark's ``JavaUtils.timeStringAs`` takes it, in milliseconds; a bare number is milliseconds.
+
+    >>> duration_ms("maxTriggerDelay", "15m")
+    900000
+    """
+    match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip().lower())
+    if not match or match[2] not in _MILLISECONDS:
+        raise InvalidConfigError(f"option {name} is {value!r}: a time as in 500ms, 30s, 15m, 2h or 1d")
+    return int(int(match[1]) * _MILLISECONDS[match[2]])
+
+
+def json_object(name: str, value: str, example: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfigError(f"option {name} is {value[:200]!r}: not JSON as in {example}") from error
+    if not isinstance(parsed, dict):
+        raise InvalidConfigError(f"option {name} is {value[:200]!r}: a JSON object as in {example}")
+    return parsed
+
+
+def json_list(name: str, value: str, example: str) -> list[str]:
+    """A JSON list of strings that are not empty."""
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, list) or not parsed or not all(isinstance(each, str) and each for each in parsed):
+        raise InvalidConfigError(f"option {name} is {value[:200]!r}: a JSON list as in {example}")
+    return parsed
+
+
+def topic(name: str, value: str) -> str:
+    try:
+        return validate_topic(value)
+    except ValueError as error:
+        raise InvalidConfigError(f"option {name}: {error}") from error
+
+
+def partitions(name: str, value: str) -> tuple[TopicPartition, ...]:
+    """``{"topic": [0, 1]}``: sorted, each once, at least one."""
+    found: set[TopicPartition] = set()
+    for each, numbers in json_object(name, value, PARTITIONS_EXAMPLE).items():
+        if not isinstance(numbers, list) or not all(_is_int(partition, 0, MAX_INT32) for partition in numbers):
+            raise InvalidConfigError(f"option {name}, topic {each!r}: a list of partitions as in {PARTITIONS_EXAMPLE}")
+        found.update(TopicPartition(topic(name, each), partition) for partition in numbers)
+    if not found:
+        raise InvalidConfigError(f"option {name} is {value!r}: no partition in it")
+    return tuple(sorted(found))
+
+
+def per_partition(name: str, value: str, *, low: int, example: str) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": number}}``, numbers from ``low`` on: offsets, or timestamps."""
+    found: dict[TopicPartition, int] = {}
+    for each, entries in json_object(name, value, example).items():
+        if not isinstance(entries, dict):
+            raise InvalidConfigError(f"option {name}, topic {each!r}: offsets of partitions as in {example}")
+        for key, entry in entries.items():
+            partition = int(key) if re.fullmatch(r"[0-9]{1,10}", key) else -1
+            if not _is_int(partition, 0, MAX_INT32) or not _is_int(entry, low, MAX_INT64):
+                raise InvalidConfigError(f"option {name}, topic {each!r}: {key!r}: {entry!r} is not as in {example}")
+            found[TopicPartition(topic(name, each), partition)] = entry
+    return found
+
+
+def _is_int(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def key(name: str, value: str) -> bytes:
+    """A record's key: the text itself in UTF-8, or bytes as ``hex:00ff`` or ``base64:AP8=``.
+
+    A text that begins like one of these is written ``text:hex:…``.
+
+    >>> key("keyEquals", "N14228"), key("keyEquals", "hex:00ff"), key("keyEquals", "text:hex:00ff")
+    (b'N14228', b'\\x00\\xff', b'hex:00ff')
+    """
+    form, colon, rest = value.partition(":")
+    try:
+        if colon and form == "hex":
+            return bytes.fromhex(rest)
+        if colon and form == "base64":
+            return b64decode(rest, validate=True)
+    except ValueError as error:
+        raise InvalidConfigError(f"option {name} is {value!r}: {error}; a text is written text:{value}") from error
+    return (rest if colon and form == "text" else value).encode()
+
+
+def keys(name: str, value: str) -> tuple[bytes | None, ...]:
+    """A JSON list of what `key` takes; null is a record without key."""
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, list) or not all(each is None or isinstance(each, str) for each in parsed):
+        raise InvalidConfigError(f'option {name} is {value[:200]!r}: a JSON list of keys as in ["N14228", "hex:00ff"]')
+    return tuple(dict.fromkeys(None if each is None else key(name, each) for each in parsed))
+
+
+def names(name: str, value: str) -> tuple[str, ...]:
+    """``offset, value`` or ``["offset", "value"]``."""
+    if value.strip().startswith("["):
+        return tuple(json_list(name, value, '["offset", "value"]'))
+    found = tuple(each.strip() for each in value.split(",") if each.strip())
+    if not found:
+        raise InvalidConfigError(f"option {name} is {value!r}: no name in it")
+    return found
