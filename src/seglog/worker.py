@@ -1,6 +1,7 @@
 """`python -m seglog.worker <job>`: what a live process has done beside itself. Not for people to call.
 
 ``compact``: a round of compaction, which comes on stdin (`seglog.storage.compaction.process`).
+``keep``: have a log directory open while Spark writes to it (`seglog.spark.keeper`).
 ``warm``: compile all loops into numba's cache on disk, so that the first real call does not wait.
 """
 
@@ -16,6 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from seglog.storage.compaction.process import serve
 
             return serve(sys.stdin.buffer, sys.stdout)
+        case ["keep", path, linger]:
+            from seglog.spark.keeper import keep
+
+            return keep(path, float(linger))
         case ["warm"]:
             from seglog.cli.dump_fast import warm_text
             from seglog.storage.warm import warm
@@ -24,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warm_text()
             return 0
         case other:
-            print(f"seglog.worker: no job {' '.join(other)!r}: compact or warm", file=sys.stderr)
+            print(f"seglog.worker: no job {' '.join(other)!r}: compact, keep or warm", file=sys.stderr)
             return 2
 
 

@@ -1,0 +1,189 @@
+"""Talking to the keeper of a log directory, which is started where there is none (`seglog.spark.keeper`)."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+from seglog.core import errors
+from seglog.core.errors import CorruptError, LogDirInUseError, SeglogError
+from seglog.core.fs import OsFile, OsFs
+from seglog.spark.keeper import READY, KeeperError, socket_path
+from seglog.storage.adopt import StagedPart
+
+_ATTEMPTS: Final = 10
+"""How often a keeper that ends while it is asked is replaced by another one."""
+
+
+class Opened(NamedTuple):
+    """What a job learns at its begin: each topic's partitions and configuration, and whether it was adopted before."""
+
+    topics: Mapping[str, tuple[int, Mapping[str, str]]]
+    adopted: bool
+
+
+class Committed(NamedTuple):
+    """How many records; ``already``, if an earlier commit of the same transaction had adopted them."""
+
+    records: int
+    already: bool
+
+
+class Keeping:
+    """The keeper of the log directory at ``path`` as its clients see it. Holds nothing open between two requests.
+
+    Every method raises what the directory raises in the keeper, `LogDirInUseError` where another process has it.
+    """
+
+    def __init__(self, path: str, *, linger: float) -> None:
+        self._path = os.path.realpath(path)
+        self._linger = linger
+
+    def begin(
+        self,
+        job: str,
+        *,
+        owner: int,
+        topic: str | None = None,
+        create: Mapping[str, int | None] | None = None,
+        config: Mapping[str, str] | None = None,
+        application: str | None = None,
+        version: int = 0,
+        allow_foreign: bool = False,
+    ) -> Opened:
+        """Open ``job``; the directory is kept open until it is committed or aborted, or process ``owner`` ends.
+
+        Topics of ``create`` are made with ``config`` unless they are there; None is the directory's default number of
+        partitions. With ``topic`` only that one is looked at. ``application``, ``version`` and
+        ``allow_foreign`` as in `commit`.
+        """
+        answer = self._ask(
+            "begin",
+            job=job,
+            owner=owner,
+            topic=topic,
+            create=dict(create or {}),
+            config=dict(config or {}),
+            application=application,
+            version=version,
+            allow_foreign=allow_foreign,
+        )
+        return Opened({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
+
+    def commit(
+        self,
+        job: str,
+        application: str,
+        version: int,
+        parts: Sequence[StagedPart],
+        *,
+        also: Sequence[str] = (),
+        allow_foreign: bool = False,
+    ) -> Committed:
+        """Adopt what the job's tasks have written, in this order, once for (application, version); end the job."""
+        described = [part.to_json() for part in parts]
+        answer = self._ask(
+            "commit",
+            job=job,
+            also=list(also),
+            application=application,
+            version=version,
+            parts=described,
+            allow_foreign=allow_foreign,
+        )
+        return Committed(**answer)
+
+    def abort(self, *jobs: str) -> None:
+        """End jobs that came to nothing."""
+        self._ask("abort", jobs=jobs)
+
+    def status(self) -> dict[str, Any]:
+        """The open jobs, and the keeper's process id."""
+        found: dict[str, Any] = self._ask("status")
+        return found
+
+    def _ask(self, do: str, **fields: object) -> Any:
+        request = json.dumps({"do": do, **fields}).encode() + b"\n"
+        address = socket_path(self._path)
+        refused = None
+        for _ in range(_ATTEMPTS):
+            line = _exchange(address, request)
+            if line is None:
+                self._start(address)
+            elif line:
+                answer = json.loads(line)
+                if "ok" in answer:
+                    return answer["ok"]
+                refused = _error(*answer["error"])
+                if not answer["again"]:
+                    break
+        raise refused or KeeperError(f"the keeper of {self._path} ended {_ATTEMPTS} times; see {_log_path(address)}")
+
+    def _start(self, address: str) -> None:
+        """Start a keeper, unless another client has done it meanwhile; `address` can be connected to then."""
+        fs = OsFs()
+        command = [sys.executable, "-m", "seglog.worker", "keep", self._path, str(self._linger)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+        log = _log_path(address)
+        fs.write(log, b"")
+        with closing(fs.open(address + ".lock", create=True)) as lock, closing(fs.open(log)) as stderr:
+            assert isinstance(lock, OsFile)
+            assert isinstance(stderr, OsFile)
+            fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+            if _exchange(address, b"\n") is not None:
+                return
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr.fileno(),
+                env=environment,
+                cwd="/",
+                start_new_session=True,  # what ends the driver's terminal or process group must not end it
+            )
+            assert child.stdout is not None
+            with child.stdout as answers:
+                line = answers.readline().decode().strip()
+            threading.Thread(target=child.wait, name="seglog-keeper", daemon=True).start()
+        if line != READY:
+            said = fs.read(log).decode(errors="replace").strip()
+            raise _error(*json.loads(line)["error"]) if line else KeeperError(f"{' '.join(command)} failed: {said}")
+
+
+def _log_path(address: str) -> str:
+    return address.removesuffix(".sock") + ".log"
+
+
+def _exchange(address: str, request: bytes) -> bytes | None:
+    """The answer; None if nobody listens; empty if the keeper ended before it answered."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        try:
+            connection.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        try:
+            connection.sendall(request)
+            with connection.makefile("rb") as lines:
+                return lines.readline()
+        except (ConnectionResetError, BrokenPipeError):
+            return b""
+
+
+def _error(name: str, text: str) -> Exception:
+    """An error of ours by its class; any other as a `KeeperError`."""
+    found = getattr(errors, name, None)
+    if name == LogDirInUseError.__name__:
+        text += " (a Spark job writes through a keeper, a process of its own: close the directory elsewhere)"
+    if isinstance(found, type) and issubclass(found, CorruptError):
+        return found(text)
+    if isinstance(found, type) and issubclass(found, SeglogError):
+        return found(text)
+    return KeeperError(f"{name}: {text}")

@@ -1,0 +1,70 @@
+"""Which process a writing job belongs to, and whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from typing import ClassVar
+
+from seglog.core.fs import OsFs
+
+_DAEMON = "pyspark.daemon"
+_LINUX = sys.platform == "linux"
+
+
+class Owners:
+    """Looks after processes that are no children of this one; by handles where there are: numbers are used again."""
+
+    POLL_SECONDS: ClassVar = 0.5
+    """How long a death may go unnoticed."""
+
+    def __init__(self) -> None:
+        self._handles: dict[int, int] = {}
+
+    def gone(self, pids: Collection[int]) -> set[int]:
+        """Those of ``pids`` that have ended; others than these are not looked after any more."""
+        for pid in self._handles.keys() - set(pids):
+            os.close(self._handles.pop(pid))
+        return {pid for pid in pids if not self._lives(pid)}
+
+    def _lives(self, pid: int) -> bool:
+        try:
+            if pid not in self._handles and sys.platform == "linux":
+                with suppress(NotImplementedError):
+                    self._handles[pid] = os.pidfd_open(pid)
+            if pid in self._handles:
+                return not select.select([self._handles[pid]], [], [], 0)[0]
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # it lives, and is someone else's
+            return True
+        return True
+
+    def close(self) -> None:
+        self.gone(())
+
+
+def driver_pid() -> int:
+    """The JVM that runs this planning process: its parent, or its daemon's parent."""
+    pid = os.getppid()
+    parent, command = _process(pid)
+    return parent if _DAEMON in command and parent > 1 else pid
+
+
+def _process(pid: int) -> tuple[int, str]:
+    """A process's parent and its command line; 0 and nothing if the system does not say."""
+    try:
+        if _LINUX:
+            fs = OsFs()
+            state = fs.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+            return int(state[1]), fs.read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+        done = subprocess.run(["ps", "-o", "ppid=,args=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        parent, _, command = done.stdout.strip().partition(" ")
+        return int(parent), command
+    except (OSError, ValueError, IndexError):
+        return 0, ""
