@@ -284,6 +284,13 @@ def test_a_missing_segment_is_a_gap_that_is_noted(logs: Path) -> None:
     assert "never compacted" in notes[0].reason
 
 
+def test_a_partition_that_has_lost_its_only_log(logs: Path) -> None:
+    (make_dir(logs) / LOG).unlink()
+    verified = look(logs)
+    assert (verified.partitions, verified.segments) == (1, 0)
+    assert {Path(finding.file).name for finding in verified.findings} >= {INDEX, TIMES}
+
+
 def test_snapshots_are_held_to_a_replay(logs: Path) -> None:
     partition = make_dir(logs, "rolled")
     snapshots = sorted(partition.glob("*.snapshot"))

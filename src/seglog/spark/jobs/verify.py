@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
+from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.workers import freeze_imports
 from seglog.storage.verify import Verified, measure
@@ -51,7 +52,7 @@ def verify(
     """Look at log directories, partitions' directories and single files, as `seglog.storage.verify.verify` does.
 
     ``progress`` is told how many more bytes of logs were looked at; they come to about `measure`. Raises
-    `InvalidLogDirError` where ``paths`` has what is none of these, and OSError.
+    `InvalidLogDirError` where ``paths`` has what is none of these, OSError, and `JobFailedError` if a worker fails.
     """
     cores = spark.sparkContext.defaultParallelism
     ahead = (_WAVES + 1) * cores * _WAVE_BYTES
@@ -135,7 +136,7 @@ class _SparkExecutor(Executor):
     def _run(self, orders: Sequence[_Order]) -> list[Summary]:
         size = sum(order.size for order in orders)
         tasks = list(_divide(orders, max(size // (self._cores * _TASKS_PER_CORE), _SMALLEST_TASK)))
-        with watched(self._spark, size, len(tasks), self._progress):
+        with plain_errors(), watched(self._spark, size, len(tasks), self._progress):
             stretches = [[order.stretch for order in task] for task in tasks]
             return self._spark.sparkContext.parallelize(stretches, len(tasks)).flatMap(_walk).collect()
 

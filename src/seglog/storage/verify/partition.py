@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -101,7 +102,7 @@ def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) ->
     topic_id = read_topic_id(fs, os.path.join(path, PARTITION_METADATA), findings)
     bases = sorted(file.base_offset for file in parsed.values() if file.kind == LOG and not file.state)
     segments = []
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in zip_longest(bases, bases[1:]):
         paths = segment_paths(path, base)
         limit_offset = base + MAX_INT32 + 1
         if following is not None:
