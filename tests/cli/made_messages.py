@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Mapping
 from random import Random
 
-from seglog.cli import kafka_schemas as schemas
-from seglog.cli.kafka_messages import Field, Message, parse_schemas
+from seglog.records import kafka_schemas as schemas
+from seglog.records.kafka_messages import Field, Message, parse_schemas
 from seglog.records.encoding import NewRecord
 
 _INTEGERS = {"int8": (">b", 7), "int16": (">h", 15), "int32": (">i", 31), "int64": (">q", 63), "uint16": (">H", 16)}

@@ -11,9 +11,9 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from seglog.cli import kafka_schemas as schemas
+from seglog.records import kafka_schemas as schemas
 from seglog.cli.dump_log import Decoder
-from seglog.cli.kafka_messages import (
+from seglog.records.kafka_messages import (
     Message,
     MessageError,
     Reader,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from seglog.cli.dump_log import base_offset
 from seglog.cli.files import open_file, read_file
-from seglog.cli.java_text import int64
+from seglog.records.java_text import int64
 from seglog.cli.lax_records import lax_messages, lax_records
 from seglog.cli.output import Out
 from seglog.core.errors import CorruptError, CorruptIndexError

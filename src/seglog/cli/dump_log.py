@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from seglog.cli.java_text import boolean, int64
+from seglog.records.java_text import boolean, int64
 from seglog.cli.lax_records import LaxRecord, increment_sequence, lax_messages, lax_records
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.fs import File

@@ -12,7 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from seglog.cli.files import read_file
-from seglog.cli.java_text import int32, optional_long
+from seglog.records.java_text import int32, optional_long
 from seglog.cli.output import Out
 from seglog.core.errors import CorruptSnapshotError
 from seglog.core.fs import Fs

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from seglog.cli.java_text import int32, int64
+from seglog.records.java_text import int32, int64
 from seglog.core.errors import CorruptRecordError
 from seglog.core.types import MAX_INT32, Buffer, TimestampType
 from seglog.core.utf8 import decode_utf8

@@ -1,6 +1,6 @@
 """The messages in Kafka 4.3's internal topics, as facts: id, name, highest version, and the fields in their order.
 
-One message a line, continued by indented lines; the notation is that of `seglog.cli.kafka_messages`::
+One message a line, continued by indented lines; the notation is that of `seglog.records.kafka_messages`::
 
     <id> <Name> <highest version> [~<first flexible version>]: <field>, <field>, ...
     field:  <name> <type>[?] [<since>+ | <only version>] [@<tag>[=<default>]]

@@ -1,6 +1,6 @@
 """Kafka's generated messages without generated code: read by a schema, and shown as Kafka's ``JsonConverter`` does.
 
-A schema is a line of `seglog.cli.kafka_schemas`. Errors carry the words that Java's classes use, since they end up in
+A schema is a line of `seglog.records.kafka_schemas`. Errors carry the words that Java's classes use, since they end up in
 the output of DumpLogSegments.
 """
 
@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Final, NamedTuple
 
-from seglog.cli.java_text import int32
+from seglog.records.java_text import int32
 from seglog.core.utf8 import decode_utf8
 
 Value = object
@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
 @cache
 def parse_schemas(text: str) -> dict[int, Message]:
-    """The messages of one table of `seglog.cli.kafka_schemas`, by id."""
+    """The messages of one table of `seglog.records.kafka_schemas`, by id."""
     lines = re.sub(r"\n +", " ", text).splitlines()
     messages = (_Parser(line).message() for line in lines)
     return {message.id: message for message in messages}
@@ -271,7 +271,7 @@ def _is_null(field: Field, length: int) -> bool:
 
 
 def to_json(message: Message, values: Mapping[str, Value], version: int) -> dict[str, Value]:
-    """What `seglog.cli.kafka_messages.json_text` writes: the fields of ``version``, tagged ones only if not default."""
+    """What `seglog.records.kafka_messages.json_text` writes: the fields of ``version``, tagged ones only if not default."""
     shown: dict[str, Value] = {}
     for field in message.fields:
         value = values[field.name]
