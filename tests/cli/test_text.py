@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 
+from seglog.core.utf8 import decode_utf8
 from seglog.records import kafka_schemas
 from seglog.records.kafka_messages import Message, MessageError, Reader, json_text, parse_schemas, read_message
-from seglog.core.utf8 import decode_utf8
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from seglog.records import kafka_schemas as schemas
 from seglog.cli.dump_log import Decoder
+from seglog.core.errors import CorruptRecordError
+from seglog.core.types import Buffer
+from seglog.core.utf8 import decode_utf8
+from seglog.records import kafka_schemas as schemas
 from seglog.records.kafka_messages import (
     Message,
     MessageError,
@@ -23,9 +26,6 @@ from seglog.records.kafka_messages import (
     read_message,
     to_json,
 )
-from seglog.core.errors import CorruptRecordError
-from seglog.core.types import Buffer
-from seglog.core.utf8 import decode_utf8
 
 _NUMBER_BYTES: Final[Mapping[str, int]] = {"Integer": 4, "Long": 8}
 _CONTROL_NAMES: Final = {

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from seglog.cli.dump_log import base_offset
 from seglog.cli.files import open_file, read_file
-from seglog.records.java_text import int64
 from seglog.cli.lax_records import lax_messages, lax_records
 from seglog.cli.output import Out
 from seglog.core.errors import CorruptError, CorruptIndexError
 from seglog.core.fs import File, Fs
 from seglog.core.types import NO_TIMESTAMP
 from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, read_header
+from seglog.records.java_text import int64
 from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.inspect import read_chunks
 from seglog.storage.layout import INDEX, LOG

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from seglog.records.java_text import boolean, int64
 from seglog.cli.lax_records import LaxRecord, increment_sequence, lax_messages, lax_records
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.fs import File
@@ -32,6 +31,7 @@ from seglog.records.batch import (
     BatchHeader,
     read_header,
 )
+from seglog.records.java_text import boolean, int64
 from seglog.storage.inspect import Chunk, read_chunks
 
 Decoder = Callable[[Buffer | None, Buffer | None, int], tuple[str | None, str | None]]

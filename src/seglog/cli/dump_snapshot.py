@@ -12,11 +12,11 @@ from typing import Final
 from crc32c import crc32c
 
 from seglog.cli.files import read_file
-from seglog.records.java_text import int32, optional_long
 from seglog.cli.output import Out
 from seglog.core.errors import CorruptSnapshotError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT32
+from seglog.records.java_text import int32, optional_long
 
 _HEADER: Final = Struct(">hIi")
 _ENTRY: Final = Struct(">qhiqiqiq")

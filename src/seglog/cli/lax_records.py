@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from seglog.records.java_text import int32, int64
 from seglog.core.errors import CorruptRecordError
 from seglog.core.types import MAX_INT32, Buffer, TimestampType
 from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader
+from seglog.records.java_text import int32, int64
 
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")

@@ -1,7 +1,7 @@
 """Kafka's generated messages without generated code: read by a schema, and shown as Kafka's ``JsonConverter`` does.
 
-A schema is a line of `seglog.records.kafka_schemas`. Errors carry the words that Java's classes use, since they end up in
-the output of DumpLogSegments.
+A schema is a line of `seglog.records.kafka_schemas`. Errors carry the words that Java's classes use, since they end up
+in the output of DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Final, NamedTuple
 
-from seglog.records.java_text import int32
 from seglog.core.utf8 import decode_utf8
+from seglog.records.java_text import int32
 
 Value = object
 """int, float, bool, str, bytes, None, a list of values, or a dict of field names to values."""
@@ -271,7 +271,7 @@ def _is_null(field: Field, length: int) -> bool:
 
 
 def to_json(message: Message, values: Mapping[str, Value], version: int) -> dict[str, Value]:
-    """What `seglog.records.kafka_messages.json_text` writes: the fields of ``version``, tagged ones only if not default."""
+    """What `json_text` writes: the fields of ``version``, tagged ones only if not default."""
     shown: dict[str, Value] = {}
     for field in message.fields:
         value = values[field.name]
