@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.planning import OffsetRange
+from seglog.spark.ranges import OffsetRange
 from seglog.spark.stream_planning import (
     Lag,
     PartitionState,
-    TriggerLimits,
     check_targets,
     is_too_little,
     lag_between,
     latest_offsets,
     offsets_from_json,
     offsets_to_json,
-    parse_delay,
     parse_progress_offsets,
     plan_batch,
     rate_limit,
@@ -73,19 +71,6 @@ def test_offsets_are_written_by_topic_and_number() -> None:
 def test_a_checkpoint_of_another_source_is_refused(value: object) -> None:
     with pytest.raises(InvalidConfigError, match="this checkpoint is of another source"):
         offsets_from_json(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "milliseconds"), [("15m", 900_000), ("15min", 900_000), ("250", 250), ("2S", 2000), ("1d", 86_400_000)]
-)
-def test_times_are_written_as_sparks(text: str, milliseconds: int) -> None:
-    assert parse_delay("maxTriggerDelay", text) == milliseconds
-
-
-@pytest.mark.parametrize("text", ["", "m", "1.5h", "-1s", "1 week", "1w"])
-def test_a_time_that_is_none(text: str) -> None:
-    with pytest.raises(InvalidConfigError, match=r"option maxTriggerDelay is .*15m"):
-        parse_delay("maxTriggerDelay", text)
 
 
 # Limits
@@ -144,19 +129,11 @@ def test_limited_batches_come_to_the_end(limit: int, sizes: list[int]) -> None:
     assert position == latest
 
 
-def test_too_little_is_waited_for_but_not_for_ever() -> None:
-    limits = TriggerLimits(min_offsets=10, max_delay_ms=1000)
-    assert is_too_little(limits, 999, at(a0=0), at(a0=9), {})
-    assert not is_too_little(limits, 1000, at(a0=0), at(a0=9), {})
-    assert not is_too_little(limits, 0, at(a0=0), at(a0=10), {})
-    assert is_too_little(limits, 0, at(a0=0), at(a0=4, a1=105), at(a1=100))
-    assert not is_too_little(TriggerLimits(), 0, at(a0=0), at(a0=0), {})
-
-
-def test_a_minimum_above_the_maximum_is_refused() -> None:
-    TriggerLimits(min_offsets=5, max_offsets=5)
-    with pytest.raises(InvalidConfigError, match=r"minOffsetsPerTrigger \(6\) and maxOffsetsPerTrigger \(5\)"):
-        TriggerLimits(min_offsets=6, max_offsets=5)
+def test_too_little_is_counted_over_all_partitions() -> None:
+    assert is_too_little(10, at(a0=0), at(a0=9), {})
+    assert not is_too_little(10, at(a0=0), at(a0=10), {})
+    assert is_too_little(10, at(a0=0), at(a0=4, a1=105), at(a1=100))
+    assert not is_too_little(9, at(a0=0), at(a0=4, a1=105), at(a1=100))
 
 
 # Where the logs end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from seglog.spark.extents import find_by_time, find_partitions, read_extent
 from seglog.spark.offsets import resolve
 from seglog.spark.options import ReadOptions, parse_options
 from seglog.spark.planning import ReadRange, plan, select
-from seglog.spark.ranges import PartitionExtent
+from seglog.spark.ranges import OffsetRange, PartitionExtent
 from seglog.spark.schema import check_schema, record_schema
 from seglog.storage.boundaries import IndexBoundaries
 from seglog.storage.checkpoint import read_offsets
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from seglog.spark.sink import SeglogStreamWriter, SeglogWriter
+    from seglog.spark.stream import SeglogStreamReader
 
 _KEPT_INDEXES: Final = 16
 
@@ -57,6 +58,11 @@ class SeglogDataSource(DataSource):
 
         return SeglogStreamWriter(schema, self.options, overwrite=overwrite)
 
+    def streamReader(self, schema: StructType) -> SeglogStreamReader:
+        from seglog.spark.stream import SeglogStreamReader
+
+        return SeglogStreamReader(check_schema(schema), parse_options(self.options, stream=True))
+
     def reader(self, schema: StructType) -> SeglogReader:
         options = parse_options(self.options)
         for note in options.notes:
@@ -77,7 +83,7 @@ class SeglogReader(DataSourceReader):
     def tasks(self) -> list[ReadRange]:
         """What each task of the query will read, by partition and offset."""
         options, fs = self._options, OsFs()
-        extents = self._extents(fs)
+        extents = self.extents(fs)
         resolved = resolve(
             extents,
             options.starting,
@@ -85,9 +91,16 @@ class SeglogReader(DataSourceReader):
             lambda extent, timestamp: find_by_time(fs, extent, timestamp),
             fail_on_data_loss=options.fail_on_data_loss,
         )
+        return self.plan(fs, extents, resolved.ranges)
+
+    def plan(
+        self, fs: OsFs, extents: Sequence[PartitionExtent], ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> list[ReadRange]:
+        """Tasks for ``ranges``; a batch of a stream is planned as a query is."""
+        options = self._options
         return plan(
             extents,
-            resolved.ranges,
+            ranges,
             lru_cache(_KEPT_INDEXES)(lambda segment: IndexBoundaries(fs, segment)),
             max_bytes=options.max_bytes,
             min_partitions=options.min_partitions,
@@ -95,7 +108,7 @@ class SeglogReader(DataSourceReader):
             cores=os.cpu_count() or 1,
         )
 
-    def _extents(self, fs: OsFs) -> list[PartitionExtent]:
+    def extents(self, fs: OsFs) -> list[PartitionExtent]:
         """The partitions to read; of one that several log directories have, the longest replica."""
         found = find_partitions(fs, self._options.paths)
         chosen = set(select(self._options.selection, [partition.topic_partition for partition in found]))

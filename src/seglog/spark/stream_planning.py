@@ -9,40 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from math import ceil, floor
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition
-from seglog.spark.planning import OffsetRange
+from seglog.spark.ranges import OffsetRange
 
 StreamOffsets = Mapping[TopicPartition, int]
 """The next offset to read of each partition."""
-
-DEFAULT_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
-
-_UNITS_MS: Final = {
-    "us": 0.001,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def parse_delay(name: str, value: str) -> int:
-    """``maxTriggerDelay`` in milliseconds, written as Spark's times are: ``500ms``, ``15m``, a bare number is ms.
-
-    >>> parse_delay("maxTriggerDelay", "15m")
-    900000
-    """
-    match = re.fullmatch(r"([0-9]{1,15})([a-z]*)", value.strip().lower())
-    if match is None or match[2] not in ("", *_UNITS_MS):
-        raise InvalidConfigError(f"option {name} is {value!r}: a time as in 500ms, 30s, 15m, 2h or 1d")
-    return int(int(match[1]) * _UNITS_MS[match[2] or "ms"])
 
 
 def offsets_to_json(offsets: StreamOffsets) -> dict[str, dict[str, int]]:
@@ -133,30 +108,10 @@ def rate_limit(
     return ends
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerLimits:
-    """``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` (in ms)."""
-
-    max_offsets: int | None = None
-    min_offsets: int | None = None
-    max_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
-
-    def __post_init__(self) -> None:
-        if self.max_offsets is not None and self.min_offsets is not None and self.min_offsets > self.max_offsets:
-            raise InvalidConfigError(
-                f"options minOffsetsPerTrigger ({self.min_offsets}) and maxOffsetsPerTrigger ({self.max_offsets}): "
-                "the first must not be above the second"
-            )
-
-
-def is_too_little(
-    limits: TriggerLimits, waited_ms: float, start: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets
-) -> bool:
-    """Whether to wait for more: fewer than ``minOffsetsPerTrigger``, and not for ``maxTriggerDelay`` yet."""
-    if limits.min_offsets is None or waited_ms >= limits.max_delay_ms:
-        return False
+def is_too_little(min_offsets: int, start: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets) -> bool:
+    """Whether fewer than ``minOffsetsPerTrigger`` are new."""
     new = sum(end - start.get(partition, log_starts.get(partition, end)) for partition, end in latest.items())
-    return new < limits.min_offsets
+    return new < min_offsets
 
 
 class BatchPlan(NamedTuple):
