@@ -237,4 +237,4 @@ def test_importing_seglog_spark_does_not_load_pyspark() -> None:
     code = "import sys, seglog.spark; print([m for m in ('pyspark', 'numpy', 'pyarrow') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
-    assert seglog.spark.__all__ == ["get_spark"]
+    assert "get_spark" in seglog.spark.__all__

@@ -48,6 +48,7 @@ from seglog.records.kernels import (
     MIN_RECORD,
     Verdict,
 )
+from seglog.records.key_kernels import keep_keys, key_set
 from seglog.records.machine import I64, U8
 from seglog.records.tables import BatchTable, byte_array, inflate, is_compressed
 
@@ -57,7 +58,7 @@ class Wanted(NamedTuple):
 
     ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``; at most ``rows`` rows
     and ``bytes_`` bytes of records at a time, more only where one batch has more; ``limit`` bounds what comes out of a
-    compressed batch.
+    compressed batch. With ``keys`` only records that have one of them, None standing for no key.
     """
 
     columns: Sequence[str] = COLUMNS
@@ -66,6 +67,14 @@ class Wanted(NamedTuple):
     rows: int = 65536
     bytes_: int = 8 << 20
     limit: int = DEFAULT_LIMIT
+    keys: tuple[bytes | None, ...] | None = None
+
+
+class Decoded(NamedTuple):
+    """Some records, None where nothing was asked for, and the offset behind the last batch that they come from."""
+
+    upto: int
+    rows: pa.RecordBatch | None
 
 
 def decode_batches(
@@ -76,9 +85,19 @@ def decode_batches(
     A batch that is not sound raises `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or
     `UnsupportedFormatError`, as the plain path does; positions count from ``base``.
     """
+    for decoded in decode_parts(data, table, wanted, origin, base=base):
+        if decoded.rows is not None:
+            yield decoded.rows
+
+
+def decode_parts(
+    data: Buffer | mmap.mmap | U8, table: BatchTable, wanted: Wanted, origin: Origin = NOWHERE, *, base: int = 0
+) -> Iterator[Decoded]:
+    """The same, and how far each part goes: whoever is interrupted can go on from there."""
     array = byte_array(data)
     for index in np.flatnonzero(table["verdict"] != Verdict.OK):
         raise plain_error(array, table[index], base=base, limit=wanted.limit)
+    keys = None if wanted.keys is None else key_set(wanted.keys)
     for group in _by_format(table):
         if group["magic"][0] < 2:
             yield from _decode_messages(array, group, wanted, origin, base)
@@ -88,8 +107,12 @@ def decode_batches(
             rows, bad = _index(source, wanted)
             if bad >= 0:
                 raise plain_error(array, source.table[bad], base=base, limit=wanted.limit)
+            if keys is not None:
+                rows = rows[:, : keep_keys(source.data, source.areas, rows, *keys)]
             if rows.shape[1]:
-                yield build(source, rows, wanted.columns, origin)
+                last = source.table[-1]
+                upto = int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
+                yield Decoded(upto, build(source, rows, wanted.columns, origin))
 
 
 def plain_error(
@@ -199,13 +222,11 @@ def _index(source: Source, wanted: Wanted) -> tuple[I64, int]:
 # Messages of magic 0 and 1
 
 
-def _decode_messages(
-    data: U8, table: BatchTable, wanted: Wanted, origin: Origin, base: int
-) -> Iterator[pa.RecordBatch]:
+def _decode_messages(data: U8, table: BatchTable, wanted: Wanted, origin: Origin, base: int) -> Iterator[Decoded]:
     """By the plain path, message by message; wrappers are looked into."""
     found: list[Record] = []
     types: list[int] = []
-    size = 0
+    size = upto = 0
     for row in table:
         entry = Entry(int(row["position"]) - base, int(row["size"]), int(row["base_offset"]), int(row["magic"]))
         try:
@@ -213,17 +234,20 @@ def _decode_messages(
         except (CorruptError, UnsupportedFormatError):
             raise plain_error(data, row, base=base, limit=wanted.limit) from None
         records = [record for record in records if wanted.low <= record.offset < wanted.high]
+        if wanted.keys is not None:
+            records = [record for record in records if record.key in wanted.keys]
         bytes_ = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         if found and (len(found) + len(records) > wanted.rows or size + bytes_ > wanted.bytes_):
-            yield _of_records(found, types, wanted.columns, origin)
+            yield Decoded(upto, _of_records(found, types, wanted.columns, origin))
             found, types, size = [], [], 0
         append_time = entry.magic == 1 and int(row["attributes"]) & TIMESTAMP_TYPE_BIT
         kind = TimestampType.NONE if entry.magic == 0 else TimestampType(1 if append_time else 0)
         found += records
         types += [int(kind)] * len(records)
         size += bytes_
+        upto = entry.offset + 1
     if found:
-        yield _of_records(found, types, wanted.columns, origin)
+        yield Decoded(upto, _of_records(found, types, wanted.columns, origin))
 
 
 def _of_records(records: list[Record], types: list[int], columns: Sequence[str], origin: Origin) -> pa.RecordBatch:

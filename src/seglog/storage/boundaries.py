@@ -22,7 +22,7 @@ _PREFIX: Final = Struct(">qiibIhi")
 _WINDOW: Final = 1 << 16
 
 
-class SegmentBytes(Protocol):
+class HasBytes(Protocol):
     """A segment's first offset, its file, and how many bytes of it count."""
 
     @property
@@ -33,7 +33,15 @@ class SegmentBytes(Protocol):
     def size(self) -> int: ...
 
 
-def find_end(fs: Fs, segment: SegmentBytes) -> tuple[int, int]:
+class SegmentBytes(NamedTuple):
+    """The smallest `HasBytes`."""
+
+    base_offset: int
+    log: str
+    size: int
+
+
+def find_end(fs: Fs, segment: HasBytes) -> tuple[int, int]:
     """Where the last whole batch of ``segment`` ends, in bytes, and the offset behind it.
 
     A batch of which a part is missing is the end, as are pre-allocated zeros; anything else that is no batch is damage.
@@ -57,7 +65,7 @@ class _Batch(NamedTuple):
 class _Hops:
     """Batch headers of one segment, read through a window."""
 
-    def __init__(self, file: File, segment: SegmentBytes) -> None:
+    def __init__(self, file: File, segment: HasBytes) -> None:
         self._file = file
         self._segment = segment
         self._start = 0
@@ -92,7 +100,7 @@ class IndexBoundaries:
     of this segment, up to the entry's, starts there.
     """
 
-    def __init__(self, fs: Fs, segment: SegmentBytes) -> None:
+    def __init__(self, fs: Fs, segment: HasBytes) -> None:
         self._fs = fs
         self._segment = segment
         self._hopped: Sequence[OffsetPosition] | None = None
@@ -191,7 +199,7 @@ class _IndexEntries(Sequence[OffsetPosition]):
         return relative, position
 
 
-def _hop(log: File, segment: SegmentBytes) -> list[OffsetPosition]:
+def _hop(log: File, segment: HasBytes) -> list[OffsetPosition]:
     """What a whole index would say, an entry for each `_WINDOW` bytes."""
     hops, position = _Hops(log, segment), 0
     entries: list[OffsetPosition] = []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from seglog.core.fs import Fs
 from seglog.records import view
 from seglog.records.batch import Entry
 from seglog.records.tables import BatchTable
-from seglog.storage.boundaries import IndexBoundaries
+from seglog.storage.boundaries import IndexBoundaries, SegmentBytes
 from seglog.storage.index import TIME_ENTRY, last_true
 from seglog.storage.layout import SegmentPaths
 from seglog.storage.table_batches import Stretch, iter_tables
@@ -26,13 +25,9 @@ def start_position(fs: Fs, segment: SegmentPaths, offset: int) -> int:
     """Where a batch starts that is not behind ``offset``, as near to it as the index tells."""
     if offset <= segment.base_offset:
         return 0
-    return IndexBoundaries(fs, _Bytes(segment.base_offset, segment.log, fs.stat(segment.log).size)).start_of(offset)
-
-
-class _Bytes(NamedTuple):
-    base_offset: int
-    log: str
-    size: int
+    return IndexBoundaries(fs, SegmentBytes(segment.base_offset, segment.log, fs.stat(segment.log).size)).start_of(
+        offset
+    )
 
 
 def _look_up_time(fs: Fs, segment: SegmentPaths, timestamp: int) -> tuple[int | None, int]:

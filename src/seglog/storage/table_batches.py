@@ -6,7 +6,8 @@ never mapped (a mapped file that someone truncates ends the process).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os.path
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -14,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglog.core.errors import CorruptBatchError, CorruptError
+from seglog.core.errors import CorruptBatchError, CorruptError, OffsetOutOfRangeError, UnsupportedFormatError
 from seglog.core.fs import File, Fs
 from seglog.records.batch import CONTROL_BIT, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
-from seglog.records.columnar import Wanted, decode_batches, plain_error
+from seglog.records.columnar import Decoded, Wanted, decode_parts, plain_error
 from seglog.records.columns import NOWHERE, Origin
 from seglog.records.kernels import Stop, Verdict
 from seglog.records.tables import BatchTable, walk_batches
+from seglog.storage.boundaries import IndexBoundaries, SegmentBytes
+from seglog.storage.layout import parse_file_name
 from seglog.storage.txnindex import AbortedTxn
 
 CHUNK_BYTES: Final = 4 << 20
@@ -63,6 +66,10 @@ class _Chunk(NamedTuple):
     table: BatchTable
 
 
+OnDamage = Callable[[CorruptError, int], None]
+"""Is told of damage, with file and position, and how many bytes are left out for it."""
+
+
 def iter_table_batches(
     fs: Fs,
     stretch: Stretch,
@@ -76,15 +83,64 @@ def iter_table_batches(
 
     Memory is a chunk (or one larger batch) and what comes out of it at a time. Raises `CorruptBatchError`,
     `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError` with file, position and offset at the first damage
-    that concerns these offsets; OSError as the file system does.
+    that concerns these offsets; `OffsetOutOfRangeError` if the file has become shorter than it was; OSError as the file
+    system does.
     """
+    for decoded in iter_decoded(fs, stretch, wanted, origin, leave_out=leave_out, chunk_bytes=chunk_bytes):
+        if decoded.rows is not None:
+            yield decoded.rows
+
+
+def iter_decoded(
+    fs: Fs,
+    stretch: Stretch,
+    wanted: Wanted = _ALL,
+    origin: Origin = NOWHERE,
+    *,
+    leave_out: Filter = _NO_FILTER,
+    chunk_bytes: int = CHUNK_BYTES,
+    on_damage: OnDamage | None = None,
+) -> Iterator[Decoded]:
+    """The same, with how far each part goes. With ``on_damage`` damaged batches are left out instead of raised.
+
+    Where no batch can be told from its bytes, the next one that the index knows is gone on with. Items without rows say
+    up to which offset all was looked at.
+    """
+    if on_damage is not None:
+        on_damage = _naming(stretch.path, on_damage)
     try:
-        for data, position, table in _sound(fs, stretch, wanted, chunk_bytes):
-            chosen = table[_selected(table, wanted, leave_out)]
-            if len(chosen):
-                yield from decode_batches(data, chosen, wanted, origin, base=position)
+        for chunk in _sound(fs, stretch, wanted, chunk_bytes, on_damage):
+            chosen = chunk.table[_selected(chunk.table, wanted, leave_out)]
+            if on_damage is None:
+                yield from decode_parts(chunk.data, chosen, wanted, origin, base=chunk.position)
+            else:
+                yield from _decode_what_can_be(chunk, chosen, wanted, origin, on_damage)
+            if len(chunk.table):
+                yield Decoded(int(_last_offsets(chunk.table)[-1]) + 1, None)
     except CorruptError as error:
         raise error.at(file=stretch.path) from None
+
+
+def _naming(path: str, on_damage: OnDamage) -> OnDamage:
+    return lambda error, size: on_damage(error.at(file=path), size)
+
+
+def _decode_what_can_be(
+    chunk: _Chunk, chosen: BatchTable, wanted: Wanted, origin: Origin, on_damage: OnDamage
+) -> Iterator[Decoded]:
+    """Around a batch whose records are damaged: those before it are decoded by themselves."""
+    rest = chosen
+    while len(rest):
+        try:
+            for decoded in decode_parts(chunk.data, rest, wanted, origin, base=chunk.position):
+                yield decoded
+                rest = rest[int(np.searchsorted(_last_offsets(rest), decoded.upto)) :]
+            return
+        except CorruptError as error:
+            bad = max(int(np.searchsorted(rest["position"], error.position, "right")) - 1, 0)
+            yield from _decode_what_can_be(chunk, rest[:bad], wanted, origin, on_damage)
+            on_damage(error, int(rest["size"][bad]))
+            rest = rest[bad + 1 :]
 
 
 def iter_tables(fs: Fs, stretch: Stretch) -> Iterator[BatchTable]:
@@ -101,25 +157,31 @@ def _last_offsets(table: BatchTable) -> npt.NDArray[np.int64]:
     return last
 
 
-def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int) -> Iterator[_Chunk]:
+def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int, on_damage: OnDamage | None) -> Iterator[_Chunk]:
     """Chunks whose batches have right CRCs and offsets that rise, of those that can have offsets asked for.
 
     What a bad batch says of itself is not believed: sound ones before and behind it tell whether it matters.
     """
     highest = -1
-    for data, position, table in _chunks(fs, stretch, chunk_bytes):
+    for data, position, table in _chunks(fs, stretch, chunk_bytes, on_damage):
         sound = table["verdict"] == Verdict.OK
         begins = np.flatnonzero(sound & (table["base_offset"] <= wanted.low))
         ends = np.flatnonzero(sound & (_last_offsets(table) >= wanted.high - 1))
         is_last = len(ends) > 0 and not stretch.to_end
         chosen = slice(int(begins[-1]) if len(begins) else 0, int(ends[0]) + 1 if is_last else len(table))
         upto = np.maximum.accumulate(np.concatenate(([highest], np.where(sound, _last_offsets(table), -1))))
-        for index in np.flatnonzero((~sound)[chosen])[:1] + chosen.start:
-            _check_order(table[:index], upto)
-            raise plain_error(data, table[index], base=position, limit=wanted.limit)
-        _check_order(table[: chosen.stop], upto)
+        if on_damage is not None:
+            good = sound & (table["base_offset"] > upto[:-1])
+            for index in np.flatnonzero(~good[chosen]) + chosen.start:
+                on_damage(_damage(data, table, int(index), upto, position, wanted), int(table["size"][index]))
+            yield _Chunk(data, position, table[chosen][good[chosen]])
+        else:
+            for index in np.flatnonzero((~sound)[chosen])[:1] + chosen.start:
+                _check_order(table[:index], upto)
+                raise plain_error(data, table[index], base=position, limit=wanted.limit)
+            _check_order(table[: chosen.stop], upto)
+            yield _Chunk(data, position, table[chosen])
         highest = int(upto[-1])
-        yield _Chunk(data, position, table[chosen])
         if is_last:
             return
 
@@ -128,31 +190,68 @@ def _check_order(table: BatchTable, highest: npt.NDArray[np.int64]) -> None:
     """Raise for the first sound batch that begins at or below the ``highest`` offset of sound ones before it."""
     wrong = (table["verdict"] == Verdict.OK) & (table["base_offset"] <= highest[: len(table)])
     for index in np.flatnonzero(wrong):
-        offset, position = int(table["base_offset"][index]), int(table["position"][index])
-        raise CorruptBatchError(f"offset {offset} after {highest[index]}", position=position, offset=offset)
+        raise _out_of_order(table, int(index), highest)
 
 
-def _chunks(fs: Fs, stretch: Stretch, chunk_bytes: int) -> Iterator[_Chunk]:
+def _out_of_order(table: BatchTable, index: int, highest: npt.NDArray[np.int64]) -> CorruptBatchError:
+    offset, position = int(table["base_offset"][index]), int(table["position"][index])
+    return CorruptBatchError(f"offset {offset} after {highest[index]}", position=position, offset=offset)
+
+
+def _damage(
+    data: bytes, table: BatchTable, index: int, highest: npt.NDArray[np.int64], position: int, wanted: Wanted
+) -> CorruptError:
+    if table["verdict"][index] == Verdict.OK:
+        return _out_of_order(table, index, highest)
+    error = plain_error(data, table[index], base=position, limit=wanted.limit)
+    if isinstance(error, UnsupportedFormatError):
+        raise error
+    return error
+
+
+def _chunks(fs: Fs, stretch: Stretch, chunk_bytes: int, on_damage: OnDamage | None = None) -> Iterator[_Chunk]:
     with closing(fs.open(stretch.path, write=False)) as file:
         size = file.size()
-        limit = size if stretch.end is None else min(stretch.end, size)
+        if stretch.end is not None and size < stretch.end:
+            raise _cut(stretch.path, size)
+        limit = size if stretch.end is None else stretch.end
         position = stretch.start
         wanted = chunk_bytes
         while position < limit:
             asked = min(wanted, limit - position)
             data = file.pread(asked, position)
+            if len(data) < asked:
+                raise _cut(stretch.path, file.size())
             walked = None
             for walked in walk_batches(data, base=position, rows=_TABLE_ROWS):
                 yield _Chunk(data, position, walked.table)
             following, stop = (walked.position, walked.stop) if walked else (position, Stop.TORN)
-            cut = following == position and _size_at(data) > limit - position
-            at_end = position + len(data) >= limit or len(data) < asked or cut
+            is_cut = following == position and _size_at(data) > limit - position
+            at_end = position + len(data) >= limit or is_cut
             if stop in (Stop.MAGIC, Stop.SIZE) or (stop == Stop.TORN and at_end):
-                _check_end(file, stretch, following, limit, stop)
+                try:
+                    _check_end(file, stretch, following, limit, stop)
+                except CorruptBatchError as error:
+                    if on_damage is None:
+                        raise
+                    position, wanted = _known_behind(fs, stretch.path, following, limit), chunk_bytes
+                    on_damage(error, position - following)
+                    continue
                 return
             # A batch that is larger than a chunk is read alone, by the size that it says.
             wanted = chunk_bytes if following > position else max(chunk_bytes, _size_at(data))
             position = following
+
+
+def _cut(path: str, size: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(f"{path} was cut to {size} bytes before it was read")
+
+
+def _known_behind(fs: Fs, path: str, position: int, limit: int) -> int:
+    """The first boundary behind ``position`` that the segment's index knows, else ``limit``."""
+    name = parse_file_name(os.path.basename(path))
+    boundaries = IndexBoundaries(fs, SegmentBytes(name.base_offset if name else 0, path, limit))
+    return boundaries.cut(position, position, limit)
 
 
 def _size_at(data: bytes) -> int:
