@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.records.columnar_encode import byte_column
-from seglog.records.partition_kernels import NO_PARTITION, Assigned, assign_slots, group_rows, new_sticky
+from seglog.records.partition_kernels import NO_PARTITION, Assigned, assign_slots, group_rows, new_sticky, partitions_of
 from seglog.records.partitioner import StickyPartitioner, partition_for_key
 from tests.cases import case
 
@@ -123,4 +123,7 @@ def test_a_column_of_text_and_a_slice_hash_as_their_bytes() -> None:
     nothing = number([NO_PARTITION] * 3)
     zeros = number([0, 0, 0])
     assign_slots(keys.data, keys.spans, zeros, nothing, zeros, number([0, 97]), 1, number([]), new_sticky(1), slots)
-    assert slots.tolist() == [partition_for_key(text.encode(), 97) for text in column.to_pylist()]
+    expected = [partition_for_key(text.encode(), 97) for text in column.to_pylist()]
+    assert slots.tolist() == expected == partitions_of(keys.data, keys.spans, 97).tolist()
+    nulls = byte_column("key", pa.array([None, "a"]), 2)
+    assert partitions_of(nulls.data, nulls.spans, 5).tolist() == [NO_PARTITION, partition_for_key(b"a", 5)]

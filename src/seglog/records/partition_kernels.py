@@ -117,6 +117,17 @@ def assign_slots(
 
 
 @kernel
+def partitions_of(key_data: U8, keys: I64, partitions: int) -> I64:
+    """The partition of each key, `NO_PARTITION` of a null one."""
+    found = np.empty(keys.shape[1], np.int64)
+    for row in range(found.shape[0]):
+        found[row] = NO_PARTITION
+        if keys[1, row] >= 0:
+            found[row] = (murmur2(key_data, keys[0, row], keys[1, row]) & _MAX_INT32) % partitions
+    return found
+
+
+@kernel
 def group_rows(slots: I64, starts: I64, order: I64) -> None:
     """The rows by slot, in their order within each, into ``order``; where each slot's begin there into ``starts``.
 

@@ -6,25 +6,34 @@ until it is asked for, so that ``import seglog.spark`` works without PySpark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from seglog.spark.lag import LagListener as LagListener
     from seglog.spark.session import get_spark as get_spark
+    from seglog.spark.writing import by_partition as by_partition
+    from seglog.spark.writing import log_columns as log_columns
+    from seglog.spark.writing import to_log as to_log
 
-__all__ = ["LagListener", "get_spark"]
+__all__ = ["LagListener", "by_partition", "get_spark", "log_columns", "to_log"]
+
+_HOMES: Final = {
+    "LagListener": "seglog.spark.lag",
+    "by_partition": "seglog.spark.writing",
+    "get_spark": "seglog.spark.session",
+    "log_columns": "seglog.spark.writing",
+    "to_log": "seglog.spark.writing",
+}
+"""Where each name is; but `get_spark`, which says itself what is missing, they begin with an import of PySpark."""
 
 
 def __getattr__(name: str) -> object:
-    if name == "get_spark":
-        from seglog.spark.session import get_spark
-
-        return get_spark
-    if name == "LagListener":
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "get_spark":
         from seglog.core.extras import require
 
-        require("pyspark.sql", "spark", purpose="seglog.spark.LagListener")
-        from seglog.spark.lag import LagListener
-
-        return LagListener
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        require("pyspark.sql", "spark", purpose=f"seglog.spark.{name}")
+    return getattr(import_module(home), name)
