@@ -6,7 +6,6 @@ immutable tuple of segments, and at sizes that grow after the bytes are there.
 
 from __future__ import annotations
 
-import os.path
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -19,12 +18,11 @@ from seglog.core.fs import Fs
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage import reads, retention, snapshots, trim
+from seglog.storage import flushing, reads, retention, snapshots, trim
 from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.background import Background, DirHealth, Inline
 from seglog.storage.checkpoint import write_leader_epochs
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
-from seglog.storage.layout import SNAPSHOT, file_name
 from seglog.storage.producers import Producers
 from seglog.storage.reads import Fetched, FoundOffset, UpTo
 from seglog.storage.retention import should_roll
@@ -283,15 +281,8 @@ class Log:
         self._jitter_ms = self._new_jitter()
         self.producers.map_end_offset = base
         snapshots.take(self.fs, self.path, self.producers, sync=False)
-        self.background.submit(lambda: self._flush_rolled(active, base))
+        self.background.submit(lambda: flushing.flush_rolled(self, active, base))
         return segment
-
-    def _flush_rolled(self, segment: Segment, end_offset: int) -> None:
-        """fsync a segment that was just rolled, also when its records were flushed before: its indexes were not."""
-        if not self.closed and end_offset <= self.recovery_point:
-            with self._guard():
-                segment.flush()
-        self.flush(end_offset)
 
     def new_segment(self, base_offset: int) -> Segment:
         segment = Segment(self.fs, self.path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)
@@ -311,29 +302,9 @@ class Log:
 
     def flush(self, up_to: int | None = None) -> None:
         """fsync everything below ``up_to`` (default: all) and move the recovery point there."""
-        if self.closed:
-            return
-        with self._guard():
-            target = self.log_end_offset if up_to is None else up_to
-            start = self.recovery_point
-            if target < start or (target == start and up_to is not None):
-                return
-            for segment in reads.segments_between(self.segments, start, target):
-                segment.flush()
-                snapshot = os.path.join(self.path, file_name(segment.base_offset, SNAPSHOT))
-                if segment.base_offset > start and self.fs.exists(snapshot):
-                    self._fsync_file(snapshot)
-            self.fs.fsync_dir(self.path)
-            with self.lock:
-                self.recovery_point = max(self.recovery_point, min(target, self.log_end_offset))
-                self.last_flush_ms = self.clock.now_ms()
-
-    def _fsync_file(self, path: str) -> None:
-        file = self.fs.open(path)
-        try:
-            file.fsync()
-        finally:
-            file.close()
+        if not self.closed:
+            with self._guard():
+                flushing.flush(self, up_to)
 
     def take_snapshot(self) -> None:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""

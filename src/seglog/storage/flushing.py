@@ -1,0 +1,49 @@
+"""From the page cache to the disk: what a log has flushed, its recovery point tells. Called by `Log` in its guard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seglog.storage import reads, snapshots
+from seglog.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from seglog.storage.log import Log
+
+
+def flush(log: Log, up_to: int | None) -> None:
+    """See `Log.flush`."""
+    target = log.log_end_offset if up_to is None else up_to
+    start = log.recovery_point
+    if target < start or (target == start and up_to is not None):
+        return
+    for segment in reads.segments_between(log.segments, start, target):
+        segment.flush()
+        if segment.base_offset > start:
+            _flush_snapshot(log, segment.base_offset)
+    log.fs.fsync_dir(log.path)
+    with log.lock:
+        log.recovery_point = max(log.recovery_point, min(target, log.log_end_offset))
+        log.last_flush_ms = log.clock.now_ms()
+
+
+def flush_rolled(log: Log, segment: Segment, end_offset: int) -> None:
+    """fsync a segment that was just rolled, also when its records were flushed before.
+
+    Its indexes were not, nor was the snapshot that the roll has taken: torn, it would look like damage.
+    """
+    if not log.closed and end_offset <= log.recovery_point:
+        with log._guard():
+            segment.flush()
+            _flush_snapshot(log, end_offset)
+    log.flush(end_offset)
+
+
+def _flush_snapshot(log: Log, offset: int) -> None:
+    path = snapshots.snapshot_path(log.path, offset)
+    if log.fs.exists(path):
+        file = log.fs.open(path)
+        try:
+            file.fsync()
+        finally:
+            file.close()
