@@ -92,19 +92,22 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets = resolve_bound(
                 "starting", extents, self._options.starting, lambda extent, at: find_by_time(fs, extent, at)
             )
-            self._check_start(offsets, extents)
-            self._initial = dict(offsets)
+            self._initial = self._within(offsets, extents)
         return offsets_to_json(self._initial)
 
-    def _check_start(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> None:
-        """An offset that the options name has to be there: what is below the log start is lost to this query."""
-        losses = [
-            f"option startingOffsets: {extent.topic_partition} has offsets {extent.log_start} to {extent.log_end}; "
-            f"{offsets[extent.topic_partition]} is outside"
-            for extent in extents
-            if not extent.log_start <= offsets[extent.topic_partition] <= extent.log_end
-        ]
+    def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:
+        """Offsets that the options name have to be there; with ``failOnDataLoss=false`` the nearest ones are taken."""
+        found, losses = {}, []
+        for extent in extents:
+            partition = extent.topic_partition
+            found[partition] = min(max(offsets[partition], extent.log_start), extent.log_end)
+            if found[partition] != offsets[partition]:
+                losses.append(
+                    f"startingOffsets {offsets[partition]} of {partition} is outside of the log, which has "
+                    f"{extent.log_start} to {extent.log_end}"
+                )
         report_losses(losses, fail=self._options.fail_on_data_loss, warn=_warn)
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The targets are fetched once, when the first end is asked for."""

@@ -1,0 +1,378 @@
+"""A stream's reader as Spark calls it, over logs that our engine writes meanwhile: no JVM."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import seglog
+from seglog.core.errors import DataLossError, InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from seglog.records.record import NewRecord
+from seglog.spark.options import parse_options
+from seglog.spark.stream import SeglogStreamReader
+from seglog.testing.clock import ManualClock
+from tests.cases import case
+from tests.spark.stream_driver import SCHEMA, Checkpoint, Driver, KilledError, Rows
+
+START_MS = 1_700_000_000_000
+SMALL = {"internal.segment.bytes": "1024"}
+
+
+def append(log: seglog.Log, count: int) -> None:
+    """``count`` records, three to a batch, a second apart."""
+    end = log.log_end_offset + count
+    while (first := log.log_end_offset) < end:
+        log.append_records(
+            [NewRecord(b"%d" % at, timestamp=START_MS + at * 1000) for at in range(first, min(first + 3, end))]
+        )
+
+
+def options(path: Path | str, **more: str) -> dict[str, str]:
+    return {"path": str(path), "until": "logEnd", "startingOffsets": "earliest", **more}
+
+
+def offsets(rows: Rows, partition: int = 0) -> list[int]:
+    return [offset for _, number, offset in rows if number == partition]
+
+
+def reader(path: Path | str, **more: str) -> SeglogStreamReader:
+    return SeglogStreamReader(SCHEMA, parse_options(options(path, **more), stream=True))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> seglog.LogDir:
+    """An open directory with topic ``t`` of two partitions."""
+    directory = seglog.open(tmp_path / "log")
+    directory.create_topic("t", partitions=2, config=SMALL)
+    return directory
+
+
+def test_batch_0_says_where_the_stream_begins(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 5)
+    checkpoint = Checkpoint()
+    driver = Driver(checkpoint, options(logs.path, startingOffsets="latest"))
+    assert driver.trigger()
+    assert checkpoint.offsets == {0: '{"t": {"0": 5, "1": 0}}'}
+    assert checkpoint.rows() == []
+    append(logs.log("t"), 2)
+    assert driver.trigger()
+    assert checkpoint.rows() == [("t", 0, 5), ("t", 0, 6)]
+    assert not driver.trigger()
+
+
+@pytest.mark.parametrize("kill_at", range(8))
+def test_what_comes_after_a_start_at_latest_is_read_however_often_it_is_killed(
+    logs: seglog.LogDir, kill_at: int
+) -> None:
+    append(logs.log("t"), 5)
+    checkpoint = Checkpoint()
+    with pytest.raises(KilledError):
+        Driver(checkpoint, options(logs.path, startingOffsets="latest"), kill_at=kill_at).drain()
+    append(logs.log("t"), 5)
+    for _ in range(2):  # again and again killed before the batch is committed
+        with pytest.raises(KilledError):
+            Driver(checkpoint, options(logs.path, startingOffsets="latest"), kill_at=1).drain()
+        append(logs.log("t"), 5)
+    Driver(checkpoint, options(logs.path, startingOffsets="latest")).drain()
+    append(logs.log("t"), 5)
+    Driver(checkpoint, options(logs.path, startingOffsets="latest")).drain()
+    first = 5 if kill_at >= 2 else 20  # from the second step on batch 0 is in the checkpoint
+    assert offsets(checkpoint.rows()) == list(range(first, 25))
+
+
+def test_a_limit_is_kept_and_shared_out(logs: seglog.LogDir) -> None:
+    append(logs.log("t", 0), 100)
+    append(logs.log("t", 1), 4)
+    checkpoint = Checkpoint()
+    Driver(checkpoint, options(logs.path, maxOffsetsPerTrigger="52")).drain()
+    assert [len(rows) for rows in checkpoint.sink.values()] == [0, 52, 52]
+    assert checkpoint.offsets[1] == '{"t": {"0": 50, "1": 2}}'
+
+
+def test_available_now_reads_what_was_there_at_its_start(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 30)
+    checkpoint = Checkpoint()
+    driver = Driver(checkpoint, options(logs.path, maxOffsetsPerTrigger="10"), available_now=True)
+    assert driver.trigger()
+    append(logs.log("t"), 30)
+    logs.create_topic("u")
+    append(logs.log("u"), 1)
+    driver.drain()
+    assert offsets(checkpoint.rows()) == list(range(30))
+    assert len(checkpoint.offsets) == 4
+    assert driver.reader.reportLatestOffset() == {"t": {"0": 30, "1": 0}}
+    Driver(checkpoint, options(logs.path), available_now=True).drain()
+    assert offsets([row for row in checkpoint.rows() if row[0] == "t"]) == list(range(60))
+    assert ("u", 0, 0) in checkpoint.rows()
+    Driver(checkpoint, options(logs.path), available_now=True).drain()
+    assert len(checkpoint.rows()) == 61
+
+
+def test_available_now_is_not_put_off_by_a_minimum(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 25)
+    checkpoint = Checkpoint()
+    Driver(
+        checkpoint, options(logs.path, minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10"), available_now=True
+    ).drain()
+    assert offsets(checkpoint.rows()) == list(range(25))
+
+
+def test_a_minimum_is_waited_for_but_not_longer_than_said(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 1)
+    clock, checkpoint = ManualClock(), Checkpoint()
+    limits = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "12", "maxTriggerDelay": "30s"}
+    driver = Driver(checkpoint, options(logs.path, **limits), clock=clock)
+    driver.drain()  # the first batch does not wait
+    assert offsets(checkpoint.rows()) == [0]
+    append(logs.log("t"), 9)
+    clock.advance(29_999)
+    assert not driver.trigger()
+    clock.advance(1)
+    assert driver.trigger()
+    assert offsets(checkpoint.rows()) == list(range(10))
+    append(logs.log("t"), 9)
+    assert not driver.trigger()
+    append(logs.log("t"), 9)
+    assert driver.trigger()  # enough, and not more than the maximum
+    assert not driver.trigger()
+    assert offsets(checkpoint.rows()) == list(range(22))
+
+
+def test_once_reads_all_there_is(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 25)
+    checkpoint = Checkpoint()
+    Driver(checkpoint, options(logs.path, maxOffsetsPerTrigger="10")).trigger(ReadAllAvailable())
+    assert offsets(checkpoint.rows()) == list(range(25))
+    latest = Checkpoint()
+    Driver(latest, options(logs.path, startingOffsets="latest")).trigger(ReadAllAvailable())
+    assert latest.offsets == {0: '{"t": {"0": 25, "1": 0}}'}
+
+
+def test_new_partitions_and_new_topics_are_read_from_their_start(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 3)
+    checkpoint = Checkpoint()
+    chosen = options(logs.path, subscribePattern="[tu]", startingOffsets="latest")
+    driver = Driver(checkpoint, chosen)
+    driver.drain()
+    logs.create_topic("u")
+    logs.create_topic("w")
+    append(logs.log("u"), 4)
+    append(logs.log("w"), 4)
+    driver.drain()
+    assert checkpoint.rows() == [("u", 0, offset) for offset in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ({"startingOffsets": '{"t": {"0": 3, "1": -1}}'}, {0: 3, 1: 6}),
+        ({"startingTimestamp": str(START_MS + 4000)}, {0: 4, 1: 4}),
+        ({"startingOffsetsByTimestamp": f'{{"t": {{"0": {START_MS + 2500}, "1": {START_MS}}}}}'}, {0: 3, 1: 0}),
+        (
+            {"startingTimestamp": str(START_MS + 7000), "startingOffsetsByTimestampStrategy": "latest"},
+            {0: 7, 1: 6},
+        ),
+    ],
+)
+def test_starts(logs: seglog.LogDir, start: dict[str, str], expected: dict[int, int]) -> None:
+    append(logs.log("t", 0), 9)
+    append(logs.log("t", 1), 6)
+    checkpoint = Checkpoint()
+    Driver(checkpoint, options(logs.path, **start)).drain()
+    assert {number: offsets(checkpoint.rows(), number) for number in (0, 1)} == {
+        0: list(range(expected[0], 9)),
+        1: list(range(expected[1], 6)),
+    }
+
+
+def test_a_start_behind_the_last_record_in_time_is_refused(logs: seglog.LogDir) -> None:
+    append(logs.log("t", 0), 9)
+    with pytest.raises(OffsetOutOfRangeError, match="t-1 has no record with timestamp"):
+        reader(logs.path, startingTimestamp=str(START_MS)).initialOffset()
+
+
+def test_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match="option endingOffsets: a stream has no end"):
+        reader(tmp_path, endingOffsets="latest")
+
+
+def test_a_topic_that_is_not_there_is_refused(logs: seglog.LogDir) -> None:
+    with pytest.raises(UnknownTopicError, match="there is no topic 'x'"):
+        reader(logs.path, subscribe="x").initialOffset()
+
+
+# Losses
+
+
+def test_a_start_outside_of_the_log(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 100)
+    logs.log("t").delete_records(40)
+    logs.checkpoint()
+    for offset, nearest in ((5, 40), (101, 100)):
+        start = f'{{"t": {{"0": {offset}, "1": 0}}}}'
+        with pytest.raises(DataLossError, match=f"startingOffsets {offset} of t-0 .* has 40 to 100"):
+            reader(logs.path, startingOffsets=start).initialOffset()
+        with pytest.warns(UserWarning, match=f"startingOffsets {offset} of t-0"):
+            found = reader(logs.path, startingOffsets=start, failOnDataLoss="false").initialOffset()
+        assert found == {"t": {"0": nearest, "1": 0}}
+
+
+def _lost(logs: seglog.LogDir, chosen: dict[str, str]) -> Checkpoint:
+    """A stream that has read ten of partition 0, and all of partition 1."""
+    append(logs.log("t", 0), 10)
+    append(logs.log("t", 1), 10)
+    checkpoint = Checkpoint()
+    Driver(checkpoint, chosen).drain()
+    return checkpoint
+
+
+def test_records_deleted_before_they_were_read(logs: seglog.LogDir) -> None:
+    checkpoint = _lost(logs, options(logs.path))
+    append(logs.log("t"), 90)
+    logs.log("t").delete_records(50)
+    logs.checkpoint()
+    with pytest.raises(DataLossError, match=r"t-0 starts at offset 50, and was read to 10.*failOnDataLoss=false"):
+        Driver(checkpoint, options(logs.path)).drain()
+    with pytest.warns(UserWarning, match="t-0 starts at offset 50, and was read to 10"):
+        Driver(checkpoint, options(logs.path, failOnDataLoss="false")).drain()
+    assert offsets(checkpoint.rows()) == [*range(10), *range(50, 100)]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"subscribe": "t,u"}, {"subscribePattern": "[tu]"}])
+def test_a_topic_deleted_under_a_stream(logs: seglog.LogDir, chosen: dict[str, str]) -> None:
+    logs.create_topic("u")
+    checkpoint = _lost(logs, options(logs.path, **chosen))
+    logs.delete_topic("t")
+    append(logs.log("u"), 3)
+    with pytest.raises(DataLossError, match=r"partition t-0 was deleted|there is no topic 't'"):
+        Driver(checkpoint, options(logs.path, **chosen)).drain()
+    with pytest.warns(UserWarning, match=r"partition t-0 was deleted|there is no topic 't'"):
+        Driver(checkpoint, options(logs.path, failOnDataLoss="false", **chosen)).drain()
+    assert [row for row in checkpoint.rows() if row[0] == "u"] == [("u", 0, offset) for offset in range(3)]
+
+
+def test_a_topic_deleted_and_made_anew(logs: seglog.LogDir) -> None:
+    checkpoint = _lost(logs, options(logs.path))
+    logs.delete_topic("t")
+    logs.create_topic("t", partitions=2)
+    append(logs.log("t"), 4)
+    with pytest.raises(DataLossError, match="t-0 ends at offset 4, before 10"):
+        Driver(checkpoint, options(logs.path)).drain()
+    with pytest.warns(UserWarning, match="t-0 ends at offset 4, before 10"):
+        Driver(checkpoint, options(logs.path, failOnDataLoss="false")).drain()
+    append(logs.log("t"), 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        Driver(checkpoint, options(logs.path, failOnDataLoss="false")).drain()
+    assert offsets(checkpoint.rows())[10:] == [4, 5, 6]
+
+
+def test_what_was_planned_and_went_before_it_was_read(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 300)
+    stream = reader(logs.path)
+    begin = stream.initialOffset()
+    stream.latestOffset(begin, ReadMaxRows(1))
+    (task, *_) = stream.partitions(begin, {"t": {"0": 300, "1": 0}})
+    logs.log("t").delete_records(290)
+    logs.log("t").delete_old_segments()
+    logs.close()
+    for path in (Path(logs.path) / "t-0").glob("*.deleted"):
+        path.unlink()
+    with pytest.raises(OffsetOutOfRangeError):
+        list(stream.read(task))
+
+
+def test_a_checkpoint_of_another_kind_of_source_is_refused(logs: seglog.LogDir) -> None:
+    with pytest.raises(InvalidConfigError, match="this checkpoint is of another source"):
+        reader(logs.path).latestOffset({"logOffset": 3}, ReadMaxRows(1))
+
+
+def test_targets_that_went_away_fail_the_run(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 30)
+    checkpoint = Checkpoint()
+    chosen = options(logs.path, maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    driver = Driver(checkpoint, chosen, available_now=True)
+    driver.trigger()
+    logs.delete_topic("t")
+    with pytest.raises(DataLossError, match=r"went away during Trigger\.AvailableNow"):
+        driver.drain()
+
+
+# Everything at once
+
+_ACTION = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 2), st.integers(1, 8)),
+    st.tuples(st.just("roll"), st.integers(0, 2), st.just(0)),
+    st.tuples(st.just("topic"), st.just(0), st.just(0)),
+    st.tuples(st.just("delete"), st.integers(0, 2), st.just(0)),
+    st.tuples(st.just("trigger"), st.just(0), st.just(0)),
+    st.tuples(st.just("restart"), st.just(0), st.integers(0, 1)),
+    st.tuples(st.just("kill"), st.integers(0, 9), st.integers(0, 1)),
+)
+
+
+@settings(max_examples=40)
+@given(
+    actions=st.lists(_ACTION, min_size=3, max_size=25),
+    limit=st.sampled_from([None, 1, 4, 1000]),
+    start=st.sampled_from(["earliest", "latest"]),
+)
+def test_every_record_once_and_in_order_whatever_happens(
+    actions: list[tuple[str, int, int]], limit: int | None, start: str
+) -> None:
+    case()
+    with TemporaryDirectory() as scratch, seglog.open(Path(scratch) / "log") as directory:
+        directory.create_topic("t0")
+        chosen = options(directory.path, startingOffsets=start, subscribePattern="t.*")
+        if limit is not None:
+            chosen["maxOffsetsPerTrigger"] = str(limit)
+        checkpoint = Checkpoint()
+        driver = Driver(checkpoint, chosen)
+        for action, which, number in actions:
+            topics = sorted(directory.topic_names())
+            log = directory.log(topics[which % len(topics)])
+            match action:
+                case "append":
+                    append(log, number)
+                case "roll":
+                    log.roll()
+                case "topic" if len(topics) < 3:
+                    directory.create_topic(f"t{len(topics)}")
+                case "delete":
+                    _delete_what_was_read(directory, checkpoint)
+                case "trigger":
+                    driver.trigger()
+                case "restart":
+                    driver = Driver(checkpoint, chosen, available_now=bool(number))
+                case "kill":
+                    dying = Driver(checkpoint, chosen, available_now=bool(number), kill_at=which)
+                    append(directory.log("t0"), 1)
+                    with suppress(KilledError):
+                        dying.drain()
+                    driver = Driver(checkpoint, chosen)
+        Driver(checkpoint, chosen).drain()
+        _check_complete(directory, checkpoint)
+
+
+def _delete_what_was_read(directory: seglog.LogDir, checkpoint: Checkpoint) -> None:
+    for topic, partitions in checkpoint.committed().items():
+        directory.log(topic).delete_records(partitions["0"])
+    directory.checkpoint()
+
+
+def _check_complete(directory: seglog.LogDir, checkpoint: Checkpoint) -> None:
+    begin = json.loads(checkpoint.offsets[0])
+    rows = checkpoint.rows()
+    assert max(Counter(rows).values(), default=1) == 1
+    for topic in directory.topic_names():
+        first = begin.get(topic, {"0": 0})["0"]
+        assert [row[2] for row in rows if row[0] == topic] == list(range(first, directory.log(topic).log_end_offset))
