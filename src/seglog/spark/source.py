@@ -46,7 +46,12 @@ class SeglogDataSource(DataSource):
         return "seglog"
 
     def schema(self) -> StructType:
-        return record_schema(include_headers=parse_options(self.options).include_headers)
+        options = parse_options(self.options)
+        if options.view != "records":
+            from seglog.spark import views
+
+            return views.schema(options)
+        return record_schema(include_headers=options.include_headers)
 
     def writer(self, schema: StructType, overwrite: bool) -> SeglogWriter:
         from seglog.spark.sink import SeglogWriter
@@ -63,10 +68,14 @@ class SeglogDataSource(DataSource):
 
         return SeglogStreamReader(check_schema(schema), parse_options(self.options, stream=True))
 
-    def reader(self, schema: StructType) -> SeglogReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(self.options)
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
+        if options.view != "records":
+            from seglog.spark import views
+
+            return views.reader(schema, options)
         return SeglogReader(check_schema(schema), options)
 
 
