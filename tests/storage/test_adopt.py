@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from seglog.core.errors import (
+    CorruptCheckpointError,
+)
 from seglog.storage.adopt import adopt
+from seglog.storage.adopt import ledger as ledger_module
+from seglog.storage.adopt.ledger import Ledger, decode_ledger, encode_ledger
+from seglog.storage.adopt.manifest import Item, Manifest, Mode, PartitionPlan, decode_manifest, encode_manifest
+from seglog.storage.log import Log
 from seglog.testing import MemoryFs
-from tests.storage.adopting import DIR, SMALL, T, batches_of, found, open_dir, stage, texts
+from tests.storage.adopting import DIR, SMALL, T, batches_of, damage, found, open_dir, run_job, stage, texts
+from tests.storage.disk import values
 
 
 @pytest.mark.parametrize("counts", [(5,), (200,), (3, 90, 2, 60)])
@@ -34,3 +44,156 @@ def test_parts_are_in_the_log_in_their_order(counts: tuple[int, ...]) -> None:
     fs.crash(random.Random(1))
     with open_dir(fs) as again:
         assert found(again.log("t")) == [*expected, *texts("after", 3)]
+
+
+def headers(log: Log) -> list[tuple[int, int, int, int]]:
+    return [
+        (header.base_offset, header.crc, header.length, header.leader_epoch)
+        for segment in log.segments
+        for header, _, _ in segment.headers()
+    ]
+
+
+def test_the_batches_are_those_that_appends_would_have_left() -> None:
+    fs = MemoryFs()
+    directory = open_dir(fs)
+    for topic in ("t", "appended"):
+        directory.create_topic(topic, 1, SMALL)
+        directory.log(topic).assign_epoch(3)
+    payloads = [texts("a", 80), texts("b", 5)]
+    run_job(directory, [{T: one} for one in payloads])
+    for batch in (batch for one in payloads for batch in batches_of(one)):
+        directory.log("appended").append(batch)
+    assert headers(directory.log("t")) == headers(directory.log("appended"))
+    assert directory.log("t").epochs.entries == directory.log("appended").epochs.entries
+    assert len(directory.log("t").segments) > 2
+    adopted, appended = directory.log("t").segments[0], directory.log("appended").segments[0]
+    for mine, other in ((adopted.offset_index, appended.offset_index), (adopted.time_index, appended.time_index)):
+        assert [mine.entry(at) for at in range(mine.count)] == [other.entry(at) for at in range(other.count)]
+    directory.close()
+    assert damage(fs) == []
+
+
+def test_a_thousand_small_jobs_leave_the_files_of_one() -> None:
+    fs = MemoryFs()
+    directory = open_dir(fs)
+    directory.create_topic("t", 1, {"retention.ms": -1, "segment.index.bytes": 4000})
+    run_job(directory, [{T: texts("0", 3)}], version=0)
+    before = [path for path in fs.files() if "/t-0/" in path]
+    for version in range(1, 1000):
+        run_job(directory, [{T: texts(f"{version}", 3)}], version=version)
+    assert [path for path in fs.files() if "/t-0/" in path] == before
+    assert found(directory.log("t")) == [text for version in range(1000) for text in texts(f"{version}", 3)]
+    assert directory.fs.stat(f"{DIR}/seglog.ledger").size < 200
+    directory.close()
+
+
+def test_many_small_tasks_of_a_large_job_leave_few_files_too() -> None:
+    fs = MemoryFs()
+    directory = open_dir(fs)
+    directory.create_topic("t", 1, SMALL)
+    run_job(directory, [{T: texts(f"{task}", 2)} for task in range(200)])
+    log = directory.log("t")
+    assert log.size > 8 * log.config.segment_bytes
+    assert len(log.segments) <= 2 * log.size / log.config.segment_bytes
+    directory.close()
+
+
+def test_a_start_after_a_crash_checks_no_segment_that_was_adopted_whole() -> None:
+    fs = MemoryFs()
+    directory = open_dir(fs)
+    directory.create_topic("t", 1, {**SMALL, "internal.segment.bytes": 3000})
+    run_job(directory, [{T: texts("a", 120)}, {T: texts("b", 30)}])
+    assert directory.log("t").size > 9_000
+    left = fs.after_crash(random.Random(4))
+    report = open_dir(left).reports[T]
+    assert report.bytes_scanned <= 1500
+    assert not report.rebuilt
+
+
+# Once
+
+
+def test_a_version_is_adopted_once_and_none_below_it() -> None:
+    fs = MemoryFs()
+    directory = open_dir(fs)
+    directory.create_topic("t", 1, SMALL)
+    done = [
+        run_job(directory, [{T: texts(f"{at}", 2)}], application=application, version=version).already
+        for at, (application, version) in enumerate(
+            [("txn:a", 5), ("txn:a", 4), ("txn:a", 5), ("txn:b", 4), ("txn:a", 6)]
+        )
+    ]
+    assert done == [False, True, True, False, False]
+    assert found(directory.log("t")) == [*texts("0", 2), *texts("3", 2), *texts("4", 2)]
+    assert run_job(directory, [], application="query:empty", version=3) == ({}, False, 0)
+    assert run_job(directory, [], application="query:empty", version=3).already
+    directory.close()
+    with open_dir(fs) as again:
+        assert run_job(again, [{T: texts("x", 2)}], application="txn:b", version=4).already
+
+
+def test_the_ledger_is_bounded_and_jobs_do_not_drive_queries_out() -> None:
+    ledger = Ledger()
+    ledger.note("query:slow", 7)
+    for number in range(ledger_module.MOST + 10):
+        ledger.note(f"job:{number}", 0)
+    assert ledger.is_adopted("query:slow", 7)
+    assert len(ledger.versions) == ledger_module.MOST_JOBS + 1
+    for number in range(ledger_module.MOST):
+        ledger.note(f"txn:{number}", 0)
+    assert len(ledger.versions) == ledger_module.MOST
+    assert not ledger.is_adopted("query:slow", 0)
+    assert decode_ledger(encode_ledger(ledger)).versions == ledger.versions
+
+
+@pytest.mark.parametrize("at", range(0, 200, 3))
+def test_a_flipped_bit_in_ledger_or_manifest_is_seen(at: int) -> None:
+    plan = PartitionPlan(T, 3, 0, (Item("t-0/.seglog/staging/j/0/00000000000000000000.log", Mode.APPEND, 4, 500),))
+    manifest = Manifest("j", "txn:a", 5, (plan,))
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+    for data, decode in (
+        (encode_manifest(manifest), decode_manifest),
+        (encode_ledger(Ledger({"txn:a": 5, "query:b": 0, "query:" + "c" * 140: 1})), decode_ledger),
+    ):
+        broken = bytearray(data)
+        broken[at % (len(data) - 1)] ^= 1 << at % 8
+        with pytest.raises(CorruptCheckpointError, match="file-name"):
+            decode(bytes(broken), "file-name")
+
+
+def test_readers_and_writers_go_on_meanwhile() -> None:
+    fs = MemoryFs()
+    directory = open_dir(fs, background=True)
+    directory.create_topic("t", 1, SMALL)
+    log, stop = directory.log("t"), threading.Event()
+
+    def read() -> int:
+        times = 0
+        while not stop.is_set():
+            here = values(log)
+            assert list(here) == list(range(len(here)))
+            times += 1
+        return times
+
+    def write() -> None:
+        for at in range(150):
+            log.append(batches_of(texts(f"w{at}", 3))[0])
+
+    with ThreadPoolExecutor(3) as pool:
+        readers, writer = [pool.submit(read) for _ in range(2)], pool.submit(write)
+        try:
+            for version in range(30):
+                count = 3 if version % 3 else 40
+                assert run_job(directory, [{T: texts(f"j{version}", count)}], version=version).records == count
+            writer.result()
+        finally:
+            stop.set()
+        assert min(reader.result() for reader in readers) > 0
+    here = found(log)
+    assert len(here) == 450 + sum(3 if version % 3 else 40 for version in range(30))
+    for version in range(30):
+        ours = texts(f"j{version}", 3 if version % 3 else 40)
+        assert here[here.index(ours[0]) :][: len(ours)] == ours
+    directory.close()
+    assert damage(fs) == []

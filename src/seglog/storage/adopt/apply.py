@@ -43,6 +43,7 @@ def carry_out(log: Log, log_dir: str, plan: PartitionPlan) -> None:
     log.flush()
     if log.active.size * 2 >= log.config.segment_bytes and log.log_end_offset == plan.end:
         log.roll()  # so that no later start has to check so much
+        log.fs.fsync_dir(log.path)
 
 
 def _foreign(log: Log, log_dir: str, plan: PartitionPlan, offset: int) -> InvalidLogDirError:
