@@ -16,6 +16,7 @@ from seglog.storage.compaction.parts import (
     Rows,
     Stretch,
     Survivors,
+    as_rows,
     clean_part,
     fold,
     map_keys,
@@ -55,11 +56,11 @@ def clean_in_parts(
         offsets = LastOffsets()
         for is_dirty, block in rows:
             if is_dirty:
-                offsets.put(_readonly(block[block[:, 1] % np.uint64(buckets) == bucket]))
+                offsets.put(_of(block, bucket, buckets))
         stay += offsets.last().tolist()
         for is_dirty, block in rows:
             if not is_dirty:
-                stay += offsets.stay(_readonly(block[block[:, 1] % np.uint64(buckets) == bucket])).tolist()
+                stay += offsets.stay(_of(block, bucket, buckets)).tolist()
     groups = group_sources(
         round_.sources,
         segment_bytes=round_.segment_bytes,
@@ -77,6 +78,5 @@ def clean_in_parts(
     yield from (group for _, group in sorted(cleaned))
 
 
-def _readonly(rows: U64) -> U64:
-    """As it comes out of Spark's bytes."""
-    return np.frombuffer(rows.tobytes(), np.uint64).reshape(-1, 3)
+def _of(rows: U64, bucket: int, buckets: int) -> U64:
+    return as_rows(rows[rows[:, 1] % np.uint64(buckets) == bucket].tobytes())

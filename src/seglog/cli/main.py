@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "verify": Command("seglog.cli.spark_verify", "Check every byte of log directories, on all cores of a cluster."),
+    "compact": Command("seglog.cli.spark_compact", "Keep the last record of each key, one partition on all cores."),
 }
 
 GROUPS: Final[Mapping[str, Group]] = {

@@ -110,7 +110,7 @@ def lower_cleaner_offset(directory: LogDir, partition: TopicPartition, offset: i
             _write_cleaner_offsets(directory)
 
 
-def _note_cleaned(directory: LogDir, log: Log, end_offset: int) -> None:
+def note_cleaned(directory: LogDir, log: Log, end_offset: int) -> None:
     """A round is done; a topic that was deleted meanwhile, and may have a namesake, is not noted."""
     with directory.checkpoints.lock:
         if directory.logs.get(log.topic_partition) is log:
@@ -163,7 +163,7 @@ def run_compaction(directory: LogDir) -> list[CompactionStats]:
             dict(directory.logs),
             directory.checkpoints.cleaner_offsets,
             directory.config,
-            note=lambda log, end_offset: _note_cleaned(directory, log, end_offset),
+            note=lambda log, end_offset: note_cleaned(directory, log, end_offset),
             uncleanable=directory.uncleanable,
             should_stop=lambda: directory.stopping.is_set() or directory.health.failure is not None,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 import tempfile
+from dataclasses import replace
 
 from seglog.core.clock import SystemClock
 from seglog.core.extras import require
@@ -55,7 +56,29 @@ def warm() -> None:
         )
         for _ in clean(round_, fs, SystemClock()):
             pass
+        _warm_parts(fs, replace(round_, first_dirty=2))
     offsets = CompiledMap(10_000, 9_000)
     offsets.put(b"key", 0)
     offsets.make_room(9_000)
     offsets.get(b"key")
+
+
+def _warm_parts(fs: OsFs, round_: Round) -> None:
+    from seglog.storage.compaction.parts import (
+        LastOffsets,
+        Open,
+        Rows,
+        Stretch,
+        Survivors,
+        clean_part,
+        map_keys,
+        new_hash_key,
+    )
+
+    offsets, stays = LastOffsets(), Survivors(0, 4, 3)
+    for item in map_keys(fs, round_, Stretch(round_.sources[0], 0, round_.sources[0].size), new_hash_key()):
+        if isinstance(item, Rows):
+            offsets.put(item.frozen())
+            offsets.stay(item.frozen())
+    stays.add(offsets.last().astype("<u4").tobytes())
+    clean_part(fs, round_, round_.sources, stays, Open(), round_.directory)

@@ -35,8 +35,8 @@ from seglog.storage.compaction.compiled_map import CompiledMap, as_array
 from seglog.storage.compaction.rounds import CleanedGroup, Round, Source
 from seglog.storage.txnindex import AbortedTxn
 
-BLOCK_KEYS: Final = 1 << 19
-"""Rows that `map_keys` gathers before it gives them out: 12 MiB, in a table of about twice that."""
+BLOCK_KEYS: Final = 1 << 17
+"""Rows that `map_keys` gathers before it gives them out: 3 MiB, in a table of up to four times that."""
 _UNBOUNDED: Final = 1 << 40
 _FIRST_ROWS: Final = 1 << 12
 
@@ -49,11 +49,20 @@ class Stretch(NamedTuple):
     end: int
 
 
+def as_rows(data: bytes) -> U64:
+    """What ``rows.tobytes()`` made, read-only."""
+    return np.frombuffer(data, np.uint64).reshape(-1, ROW_WORDS)
+
+
 class Rows(NamedTuple):
     """Keys as rows ([n, 3]: hash, hash, offset); of the part that is to be cleaned each key's last one."""
 
     is_dirty: bool
     rows: U64
+
+    def frozen(self) -> U64:
+        """As they come out of bytes: `LastOffsets` takes no others, for its loops are compiled anew for every kind."""
+        return as_rows(self.rows.tobytes())
 
 
 class Effects(NamedTuple):
@@ -271,7 +280,7 @@ class LastOffsets:
         return len(self._map)
 
     def put(self, rows: U64) -> None:
-        """Take rows of the part that is to be cleaned, in any order."""
+        """Take rows of the part that is to be cleaned, in any order; made by `as_rows`."""
         if 10 * (len(self._map) + len(rows)) > 7 * int(self._map.facts[Fact.SLOTS]):
             self._map.make_room(len(rows))
         put_last(rows, self._map.table, self._map.facts)
@@ -329,6 +338,8 @@ class Survivors:
         """Offsets that stay, from the first one on, as 32-bit little-endian numbers."""
         offsets = np.frombuffer(data, np.uint32)
         self._count += len(offsets)
+        if len(offsets) and int(offsets.max()) >= 64 * len(self.table):  # of a segment that goes on beyond the next one
+            offsets = np.frombuffer(offsets[offsets < 64 * len(self.table)].tobytes(), np.uint32)
         mark(self.table, offsets)
 
     def make_room(self, keys: int) -> None:

@@ -1,0 +1,93 @@
+"""A power cut at every change of the disk that a job's driver makes: each group of segments is the old or the new."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from functools import partial
+
+import pytest
+
+from seglog.core.fs import Fs
+from seglog.spark.jobs.compact import Written, staged_round
+from seglog.storage.compaction import carry_out, plan, rounds
+from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped
+from seglog.storage.layout import parse_file_name
+from seglog.storage.log import Log
+from seglog.testing import CrashFs, MemoryFs
+from tests.storage.compacted import Writer, batches, config, facts, values
+from tests.storage.disk import PATH, load, new_disk
+from tests.storage.parted import clean_in_parts
+from tests.storage.test_compaction_crash import ROOMY, Round
+
+
+def _written(seed: int) -> tuple[MemoryFs, Log]:
+    fs = new_disk()
+    log = load(fs, config=config(delete_retention_ms=0)).log
+    writer = Writer(log, random.Random(seed))
+    writer.write(50)
+    writer.end_all()
+    log.config = ROOMY
+    log.roll()
+    writer.write(3)
+    log.flush()
+    return fs, log
+
+
+class _JobsRound(Round):
+    """As a crash of the engine's round, but for what is in staging, which no log looks at."""
+
+    def check(self, left: MemoryFs) -> None:
+        own = f"{PATH}/.seglog"
+        if left.exists(own):
+            _remove(left, own)
+        super().check(left)
+
+
+def _remove(fs: MemoryFs, path: str) -> None:
+    for name in fs.listdir(path):
+        child = f"{path}/{name}"
+        if fs.stat(child).is_dir:
+            _remove(fs, child)
+        else:
+            fs.unlink(child)
+    fs.rmdir(path)
+
+
+def _work(fs: Fs, round_: rounds.Round, staging: str) -> list[Written]:
+    """Each group in a directory of its own, as by Spark's workers."""
+    together = f"{staging}/together"
+    fs.mkdir(together)
+    written = []
+    for group in list(clean_in_parts(fs, round_, together, random.Random(1), buckets=2, most=10)):
+        directory = f"{staging}/{group.bases[0]}"
+        fs.mkdir(directory)
+        for name in fs.listdir(together):
+            file = parse_file_name(name)
+            if file is not None and file.base_offset == group.bases[0]:
+                fs.rename(f"{together}/{name}", f"{directory}/{name}")
+        written.append(Written(group, directory))
+    return written
+
+
+def _begun(events: Generator[Mapped | CleanedGroup], _stop: object) -> Generator[Mapped | CleanedGroup]:
+    return events
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_group_is_the_old_one_or_the_new_one(seed: int) -> None:
+    """Two rounds: in the second one tombstones and markers go, and a segment may come out empty."""
+    fs, log = _written(seed)
+    for _ in range(2):
+        expected = _JobsRound(fs, log)
+        crashing = CrashFs(fs, before_change=expected.crash)
+        log = load(crashing, expected.known, config=ROOMY).log
+        planned = plan(log, first_dirty=0, first_uncleanable=log.active.base_offset, map_bytes=1 << 20, engine=COMPILED)
+
+        events = staged_round(log, planned.round, partial(_work, crashing, planned.round))
+        before = crashing.changes
+        carry_out(log, planned, partial(_begun, events))
+        assert crashing.changes - before > 10 * len(expected.groups)
+        assert [group.of(batches(log)) for group in expected.groups] == [group.new for group in expected.groups]
+        assert values(facts(log)) == expected.values
+        log.flush()
