@@ -127,7 +127,7 @@ class Keeper:
             connection.settimeout(_PATIENCE)
             with connection.makefile("rb") as lines:
                 request = lines.readline()
-            if request:
+            if request.strip():
                 connection.sendall(self._answer(request) + b"\n")
 
     def _answer(self, request: bytes) -> bytes:

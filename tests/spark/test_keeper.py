@@ -1,0 +1,249 @@
+"""The keeper as a process of its own: one for a directory, there as long as a job is, and gone with its owner."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.core.clock import SystemClock
+from seglog.core.config import LogConfig
+from seglog.core.errors import AdoptError, InvalidConfigError, LogDirInUseError, SeglogError
+from seglog.core.fs import OsFs
+from seglog.core.types import TopicPartition
+from seglog.records.record import NewRecord, Record, encode_batch
+from seglog.spark.keeper import KeeperError, socket_path
+from seglog.spark.keeping import Keeping
+from seglog.spark.owners import Owners, driver_pid
+from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
+from seglog.storage.log import Log
+from seglog.storage.verify import verify
+
+ME = os.getpid()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def keeping(path: Path) -> Iterator[Keeping]:
+    """A keeper that has not much patience, ended with the test."""
+    kept = Keeping(str(path), linger=0.2)
+    yield kept
+    end(path, signal.SIGTERM)
+
+
+def end(path: Path, number: signal.Signals) -> None:
+    """End the keeper of ``path``, if there is one, and wait until it is gone."""
+    if OsFs().exists(socket_path(str(path))):
+        handle = os.pidfd_open(Keeping(str(path), linger=0.2).status()["pid"])
+        signal.pidfd_send_signal(handle, number)
+        wait_for(handle)
+
+
+def wait_for(handle: int) -> None:
+    """Until the process behind a handle has ended."""
+    try:
+        assert select.select([handle], [], [], 30)[0], "the keeper goes on"
+    finally:
+        os.close(handle)
+
+
+def handle_of(keeping: Keeping) -> int:
+    return os.pidfd_open(keeping.status()["pid"])
+
+
+def stage(path: Path, job: str, values: list[bytes], *, task: str = "0-0-a", partition: int = 0) -> StagedPart:
+    place = TopicPartition("t", partition)
+    directory = staged_at(place, job, task)
+    writer = StagingWriter(OsFs(), SystemClock(), str(path / directory), LogConfig())
+    writer.append(encode_batch([NewRecord(value) for value in values]))
+    return StagedPart.of(place, directory, writer.finish())
+
+
+def values(path: Path) -> list[bytes | None]:
+    with seglog.open(path, create=False) as directory:
+        return [None if record.value is None else bytes(record.value) for record in all_records(directory.log("t"))]
+
+
+def all_records(log: Log) -> Iterator[Record]:
+    offset = 0
+    while offset < log.log_end_offset:
+        for record in log.read(offset).records():
+            yield record
+            offset = record.offset + 1
+
+
+def staged(path: Path) -> list[Path]:
+    return [found for found in path.glob("t-*/.seglog/staging/*/*") if any(found.iterdir())]
+
+
+def test_a_job_from_begin_to_commit(path: Path, keeping: Keeping) -> None:
+    opened = keeping.begin("job", owner=ME, topic="t", create={"t": 2}, config={"cleanup.policy": "compact,delete"})
+    assert opened.topics == {"t": (2, {"cleanup.policy": "compact,delete"})}
+    assert not opened.adopted
+    assert keeping.status()["jobs"] == ["job"]
+    handle = handle_of(keeping)
+    with pytest.raises(LogDirInUseError, match="is locked"):
+        seglog.open(path)
+    keeping.abort("job")
+    keeping.begin("other", owner=ME, topic="u", create={"u": None})
+    keeping.abort("other")
+    wait_for(handle)
+    with seglog.open(path) as directory:
+        assert {name: info.partitions for name, info in directory.topics().items()} == {"t": 2, "u": 1}
+
+
+def test_a_commit_is_adopted_once_however_often_it_is_asked_for(path: Path, keeping: Keeping) -> None:
+    for attempt in range(3):
+        keeping.begin(f"job{attempt}", owner=ME, topic="t", create={"t": None})
+        parts = [stage(path, f"job{attempt}", [b"a", b"b"])]
+        done = keeping.commit(f"job{attempt}", "txn:app", 7, parts)
+        assert (done.records, done.already) == ((2, False) if attempt == 0 else (0, True))
+        assert keeping.commit(f"job{attempt}", "txn:app", 7, parts).already
+    assert keeping.begin("next", owner=ME, topic="t", application="txn:app", version=7).adopted
+    assert not keeping.begin("next", owner=ME, topic="t", application="txn:app", version=8).adopted
+    end(path, signal.SIGTERM)
+    assert values(path) == [b"a", b"b"]
+    assert staged(path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_keeper_that_is_ended_is_replaced_and_the_job_goes_on(
+    path: Path, keeping: Keeping, number: signal.Signals
+) -> None:
+    keeping.begin("job", owner=ME, topic="t", create={"t": None})
+    parts = [stage(path, "job", [b"a"])]
+    orphan = stage(path, "of-an-older-job", [b"x"])
+    end(path, number)
+    assert keeping.commit("job", "job:job", 0, parts).records == 1
+    assert not (path / orphan.directory).exists()
+    end(path, number)
+    assert keeping.commit("job", "job:job", 0, parts).already
+    end(path, signal.SIGTERM)
+    assert values(path) == [b"a"]
+    assert list(verify([str(path)]).findings) == []
+
+
+@pytest.fixture
+def owner() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process, which waits to be killed."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+
+
+def test_it_dies_with_the_owner_of_its_jobs_and_takes_what_they_staged(
+    path: Path, keeping: Keeping, owner: subprocess.Popen[bytes]
+) -> None:
+    keeping.begin("job", owner=owner.pid, topic="t", create={"t": None})
+    stage(path, "job", [b"a"])
+    handle = handle_of(keeping)
+    owner.kill()
+    wait_for(handle)
+    assert values(path) == []
+    assert staged(path) == []
+
+
+def test_a_job_of_a_living_owner_outlives_that_of_a_dead_one(
+    path: Path, keeping: Keeping, owner: subprocess.Popen[bytes]
+) -> None:
+    keeping.begin("mine", owner=ME, topic="t", create={"t": None})
+    keeping.begin("its", owner=owner.pid, topic="t")
+    parts = [stage(path, "mine", [b"mine"])]
+    stage(path, "its", [b"its"])
+    owner.kill()
+    owner.wait()
+    while keeping.status()["jobs"] != ["mine"]:
+        pass
+    assert len(staged(path)) == 1
+    assert keeping.commit("mine", "job:mine", 0, parts).records == 1
+
+
+def test_an_owner_is_missed_once_it_has_ended(owner: subprocess.Popen[bytes]) -> None:
+    with closing(Owners()) as owners:
+        assert owners.gone({owner.pid, ME}) == set()
+        owner.kill()
+        owner.wait()
+        assert owners.gone({owner.pid, ME}) == {owner.pid}
+        assert owners.gone({ME}) == set()
+
+
+def test_many_clients_at_once_start_one_keeper(keeping: Keeping) -> None:
+    pids: list[int] = []
+    failed: list[Exception] = []
+
+    def ask(number: int) -> None:
+        try:
+            keeping.begin(f"job{number}", owner=ME, topic="t", create={"t": None})
+            pids.append(keeping.status()["pid"])
+        except SeglogError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(pids) == 6
+    assert len(set(pids)) == 1
+    assert keeping.status()["jobs"] == [f"job{number}" for number in range(6)]
+
+
+def test_a_directory_that_is_open_elsewhere_is_refused_by_name(path: Path, keeping: Keeping) -> None:
+    with seglog.open(path), pytest.raises(LogDirInUseError, match=rf"{path}/\.lock is locked"):
+        keeping.begin("job", owner=ME, topic="t", create={"t": None})
+    assert keeping.begin("job", owner=ME, topic="t", create={"t": None}).topics["t"][0] == 1
+
+
+def test_what_the_keeper_refuses_the_client_raises(path: Path, keeping: Keeping) -> None:
+    keeping.begin("job", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
+    with pytest.raises(InvalidConfigError, match="numPartitions: 3 partitions of topic t, which exists, with 2"):
+        keeping.begin("other", owner=ME, topic="t", create={"t": 3})
+    with pytest.raises(InvalidConfigError, match=r"topic\.retention\.ms is 5"):
+        keeping.begin("other", owner=ME, topic="t", create={"t": 2}, config={"retention.ms": "5"})
+    keeping.begin("other", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
+    part = stage(path, "job", [b"a"])
+    (path / part.directory / part.segments[0].name).unlink()
+    with pytest.raises(AdoptError, match="is missing"):
+        keeping.commit("job", "job:job", 0, [part])
+    with pytest.raises(KeeperError, match="no request 'nonsense'"):
+        keeping._ask("nonsense")
+    assert keeping.status()["jobs"] == ["job", "other"]
+
+
+def test_no_directory_and_what_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SeglogError, match="is not a directory"):
+        Keeping(str(tmp_path / "file"), linger=0).begin("job", owner=ME)
+
+
+def test_the_socket_is_this_users_alone(path: Path) -> None:
+    address = Path(socket_path(str(path)))
+    assert address.parent.stat().st_mode & 0o777 == 0o700
+    assert address == Path(socket_path(f"{path}/../{path.name}/"))
+    assert len(os.fsencode(address)) <= 100
+
+
+def test_the_driver_is_found_behind_sparks_daemon() -> None:
+    """A process that looks like a planner: its parent is called as Spark's daemon is, and ours is its driver."""
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    asks = "from seglog.spark.owners import driver_pid; print(driver_pid())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, asks, "pyspark.daemon"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == ME
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == ME
+    assert driver_pid() == os.getppid()
