@@ -12,7 +12,7 @@ from typing import Final
 from bench.sides import Compared, Cost, turn_about
 
 _ROOT: Final = Path(__file__).parents[1]
-_ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_ROOT / "src")}
+ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": os.pathsep.join((str(_ROOT), str(_ROOT / "src")))}
 _NOISE: Final = 0.1
 """Part of a start by which two of them differ."""
 
@@ -28,7 +28,7 @@ def python(code: str, *arguments: str | Path) -> list[str]:
 def run(command: Sequence[str], out: Path | None = None) -> None:
     """Run to the end; its text goes to ``out``, or nowhere."""
     with open(out or os.devnull, "wb") as file:
-        subprocess.run(command, stdout=file, env=_ENVIRONMENT, check=True)
+        subprocess.run(command, stdout=file, env=ENVIRONMENT, check=True)
 
 
 def beside(ours: Sequence[str], theirs: Sequence[str], rounds: int) -> Compared:

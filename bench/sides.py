@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -59,6 +59,18 @@ def turn_about(
             before()
             costs[side].append(measure(sides[side]))
     return Compared(*map(median_of, costs))
+
+
+def in_turn(sides: Mapping[str, Callable[[], object]], rounds: int = 3) -> dict[str, Cost]:
+    """The median of ``rounds`` rounds for each of several sides, after one that is not counted; the order rotates."""
+    names = list(sides)
+    for name in names:
+        sides[name]()
+    costs: dict[str, list[Cost]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in (*names[number % len(names) :], *names[: number % len(names)]):
+            costs[name].append(measure(sides[name]))
+    return {name: median_of(several) for name, several in costs.items()}
 
 
 def median_of(costs: Sequence[Cost]) -> Cost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,11 +32,15 @@ class KafkaNode:
     """Formats `data_dir/log` if it is new, starts, and on leaving the `with` stops cleanly.
 
     After `stop()` or `kill()` the same object can `start()` again on the same directory and ports. `properties` are
-    added to `server.properties` and win over ours. Times are milliseconds, as in Kafka's own names.
+    added to `server.properties` and win over ours; `jvm` are the options of its JVM. Times are milliseconds, as in
+    Kafka's own names.
     """
 
-    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data_dir: Path, properties: Mapping[str, str] | None = None, *, jvm: Sequence[str] = JVM_OPTIONS
+    ) -> None:
         self._dir = data_dir
+        self._jvm = tuple(jvm)
         self.port = free_port()
         self._controller_port = free_port(frozenset({self.port}))
         self._properties = dict(properties or {})
@@ -83,7 +87,7 @@ class KafkaNode:
             class_path=class_path(CURRENT),
             arguments=[str(config)],
             log_file=self.server_log,
-            jvm_options=JVM_OPTIONS,
+            jvm_options=self._jvm,
         )
         process.wait_until(lambda: answers_api_versions(self.port), seconds=_START_SECONDS)
         self._process = process
