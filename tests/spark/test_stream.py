@@ -117,6 +117,16 @@ def test_available_now_reads_what_was_there_at_its_start(logs: seglog.LogDir) ->
     assert len(checkpoint.rows()) == 61
 
 
+def test_available_now_goes_on_after_a_first_batch_that_was_not_committed(logs: seglog.LogDir) -> None:
+    append(logs.log("t"), 5)
+    checkpoint = Checkpoint()
+    with pytest.raises(KilledError):
+        Driver(checkpoint, options(logs.path), available_now=True, kill_at=3).drain()
+    assert list(checkpoint.offsets) == [0]
+    Driver(checkpoint, options(logs.path), available_now=True).drain()
+    assert offsets(checkpoint.rows()) == list(range(5))
+
+
 def test_available_now_is_not_put_off_by_a_minimum(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 25)
     checkpoint = Checkpoint()
@@ -203,6 +213,8 @@ def test_a_start_behind_the_last_record_in_time_is_refused(logs: seglog.LogDir) 
 def test_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match="option endingOffsets: a stream has no end"):
         reader(tmp_path, endingOffsets="latest")
+    with pytest.raises(InvalidConfigError, match="option view is 'batches': a stream has records only"):
+        reader(tmp_path, view="batches")
 
 
 def test_a_topic_that_is_not_there_is_refused(logs: seglog.LogDir) -> None:

@@ -156,11 +156,12 @@ _REFUSED: Final = {
 """What the connector refuses, and so do we: a query that moves to it or from it means the same."""
 
 
-def parse_options(options: Mapping[str, str], *, stream: bool = False) -> ReadOptions:
+def parse_options(options: Mapping[str, str], *, stream: bool | None = False) -> ReadOptions:
     """Check all options together; `InvalidConfigError` names the option, its value and what may stand there.
 
     For a ``stream`` options about ends are refused and the default start is LATEST; for a batch query a start at the
-    latest offset or an end at the earliest is refused, and options of streams are noted.
+    latest offset or an end at the earliest is refused, and options of streams are noted. ``stream=None`` is for when it
+    is not known yet, as when Spark asks for the schema: only what both refuse is refused.
 
     >>> parse_options({"path": "/data", "subscribe": "flights", "startingOffsets": "earliest"}).selection
     Subscribe(topics=('flights',))
@@ -179,7 +180,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool = False) -> ReadOp
     ending = _bound(values, "ending", LATEST)
     if stream:
         _check_stream(values)
-    else:
+    elif stream is False:
         _check_batch(starting, ending)
     most, least = values.get("maxOffsetsPerTrigger"), values.get("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
@@ -248,6 +249,8 @@ def _check_stream(values: Mapping[str, Any]) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in values:
             raise InvalidConfigError(f"option {name}: a stream has no end; read a batch, or use Trigger.AvailableNow")
+    if values.get("view", "records") != "records":
+        raise InvalidConfigError(f"option view is {values['view']!r}: a stream has records only; read a batch")
 
 
 def _check_batch(starting: Bound, ending: Bound) -> None:
@@ -278,7 +281,7 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
             raise InvalidConfigError(f"{partition}: {names[0]} {start[partition]} is above {names[1]} {end[partition]}")
 
 
-def _notes(values: Mapping[str, Any], brokers: list[str], *, stream: bool) -> tuple[str, ...]:
+def _notes(values: Mapping[str, Any], brokers: list[str], *, stream: bool | None) -> tuple[str, ...]:
     brokers = brokers + [name for name in _OF_BROKERS if name in values]
     notes = [f"seglog reads files, no broker: ignored {', '.join(brokers)}"] if brokers else []
     if not stream:

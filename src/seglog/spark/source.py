@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from seglog.core.errors import OffsetOutOfRangeError
-from seglog.core.fs import OsFs
+from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
-from seglog.spark.extents import find_by_time, find_partitions, read_extent
+from seglog.spark.extents import find_by_time
 from seglog.spark.offsets import resolve
 from seglog.spark.options import ReadOptions, parse_options
-from seglog.spark.planning import ReadRange, plan, select
+from seglog.spark.planning import ReadRange, plan
 from seglog.spark.ranges import OffsetRange, PartitionExtent
-from seglog.spark.schema import check_schema, record_schema
+from seglog.spark.schema import check_schema, recall, record_schema, remember
+from seglog.spark.survey import survey
 from seglog.storage.boundaries import IndexBoundaries
-from seglog.storage.checkpoint import read_offsets
-from seglog.storage.layout import LOG_START_OFFSETS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,17 +44,18 @@ class SeglogDataSource(DataSource):
         return "seglog"
 
     def schema(self) -> StructType:
-        options = parse_options(self.options)
+        options = parse_options(self.options, stream=None)
         if options.view != "records":
             from seglog.spark import views
 
-            return views.schema(options)
-        return record_schema(include_headers=options.include_headers)
+            return remember(views.schema(options), self.options)
+        schema = record_schema(include_headers=options.include_headers, columns=options.columns)
+        return remember(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> SeglogWriter:
         from seglog.spark.sink import SeglogWriter
 
-        return SeglogWriter(schema, self.options, overwrite=overwrite)
+        return SeglogWriter(schema, recall(schema, self.options), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter:  # Spark's name
         from seglog.spark.sink import SeglogStreamWriter
@@ -66,10 +65,13 @@ class SeglogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> SeglogStreamReader:
         from seglog.spark.stream import SeglogStreamReader
 
-        return SeglogStreamReader(check_schema(schema), parse_options(self.options, stream=True))
+        options = parse_options(self.options, stream=True)
+        for note in options.notes:
+            warnings.warn(note, stacklevel=2)
+        return SeglogStreamReader(check_schema(schema), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(self.options)
+        options = parse_options(recall(schema, self.options))
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
         if options.view != "records":
@@ -100,10 +102,12 @@ class SeglogReader(DataSourceReader):
             lambda extent, timestamp: find_by_time(fs, extent, timestamp),
             fail_on_data_loss=options.fail_on_data_loss,
         )
+        for loss in resolved.losses:
+            warnings.warn(f"seglog: data was lost: {loss}", stacklevel=2)
         return self.plan(fs, extents, resolved.ranges)
 
     def plan(
-        self, fs: OsFs, extents: Sequence[PartitionExtent], ranges: Mapping[TopicPartition, OffsetRange]
+        self, fs: Fs, extents: Sequence[PartitionExtent], ranges: Mapping[TopicPartition, OffsetRange]
     ) -> list[ReadRange]:
         """Tasks for ``ranges``; a batch of a stream is planned as a query is."""
         options = self._options
@@ -117,60 +121,19 @@ class SeglogReader(DataSourceReader):
             cores=os.cpu_count() or 1,
         )
 
-    def extents(self, fs: OsFs) -> list[PartitionExtent]:
-        """The partitions to read; of one that several log directories have, the longest replica."""
-        found = find_partitions(fs, self._options.paths)
-        chosen = set(select(self._options.selection, [partition.topic_partition for partition in found]))
-        starts: dict[str, dict[TopicPartition, int]] = {}
-        extents: dict[TopicPartition, PartitionExtent] = {}
-        for path, partition in found:
-            if partition not in chosen:
-                continue
-            log_dir = os.path.dirname(path)
-            if log_dir not in starts:
-                starts[log_dir] = read_offsets(fs, os.path.join(log_dir, LOG_START_OFFSETS))
-            extent = read_extent(fs, path, partition, starts[log_dir].get(partition, 0))
-            other = extents.get(partition)
-            if other is None or extent.log_end > other.log_end:
-                extents[partition] = extent
-        return list(extents.values())
+    def extents(self, fs: Fs) -> list[PartitionExtent]:
+        """The partitions to read and up to where, as they lie now."""
+        found = survey(fs, self._options)
+        for note in found.notes:
+            warnings.warn(f"seglog: {note}", stacklevel=2)
+        return found.extents
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task as Arrow. ``partition.value`` is None where Spark asks although there is nothing."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from seglog.spark.reading import read_range
+
         task: ReadRange | None = partition.value
         if task is not None:
-            yield from read_range(task, to_arrow_schema(self._schema, timezone="UTC"))
-
-
-def read_range(task: ReadRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of ``task`` as batches of exactly ``schema``, whose names are some of ours: Spark refuses all others.
-
-    Raises what `iter_table_batches` raises on damage, with file, position and reason; `OffsetOutOfRangeError` if a
-    segment was deleted or cut since the query was planned.
-    """
-    import pyarrow as pa
-
-    from seglog.records.columnar import Wanted
-    from seglog.records.columns import Origin
-    from seglog.storage.table_batches import Stretch, iter_table_batches
-
-    fs = OsFs()
-    wanted = Wanted(columns=schema.names, low=task.offsets.start, high=task.offsets.end)
-    for piece in task.pieces:
-        try:
-            size = fs.stat(piece.log).size
-            if size < piece.end:
-                raise OffsetOutOfRangeError(
-                    f"{piece.log} was cut to {size} bytes since the query was planned, which reads to {piece.end}: "
-                    "load() again"
-                )
-            stretch = Stretch(piece.log, piece.start, piece.end)
-            for batch in iter_table_batches(fs, stretch, wanted, Origin(*task.topic_partition)):
-                arrays = [batch.column(name).cast(schema.field(name).type) for name in schema.names]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        except FileNotFoundError as error:
-            raise OffsetOutOfRangeError(
-                f"{piece.log} was deleted since the query was planned (retention, or compaction): load() again"
-            ) from error
+            yield from read_range(OsFs(), task, to_arrow_schema(self._schema, timezone="UTC"), self._options)
