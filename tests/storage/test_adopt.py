@@ -8,16 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from seglog.core.errors import (
-    CorruptCheckpointError,
-)
+from seglog.core.config import LogConfig
+from seglog.core.errors import CorruptCheckpointError, SeglogError
+from seglog.records.batch import patch_offset_and_epoch
+from seglog.storage import placing
 from seglog.storage.adopt import adopt
 from seglog.storage.adopt import ledger as ledger_module
 from seglog.storage.adopt.ledger import Ledger, decode_ledger, encode_ledger
 from seglog.storage.adopt.manifest import Item, Manifest, Mode, PartitionPlan, decode_manifest, encode_manifest
 from seglog.storage.log import Log
+from seglog.storage.placing import place_all
+from seglog.storage.producers import Origin
 from seglog.testing import MemoryFs
+from tests.cases import case
 from tests.storage.adopting import DIR, SMALL, T, batches_of, damage, found, open_dir, run_job, stage, texts
+from tests.storage.appends import NOW_MS, Traffic
 from tests.storage.disk import values
 
 
@@ -197,3 +202,33 @@ def test_readers_and_writers_go_on_meanwhile() -> None:
         assert here[here.index(ours[0]) :][: len(ours)] == ours
     directory.close()
     assert damage(fs) == []
+
+
+def place(data: bytes, config: LogConfig) -> object:
+    """Batches of a bulk writer as the log takes them at offset 7, or why it does not."""
+    try:
+        out, placed = place_all(data, 7, 2, config, Origin.BULK, NOW_MS)
+        return bytes(out), list(placed)
+    except SeglogError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_of_batches_is_placed_as_its_batches_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    traffic = Traffic(seed, codecs=(0, 1, 4), hostile_headers=True)
+    config = LogConfig.from_mapping({"message.timestamp.after.max.ms": 60_000, "max.message.bytes": 900})
+    runs = []
+    for _ in range(400):
+        batches = []
+        for _ in range(rng.randrange(1, 5)):
+            batch = bytearray(traffic.next()[0])
+            patch_offset_and_epoch(batch, 0, rng.randrange(9), rng.randrange(3))
+            batches.append(bytes(batch))
+        run = b"".join(batches)
+        runs.append(run[: rng.randrange(len(run))] if rng.random() < 0.1 else run)
+    case(len(runs))
+    together = [place(run, config) for run in runs]
+    monkeypatch.setattr(placing, "_place_plain_run", lambda *_: None)
+    assert [place(run, config) for run in runs] == together
+    assert sum(isinstance(one, tuple) and isinstance(one[0], bytes) for one in together) > 50

@@ -193,6 +193,8 @@ def place_all(
     data: Buffer, offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
 ) -> tuple[bytearray, list[BatchHeader]]:
     """What is not just one batch of magic 2: of old formats, converted; or several, of a bulk writer."""
+    if origin is _BULK and (plain := _place_plain_run(data, offset, leader_epoch, config, now_ms)) is not None:
+        return plain
     if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] < 2:
         data = _convert_up(data, config, origin)
     out = bytearray()
@@ -215,6 +217,51 @@ def place_all(
     if not placed:
         raise InvalidRecordError("no batch")
     return out, placed
+
+
+def _place_plain_run(
+    data: Buffer, offset: int, leader_epoch: int, config: LogConfig, now_ms: int
+) -> tuple[bytearray, list[BatchHeader]] | None:
+    """Batches of which each is as `place_plain` wants it, but for base offsets, which a bulk writer may set; else None.
+
+    Copied once, as a whole: the loop of `place_all` makes the same of them, in three times the time.
+    """
+    if not config.stores_as_is:
+        return None
+    out = bytearray(data)
+    view, end = memoryview(out), len(out)
+    unpack, pack = HEADER.unpack_from, _PLACE.pack_into
+    most, latest = config.max_message_bytes, now_ms + config.message_timestamp_after_max_ms
+    placed: list[BatchHeader] = []
+    at = 0
+    while at + BATCH_OVERHEAD <= end:
+        (
+            _, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch,
+            sequence, count,
+        ) = unpack(out, at)  # fmt: skip
+        size = length + LOG_OVERHEAD
+        following = at + size
+        is_plain = (
+            magic == 2
+            and BATCH_OVERHEAD <= size <= most
+            and following <= end
+            and 0 <= attributes & ~TRANSACTIONAL_BIT <= _LAST_CODEC
+            and 0 < count == delta + 1
+            and base_timestamp <= max_timestamp <= latest
+            and (producer_id < 0 or (sequence >= 0 and epoch >= 0))
+            and crc32c(view[at + CRC_START : following]) == crc
+        )
+        if not is_plain:
+            return None
+        pack(out, at, offset, length, leader_epoch)
+        header = (
+            offset, length, leader_epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp, producer_id,
+            epoch, sequence, count,
+        )  # fmt: skip
+        placed.append(_new(BatchHeader, header))
+        offset += count
+        at = following
+    return (out, placed) if at == end and placed else None
 
 
 def _convert_up(data: Buffer, config: LogConfig, origin: Origin) -> Buffer:
