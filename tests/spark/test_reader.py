@@ -197,21 +197,6 @@ def test_records_before_the_log_start_offset_are_gone(tmp_path: Path) -> None:
         make_reader({"path": str(tmp_path), "startingOffsets": '{"t": {"0": 5}}'}).partitions()
 
 
-def test_what_happens_to_files_after_planning_is_said(tmp_path: Path) -> None:
-    log = write_partition(tmp_path / "t-0", [RECORDS, RECORDS])
-    reader = make_reader({"path": str(tmp_path)})
-    (partition,) = reader.partitions()
-    data = log.read_bytes()
-    log.write_bytes(data[:-1])
-    with pytest.raises(OffsetOutOfRangeError, match="was cut to"):
-        list(reader.read(partition))
-    log.unlink()
-    with pytest.raises(OffsetOutOfRangeError, match="was deleted since"):
-        list(reader.read(partition))
-    log.write_bytes(data + data)
-    assert sum(batch.num_rows for batch in reader.read(partition)) == 8
-
-
 def test_damage_has_file_position_and_offset(tmp_path: Path) -> None:
     log = write_partition(tmp_path / "t-0", [RECORDS, RECORDS])
     data = bytearray(log.read_bytes())

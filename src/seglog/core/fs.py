@@ -334,6 +334,28 @@ class OsFs:
         return OsLock(path)
 
 
+def is_locked(path: str) -> bool:
+    """Whether somebody, this process included, holds the lock that `Fs.lock` would take; nothing is locked by asking.
+
+    A lock file that may not be read counts as locked: it is not this user's, and may be in use.
+    """
+    try:
+        fd = _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        if sys.platform != "linux":
+            # A POSIX lock of this process would be lost by closing the file; only Kafka, or another process, is asked.
+            asked = struct.pack("qqihh", 0, 0, 0, fcntl.F_WRLCK, 0)
+            return struct.unpack("qqihh", fcntl.fcntl(fd, fcntl.F_GETLK, asked))[3] != fcntl.F_UNLCK
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(fd)
+
+
 def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
     """Replace a small file so that a crash leaves the old one or the new one, whole (Kafka's ``CheckpointFile``)."""
     temporary = path + ".tmp"

@@ -19,15 +19,16 @@ from seglog.storage.boundaries import find_end
 from seglog.storage.layout import (
     LOG,
     META_PROPERTIES,
+    SWAP,
     PartitionDir,
     list_partitions,
-    list_segments,
     parse_file_name,
     partition_at,
     segment_paths,
 )
 
 _WILD: Final = frozenset("*?[")
+_ATTEMPTS: Final = 5
 
 
 def find_partitions(fs: Fs, paths: Iterable[str]) -> list[PartitionDir]:
@@ -38,8 +39,10 @@ def find_partitions(fs: Fs, paths: Iterable[str]) -> list[PartitionDir]:
     found: dict[str, PartitionDir] = {}
     for path in paths:
         for match in expand(fs, path):
+            real = os.path.realpath(match)
             for partition in _partitions_at(fs, match):
-                found.setdefault(os.path.realpath(partition.path), partition)
+                is_inside = partition.path != match
+                found.setdefault(os.path.join(real, os.path.basename(partition.path)) if is_inside else real, partition)
     return sorted(found.values(), key=lambda partition: (partition.topic_partition, partition.path))
 
 
@@ -92,19 +95,20 @@ def _partitions_at(fs: Fs, path: str) -> list[PartitionDir]:
     return partitions
 
 
-def read_extent(fs: Fs, path: str, topic_partition: TopicPartition, log_start: int) -> PartitionExtent:
+def read_extent(
+    fs: Fs, path: str, topic_partition: TopicPartition, log_start: int, *, permissive: bool = False
+) -> PartitionExtent:
     """A partition's segments and offsets. ``log_start`` is what the checkpoint beside it says, 0 if nothing.
 
-    Reads the last segment's last index entry and hops from there over batch headers to the end.
+    Reads the last segment's last index entry and hops from there over batch headers to the end. Damage there raises
+    `CorruptBatchError`; ``permissive``, it is the end.
     """
-    listed = list_segments(fs, path)
-    segments = [SegmentExtent(segment.base_offset, segment.log, fs.stat(segment.log).size) for segment in listed]
+    segments = read_segments(fs, path)
     first = segments[0].base_offset if segments else 0
     end = first
     if segments:
-        last = segments[-1]
-        size, end = find_end(fs, last)
-        segments[-1] = last._replace(size=size)
+        size, end = find_end(fs, segments[-1], permissive=permissive)
+        segments[-1] = segments[-1]._replace(size=size)
     return PartitionExtent(
         topic_partition=topic_partition,
         directory=path,
@@ -115,9 +119,33 @@ def read_extent(fs: Fs, path: str, topic_partition: TopicPartition, log_start: i
     )
 
 
+def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:
+    """The segments of a partition's directory, with the sizes of their files; FileNotFoundError if it is gone.
+
+    While a compaction takes the place of segments, there is a moment at which the new one is complete but has not its
+    name yet (``.swap``), and the old ones have gone.
+    """
+    for attempt in range(_ATTEMPTS):
+        files: dict[int, str] = {}
+        for name in fs.listdir(path):
+            file = parse_file_name(name)
+            if file is None or file.kind != LOG or file.state not in ("", SWAP):
+                continue
+            if not file.state or file.base_offset not in files:
+                files[file.base_offset] = os.path.join(path, name)
+        try:
+            return [SegmentExtent(base, files[base], fs.stat(files[base]).size) for base in sorted(files)]
+        except FileNotFoundError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return []
+
+
 def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
     """The first offset, not below the log start, of a record with ``timestamp`` (ms) or a later one; None if none."""
     from seglog.storage.scan_bounds import offset_at_time
 
-    paths = [segment_paths(extent.directory, segment.base_offset) for segment in extent.segments]
+    paths = [
+        segment_paths(extent.directory, segment.base_offset)._replace(log=segment.log) for segment in extent.segments
+    ]
     return offset_at_time(fs, paths, timestamp, extent.log_start)

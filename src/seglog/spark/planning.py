@@ -18,6 +18,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.options import Assign, Selection, Subscribe, SubscribePattern
 from seglog.spark.patterns import compile_java
 from seglog.spark.ranges import OffsetRange, PartitionExtent, SegmentExtent, Share, divide
+from seglog.storage.txnindex import AbortedTxn
 
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -45,13 +46,14 @@ class Piece(NamedTuple):
 class ReadRange:
     """What one task reads: the records whose offset is in ``offsets``; they were in ``pieces`` of files when planned.
 
-    ``directory`` is where to look when a piece is no longer what it was.
+    ``directory`` is where to look when a piece is no longer what it was; records of ``aborted`` are left out.
     """
 
     topic_partition: TopicPartition
     directory: str
     offsets: OffsetRange
     pieces: tuple[Piece, ...]
+    aborted: tuple[AbortedTxn, ...] = ()
 
 
 class Boundaries(Protocol):
@@ -143,6 +145,11 @@ def plan(
                 directory=by_partition[share.topic_partition].directory,
                 offsets=offsets,
                 pieces=part,
+                aborted=tuple(
+                    txn
+                    for txn in by_partition[share.topic_partition].aborted
+                    if txn.first_offset < offsets.end and txn.last_offset >= offsets.start
+                ),
             )
             for offsets, part in _divide(share.offsets, pieces, parts, index)
         )

@@ -8,6 +8,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from seglog.core.types import TopicPartition
+from seglog.storage.txnindex import AbortedTxn
 
 LOG_END = "log end offset"
 """What ``until`` is when nothing lowers it."""
@@ -26,7 +27,8 @@ class PartitionExtent:
     """A partition as it lay on the disk when it was looked at, in ``directory``.
 
     Readable are the offsets from ``log_start`` to before ``until``, which is what ``bound`` names: the log end offset,
-    a high watermark, or the last stable offset. Invariant: log_start <= until <= log_end; segments rise.
+    a high watermark, or the last stable offset. ``aborted`` are transactions that are not read, none if all is.
+    Invariant: log_start <= until <= log_end; segments rise.
     """
 
     topic_partition: TopicPartition
@@ -36,6 +38,7 @@ class PartitionExtent:
     until: int
     segments: tuple[SegmentExtent, ...]
     bound: str = LOG_END
+    aborted: tuple[AbortedTxn, ...] = ()
 
     def nearest(self, offset: int) -> int:
         """The offset itself, or the one next to it that may be read from or to."""

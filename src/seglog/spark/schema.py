@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     IntegerType,
     LongType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -32,21 +35,42 @@ COLUMNS: Final = StructType(
         StructField("headers", HEADERS),
     ]
 )
+EXTRA: Final = StructType(
+    [
+        StructField("isControl", BooleanType()),
+        StructField("isTransactional", BooleanType()),
+        StructField("producerId", LongType()),
+        StructField("producerEpoch", ShortType()),
+        StructField("sequence", IntegerType()),
+        StructField("leaderEpoch", IntegerType()),
+    ]
+)
+"""Columns that are there if ``columns`` or a schema names them; -1 where a record has no producer or no epoch."""
+
+_OURS: Final = {field.name: field for schema in (COLUMNS, EXTRA) for field in schema.fields}
 _NULLABLE: Final = frozenset({"key", "value", "headers", "timestamp"})
+_OPTIONS: Final = "seglog"
+"""Key of a column's metadata."""
 
 
-def record_schema(*, include_headers: bool) -> StructType:
-    """What ``load()`` gives without ``.schema(…)``."""
-    return COLUMNS if include_headers else StructType(COLUMNS.fields[:-1])
+def record_schema(*, include_headers: bool, columns: Sequence[str] | None = None) -> StructType:
+    """What ``load()`` gives without ``.schema(…)``; `InvalidConfigError` names a column that there is not."""
+    if columns is None:
+        return COLUMNS if include_headers else StructType(COLUMNS.fields[:-1])
+    for name in columns:
+        if name not in _OURS:
+            raise InvalidConfigError(f"option columns: there is no column {name!r}; there are {', '.join(_OURS)}")
+    if len(set(columns)) != len(columns):
+        raise InvalidConfigError(f"option columns: a column is named twice in {', '.join(columns)}")
+    return StructType([_OURS[name] for name in columns])
 
 
 def check_schema(schema: StructType) -> StructType:
     """A user's ``.schema(…)`` if it is some of our columns; `InvalidConfigError` names the first one that is not."""
-    ours = {field.name: field for field in COLUMNS.fields}
     for field in schema.fields:
-        if field.name not in ours:
-            raise InvalidConfigError(f"schema: there is no column {field.name!r}; there are {', '.join(ours)}")
-        expected = ours[field.name].dataType
+        if field.name not in _OURS:
+            raise InvalidConfigError(f"schema: there is no column {field.name!r}; there are {', '.join(_OURS)}")
+        expected = _OURS[field.name].dataType
         if field.dataType != expected:
             raise InvalidConfigError(
                 f"schema: column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}: "
@@ -57,3 +81,28 @@ def check_schema(schema: StructType) -> StructType:
     if len(set(schema.fieldNames())) != len(schema.fields):
         raise InvalidConfigError(f"schema: a column is named twice in {', '.join(schema.fieldNames())}")
     return schema
+
+
+def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema of a table that is being created, with its options in it; of anything else, as it is.
+
+    Spark 4.3 keeps the schema of ``CREATE TABLE … USING seglog OPTIONS (…)`` in its catalog and makes readers and
+    writers of the table without any option: what is to be known then has to be in the schema.
+    """
+    if "provider" not in options or not schema.fields:
+        return schema
+    kept = {key: value for key, value in options.items() if not key.startswith("option.")}
+    first = schema.fields[0]
+    tagged = StructField(first.name, first.dataType, first.nullable, {**first.metadata, _OPTIONS: kept})
+    return StructType([tagged, *schema.fields[1:]])
+
+
+def recall(schema: StructType, options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options, or where there are none, those that `remember` put into the schema; {} if it did not."""
+    if options:
+        return options
+    for field in schema.fields:
+        kept = (field.metadata or {}).get(_OPTIONS)
+        if isinstance(kept, dict):
+            return {str(key): str(value) for key, value in kept.items()}
+    return options

@@ -65,7 +65,7 @@ class SeglogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> SeglogStreamReader:
         from seglog.spark.stream import SeglogStreamReader
 
-        options = parse_options(self.options, stream=True)
+        options = parse_options(recall(schema, self.options), stream=True)
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
         return SeglogStreamReader(check_schema(schema), options)

@@ -41,17 +41,26 @@ class SegmentBytes(NamedTuple):
     size: int
 
 
-def find_end(fs: Fs, segment: HasBytes) -> tuple[int, int]:
+def find_end(fs: Fs, segment: HasBytes, *, permissive: bool = False) -> tuple[int, int]:
     """Where the last whole batch of ``segment`` ends, in bytes, and the offset behind it.
 
-    A batch of which a part is missing is the end, as are pre-allocated zeros; anything else that is no batch is damage.
+    A batch of which a part is missing is the end, as are pre-allocated zeros; anything else that is no batch is damage:
+    `CorruptBatchError`, or ``permissive``, the end.
     """
+    position, end_offset = 0, segment.base_offset
+    if segment.size <= MAGIC_POSITION:
+        return position, end_offset
+    if segment.size > _WINDOW:
+        position = IndexBoundaries(fs, segment).last()
     with closing(fs.open(segment.log, write=False)) as file:
         hops = _Hops(file, segment)
-        position, end_offset = IndexBoundaries(fs, segment).last(), segment.base_offset
-        while (batch := hops.at(position)) is not None:
-            position += batch.size
-            end_offset = batch.last_offset + 1
+        try:
+            while (batch := hops.at(position)) is not None:
+                position += batch.size
+                end_offset = batch.last_offset + 1
+        except CorruptBatchError:
+            if not permissive:
+                raise
         return position, end_offset
 
 

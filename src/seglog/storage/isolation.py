@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from seglog.core.errors import CorruptSnapshotError
 from seglog.core.fs import Fs
+from seglog.core.types import MAX_INT64
 from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.storage.inspect import read_chunks
 from seglog.storage.layout import SNAPSHOT, TXN_INDEX, list_segments, parse_file_name
@@ -24,9 +25,13 @@ class Committed(NamedTuple):
     last_stable_offset: int | None
 
 
-def committed(fs: Fs, partition: str) -> Committed:
-    """Read all ``.txnindex`` files, the newest readable snapshot, and the headers of the batches behind that one."""
-    return Committed(_aborted(fs, partition), _last_stable_offset(fs, partition))
+def committed(fs: Fs, partition: str, *, below: int = MAX_INT64) -> Committed:
+    """Read all ``.txnindex`` files, the newest readable snapshot, and the headers of the batches behind that one.
+
+    As of the time when the log ended at ``below``: a transaction whose marker is not below it (a high watermark) is
+    still open.
+    """
+    return Committed(_aborted(fs, partition), _last_stable_offset(fs, partition, below))
 
 
 def _files(fs: Fs, partition: str, kind: str) -> list[tuple[int, str]]:
@@ -46,9 +51,11 @@ def _aborted(fs: Fs, partition: str) -> tuple[AbortedTxn, ...]:
     return tuple(found)
 
 
-def _last_stable_offset(fs: Fs, partition: str) -> int | None:
+def _last_stable_offset(fs: Fs, partition: str, below: int) -> int | None:
     start, opened = 0, dict[int, int]()
     for offset, path in reversed(_files(fs, partition, SNAPSHOT)):
+        if offset > below:
+            continue
         try:
             entries = decode_snapshot(fs.read(path), path).entries
         except CorruptSnapshotError:
@@ -59,19 +66,19 @@ def _last_stable_offset(fs: Fs, partition: str) -> int | None:
         break
     segments = list_segments(fs, partition)
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
-        if following is None or following.base_offset > start:
-            _note_transactions(fs, segment.log, start, opened)
+        if segment.base_offset < below and (following is None or following.base_offset > start):
+            _note_transactions(fs, segment.log, start, below, opened)
     return min(opened.values(), default=None)
 
 
-def _note_transactions(fs: Fs, path: str, start: int, opened: dict[int, int]) -> None:
-    """Note in ``opened`` what a log's batches from offset ``start`` on open and end: producer id to first offset."""
+def _note_transactions(fs: Fs, path: str, start: int, below: int, opened: dict[int, int]) -> None:
+    """Note in ``opened`` what a log's batches of these offsets open and end: producer id to first offset."""
     for chunk in read_chunks(fs.open(path, write=False)):
         for entry in chunk.entries():
             if entry.magic < 2 or entry.size < BATCH_OVERHEAD:
                 continue
             header = read_header(chunk.data, entry.position)
-            if not header.is_transactional or header.base_offset < start:
+            if not header.is_transactional or not start <= header.base_offset < below:
                 continue
             if header.is_control:
                 opened.pop(header.producer_id, None)

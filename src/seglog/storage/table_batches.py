@@ -37,7 +37,8 @@ class Stretch(NamedTuple):
 
     ``end`` None is the file's end. With ``is_open`` the file is the one being written, and what is no whole batch at
     its end (a torn one, or pre-allocated zeros) is just the end; otherwise that is damage. With ``to_end`` batches are
-    looked at up to the end even if their offsets are not asked for.
+    looked at up to the end even if their offsets are not asked for. With ``is_checked`` a file whose batch at ``start``
+    is behind the lowest offset asked for is not the one that was meant: `OffsetOutOfRangeError`.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Stretch(NamedTuple):
     end: int | None = None
     is_open: bool = False
     to_end: bool = False
+    is_checked: bool = False
 
 
 class Filter(NamedTuple):
@@ -165,6 +167,8 @@ def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int, on_damage
     highest = -1
     for data, position, table in _chunks(fs, stretch, chunk_bytes, on_damage):
         sound = table["verdict"] == Verdict.OK
+        if stretch.is_checked and position == stretch.start > 0 and table["base_offset"][0] > wanted.low:
+            raise OffsetOutOfRangeError(f"{stretch.path} was written anew before it was read")
         begins = np.flatnonzero(sound & (table["base_offset"] <= wanted.low))
         ends = np.flatnonzero(sound & (_last_offsets(table) >= wanted.high - 1))
         is_last = len(ends) > 0 and not stretch.to_end
