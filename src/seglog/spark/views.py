@@ -23,11 +23,19 @@ from pyspark.sql.types import (
 )
 
 from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import OsFs
+from seglog.core.types import MAX_INT64
 from seglog.spark.options import ReadOptions, Subscribe
 from seglog.spark.planning import Piece, ReadRange
+from seglog.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from seglog.core.fs import Fs
+    from seglog.core.types import TopicPartition
+    from seglog.spark.ranges import PartitionExtent
+    from seglog.spark.source import SeglogReader
 
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
@@ -121,13 +129,20 @@ def _chosen(whole: StructType, names: Sequence[str], view: str) -> StructType:
     return StructType([ours[name.lower()] for name in names])
 
 
+class BatchTask(NamedTuple):
+    """The batches of some bytes; only at a ``first`` or ``last`` task's outer edge are there others than asked for."""
+
+    range: ReadRange
+    first: bool
+    last: bool
+
+
 class SegmentTask(NamedTuple):
-    """One segment, and the bytes of whole batches in it."""
+    """One segment; the file is read to its end, wherever the piece ends."""
 
     topic: str
     partition: int
     piece: Piece
-    is_last: bool
 
 
 class _BytesReader(DataSourceReader):
@@ -138,34 +153,43 @@ class _BytesReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        tasks: Sequence[object] = self.tasks()
-        if self._options.view == "segments":
-            tasks = self._segments()
+        tasks: Sequence[object] = self._segments() if self._options.view == "segments" else self._batches()
         return [InputPartition(task) for task in tasks]
 
-    def tasks(self) -> list[ReadRange]:
-        """The stretches of bytes to look at; every batch is in one of them.
+    def _batches(self) -> list[BatchTask]:
+        """Stretches of bytes; every batch is in one of them.
 
         They are cut between batches only, so ``minPartitions`` is met by bytes, and ``maxRecordsPerPartition`` says
         nothing.
         """
         wanted = self._options.min_partitions
         options = replace(self._options, min_partitions=None, max_records=None)
-        tasks = _plan(options)
+        tasks, tails = _plan(options)
         if wanted is not None and len(tasks) < wanted:
             total = sum(piece.end - piece.start for task in tasks for piece in task.pieces)
-            tasks = _plan(replace(options, max_bytes=max(total // wanted, 1)))
-        return tasks
+            tasks, tails = _plan(replace(options, max_bytes=max(total // wanted, 1)))
+        partitions = [None, *(task.topic_partition for task in tasks), None]
+        return [
+            BatchTask(task, before != task.topic_partition, after != task.topic_partition)
+            for before, task, after in zip(partitions, tasks, partitions[2:], strict=False)
+        ] + [BatchTask(tail, first=False, last=False) for tail in tails]
 
     def _segments(self) -> list[SegmentTask]:
-        found: dict[str, SegmentTask] = {}
-        for task in _plan(replace(self._options, min_partitions=None, max_records=None, max_bytes=1 << 62)):
-            for piece in task.pieces:
-                one = SegmentTask(*task.topic_partition, piece._replace(start=0), piece.next_base is None)
-                earlier = found.get(piece.log)
-                if earlier is None or earlier.piece.end < piece.end:
-                    found[piece.log] = one
-        return list(found.values())
+        """All segments of a partition that is read whole, else those that may have offsets that are asked for."""
+        reader, fs = _records(self._options), OsFs()
+        extents = reader.extents(fs)
+        ranges = _ranges(fs, extents, self._options)
+        found = []
+        for extent in extents:
+            wanted = ranges[extent.topic_partition]
+            is_whole = wanted == OffsetRange(extent.log_start, extent.until)
+            nexts = [*(segment.base_offset for segment in extent.segments[1:]), None]
+            for segment, behind in zip(extent.segments, nexts, strict=True):
+                is_within = segment.base_offset < wanted.end and (behind is None or behind > wanted.start)
+                if is_whole or (wanted.size and is_within):
+                    piece = Piece(segment.log, segment.base_offset, 0, segment.size, behind)
+                    found.append(SegmentTask(*extent.topic_partition, piece))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -207,11 +231,51 @@ class _GroupReader(DataSourceReader):
             yield group_rows(batch, arrow)
 
 
-def _plan(options: ReadOptions) -> list[ReadRange]:
+def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
+    """The tasks of a query for records; and what lies behind the last batch of logs that are read to their end.
+
+    That is a batch of which a part is missing, or damage: then there may be more behind it.
+    """
+    reader, fs = _records(options), OsFs()
+    extents = reader.extents(fs)
+    ranges = _ranges(fs, extents, options)
+    tails = []
+    for extent in extents:
+        if ranges[extent.topic_partition].end < extent.log_end or not extent.segments:
+            continue
+        last = extent.segments[-1]
+        size = fs.stat(last.log).size
+        if size > last.size:
+            tails.append(
+                ReadRange(
+                    topic_partition=extent.topic_partition,
+                    directory=extent.directory,
+                    offsets=OffsetRange(extent.log_end, MAX_INT64),
+                    pieces=(Piece(last.log, last.base_offset, last.size, size),),
+                )
+            )
+    return reader.plan(fs, extents, ranges), tails
+
+
+def _records(options: ReadOptions) -> SeglogReader:
+    """Plans as for records; damage at the end of a log is for the view to show."""
     from seglog.spark.schema import COLUMNS
     from seglog.spark.source import SeglogReader
 
-    return SeglogReader(COLUMNS, replace(options, view="records", columns=None)).tasks()
+    return SeglogReader(COLUMNS, replace(options, view="records", columns=None, permissive=True))
+
+
+def _ranges(fs: Fs, extents: Sequence[PartitionExtent], options: ReadOptions) -> Mapping[TopicPartition, OffsetRange]:
+    from seglog.spark.extents import find_by_time
+    from seglog.spark.offsets import resolve
+
+    return resolve(
+        extents,
+        options.starting,
+        options.ending,
+        lambda extent, timestamp: find_by_time(fs, extent, timestamp),
+        fail_on_data_loss=options.fail_on_data_loss,
+    ).ranges
 
 
 Build = Callable[[str], "pa.Array"]

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.core.errors import OffsetOutOfRangeError
@@ -20,7 +19,7 @@ from seglog.records.compression import Codec
 from seglog.records.kernels import Stop, Verdict
 from seglog.records.tables import BATCH_DTYPE, BatchTable, walk_batches
 from seglog.spark.planning import Piece, ReadRange
-from seglog.spark.views import Build, SegmentTask, rows_of
+from seglog.spark.views import BatchTask, Build, SegmentTask, rows_of
 from seglog.storage.layout import segment_paths
 from seglog.storage.verify.summary import Facts
 from seglog.storage.verify.walk import StretchWalk
@@ -68,7 +67,8 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_Rows]:
                 wanted = following
             else:
                 hole, position = _hole(file, piece, position, end)
-                yield hole
+                if not _is_end(file, piece, hole, walks[-1].stop):
+                    yield hole
 
 
 def _reasons(data: bytes, table: BatchTable, base: int) -> dict[int, str]:
@@ -88,33 +88,67 @@ def _hole(file: File, piece: Piece, position: int, end: int) -> tuple[_Rows, int
     return _Rows(table, {position: walk.holes[0].reason if walk.holes else "no batch"}), after
 
 
+def _is_end(file: File, piece: Piece, hole: _Rows, stop: Stop) -> bool:
+    """Whether what is no batch is what the last segment may end with: a part of a batch, or room for more."""
+    start, size = int(hole.table["position"][0]), int(hole.table["size"][0])
+    if piece.next_base is not None or start + size < file.size():
+        return False
+    if stop == Stop.TORN:
+        return True
+    return all(not any(file.pread(_CHUNK, at)) for at in range(start, start + size, _CHUNK))
+
+
 # Batches
 
 
-def batch_rows(task: ReadRange, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of ``task`` with an offset that it asks for, and all that are damaged."""
+def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches of ``task`` from the first to the last with an offset that is asked for, and all damaged ones.
+
+    Those between are not asked for their offsets, which no CRC covers.
+    """
     fs = OsFs()
     check_crc = not {"verdict", "reason", "computedCrc"}.isdisjoint(arrow.names)
-    for piece in task.pieces:
+    pieces = task.range.pieces
+    for number, piece in enumerate(pieces):
+        edges = _Edges(task.range, first=task.first and not number, last=task.last and number == len(pieces) - 1)
         held: list[BatchTable] = []
         reasons: dict[int, str] = {}
-        count = 0
         for rows in walk_piece(fs, piece, check_crc=check_crc):
-            held.append(rows.table[_is_asked_for(rows.table, task)])
+            held += edges.within(rows.table)
             reasons |= rows.reasons
-            count += len(held[-1])
-            if count >= _ROWS:
-                yield _batches(task, piece, np.concatenate(held), reasons, arrow)
-                held, reasons, count = [], {}, 0
-        if count:
-            yield _batches(task, piece, np.concatenate(held), reasons, arrow)
+            if sum(map(len, held)) >= _ROWS:
+                yield _batches(task.range, piece, np.concatenate(held), reasons, arrow)
+                held, reasons = [], {}
+        if held:
+            yield _batches(task.range, piece, np.concatenate(held), reasons, arrow)
 
 
-def _is_asked_for(table: BatchTable, task: ReadRange) -> npt.NDArray[np.bool_]:
-    last = table["base_offset"] + table["last_offset_delta"]
-    within = (last >= task.offsets.start) & (table["base_offset"] < task.offsets.end)
-    asked: npt.NDArray[np.bool_] = within | (table["verdict"] != Verdict.OK)
-    return asked
+class _Edges:
+    """Of a piece, leaves out what is before the ``first`` batch that is asked for, and what is behind the ``last``."""
+
+    def __init__(self, task: ReadRange, *, first: bool, last: bool) -> None:
+        self._low, self._high = task.offsets
+        self._begun = not first
+        self._is_last = last
+        self._doubtful: list[BatchTable] = []
+
+    def within(self, table: BatchTable) -> list[BatchTable]:
+        """Of the next batches those that are known by now to be wanted, with earlier ones that turn out to be."""
+        bad = table["verdict"] != Verdict.OK
+        if not self._begun:
+            wanted = np.flatnonzero((table["base_offset"] + table["last_offset_delta"] >= self._low) | bad)
+            self._begun = len(wanted) > 0
+            table = table[int(wanted[0]) :] if len(wanted) else table[:0]
+            bad = table["verdict"] != Verdict.OK
+        if not self._is_last:
+            return [table] if len(table) else []
+        wanted = np.flatnonzero((table["base_offset"] < self._high) | bad)
+        end = int(wanted[-1]) + 1 if len(wanted) else 0
+        found = [*self._doubtful, table[:end]] if end else []
+        self._doubtful = [] if end else self._doubtful
+        if end < len(table):
+            self._doubtful.append(table[end:])
+        return found
 
 
 def _batches(
@@ -234,7 +268,8 @@ def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
     """One row for one segment."""
     fs = OsFs()
     tally = _Tally()
-    for rows in walk_piece(fs, task.piece, check_crc=False):
+    size = fs.stat(task.piece.log).size
+    for rows in walk_piece(fs, task.piece._replace(end=size), check_crc=False):
         tally.add(rows.table)
     paths = segment_paths(os.path.dirname(task.piece.log), task.piece.base_offset)
     low, high = tally.epochs
@@ -244,8 +279,8 @@ def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
         "file": task.piece.log,
         "baseOffset": task.piece.base_offset,
         "lastOffset": tally.last_offset if tally.batches else None,
-        "isLast": task.is_last,
-        "size": task.piece.end,
+        "isLast": task.piece.next_base is None,
+        "size": size,
         "indexSize": _size(fs, paths.offset_index),
         "timeIndexSize": _size(fs, paths.timeindex),
         "txnIndexSize": _size(fs, paths.txnindex),

@@ -1,0 +1,380 @@
+"""The views of the data source; as a plain object where no session is needed, and once each through Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
+
+from pyspark_seglog import DefaultSource
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import OsFs
+from seglog.core.types import TopicPartition
+from seglog.records.encoding import NewRecord, encode_batch
+from seglog.spark.views import BATCHES, GROUP_OFFSETS, SEGMENTS
+from seglog.spark.views_groups import current_offsets, describe
+from seglog.storage.checkpoint import read_offsets
+from seglog.storage.layout import LOG_START_OFFSETS
+from tests import golden
+from tests.cases import case
+from tests.cli.run import Run, run_here
+from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.storage.verified import batches as entries
+from tests.storage.verified import flip, make_dir
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+LOG = f"{0:020d}.log"
+COMMIT_KEY = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07"
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    return run_here(capfdbinary)
+
+
+@pytest.fixture(scope="module", params=[CURRENT, OLD])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    version: KafkaVersion = request.param
+    return golden.unpack(tmp_path_factory.mktemp("golden"), version)
+
+
+def reader(view: str, path: Path, options: Mapping[str, str] | None = None) -> tuple[DataSourceReader, StructType]:
+    source = DefaultSource({"path": str(path), "view": view, **(options or {})})
+    schema = source.schema()
+    return source.reader(schema=schema), schema
+
+
+def read(view: str, path: Path, options: Mapping[str, str] | None = None) -> list[Row]:
+    """All rows of a view, in the order of its tasks."""
+    made, schema = reader(view, path, options)
+    found: list[Row] = []
+    for partition in made.partitions():
+        for batch in made.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            assert batch.schema.names == schema.fieldNames()
+            batch.validate(full=True)
+            found += batch.to_pylist()
+    return found
+
+
+# Batches
+
+
+def as_dumped(row: Row) -> Row:
+    """A row as `seglog dump --json` shows a batch, which is held to Kafka's DumpLogSegments."""
+    shared = (
+        "file", "baseOffset", "lastOffset", "baseSequence", "lastSequence", "producerId", "producerEpoch",
+        "partitionLeaderEpoch", "isTransactional", "isControl", "deleteHorizonMs", "position", "timestampType",
+        "maxTimestamp", "size", "magic", "codec", "crc",
+    )  # fmt: skip
+    return {name: row[name] for name in shared} | {"count": row["recordsCount"], "isValid": row["verdict"] == "ok"}
+
+
+def test_batches_are_what_a_dump_shows(run: Run, root: Path) -> None:
+    names = [name for name in golden.directories(root) if not name.startswith("__")]
+    expected = []
+    for name in names:
+        logs = sorted((golden.log_dir(root) / name).glob("*.log"))
+        expected += run("dump", "--json", *logs).objects
+    starts = read_offsets(OsFs(), str(golden.log_dir(root) / LOG_START_OFFSETS))
+    for topic, partition in starts:  # what was deleted is no part of the log, though a dump shows what is left of it
+        name = f"{topic}-{partition}"
+        expected = [
+            row
+            for row in expected
+            if Path(row["file"]).parent.name != name or row["lastOffset"] >= starts[TopicPartition(topic, partition)]
+        ]
+    found = read("batches", golden.log_dir(root))
+    order = sorted(found, key=lambda row: (row["file"], row["position"]))
+    assert [as_dumped(row) for row in order] == sorted(expected, key=lambda row: (row["file"], row["position"]))
+    assert all(row["crc"] == row["computedCrc"] and row["reason"] is None for row in found)
+    for row in found:
+        assert (row["topic"], row["partition"]) == (Path(row["file"]).parent.name.rsplit("-", 1)[0], row["partition"])
+        if row["magic"] == 2:
+            assert row["lastOffset"] == row["baseOffset"] + row["lastOffsetDelta"]
+            assert row["baseTimestamp"] <= row["maxTimestamp"] or row["deleteHorizonMs"] is not None
+
+
+@pytest.mark.parametrize("kind", ["plain", "transactions", "rolled"])
+def test_damage_is_a_row_and_ends_nothing(tmp_path: Path, kind: str) -> None:
+    """Bits flipped anywhere: rows tile the files, and all sound batches are what they were."""
+    make_dir(tmp_path / "sound", kind, size=20_000)
+    sound = {
+        (row["file"].removeprefix(str(tmp_path / "sound")), row["position"]): row
+        for row in read("batches", tmp_path / "sound")
+    }
+    rng = random.Random(kind)
+    verdicts: dict[str, int] = {}
+    for number in range(30):
+        root = tmp_path / f"{kind}{number}"
+        shutil.copytree(tmp_path / "sound", root)
+        log = rng.choice(sorted((root / "t-0").glob("*.log")))
+        data = log.read_bytes()
+        entry, last = rng.choice(entries(data)), entries(data)[-1].position
+        # of half the cases in the first bytes, where sizes and formats are
+        position = entry.position + rng.randrange(rng.choice((24, entry.size)))
+        log.write_bytes(flip(data, position, rng.randrange(8)))
+        rows = read("batches", root)
+        for file in sorted((root / "t-0").glob("*.log")):
+            mine = sorted((row for row in rows if row["file"] == str(file)), key=lambda row: row["position"])
+            at = 0
+            for row in mine:
+                assert row["position"] == at, (number, position)
+                at += row["size"]
+            if file != log or entry.position != last:  # of the last batch a part may be missing: that is the end
+                assert at == file.stat().st_size, (number, position)
+        changed = [
+            row for row in rows if not _same(row, sound.get((row["file"].removeprefix(str(root)), row["position"])))
+        ]
+        assert len(changed) <= 2, changed
+        for row in changed:
+            verdicts[row["verdict"]] = verdicts.get(row["verdict"], 0) + 1
+            assert (row["verdict"] == "ok") == (row["reason"] is None)
+            assert (row["verdict"] == "hole") == (row["magic"] is None)
+        case()
+    assert verdicts["crc"] > 5, verdicts
+    assert verdicts["hole"] > 1, verdicts
+
+
+def _place(row: Row) -> tuple[str, int]:
+    return Path(row["file"]).name, row["position"]
+
+
+def _same(row: Row, other: Row | None) -> bool:
+    return other is not None and {**row, "file": ""} == {**other, "file": ""}
+
+
+def test_a_wrong_crc_says_both(tmp_path: Path) -> None:
+    log = make_dir(tmp_path / "logs", size=20_000) / LOG
+    data = log.read_bytes()
+    entry = entries(data)[2]
+    log.write_bytes(flip(data, entry.position + 70, 0))
+    row = read("batches", tmp_path / "logs")[2]
+    assert (row["position"], row["verdict"]) == (entry.position, "crc")
+    assert row["reason"] == f"stored CRC {row['crc']} is not the computed {row['computedCrc']}"
+
+
+def test_ranges_are_those_of_records(tmp_path: Path) -> None:
+    make_dir(tmp_path / "logs", "rolled")
+    whole = read("batches", tmp_path / "logs")
+    end = whole[-1]["lastOffset"] + 1
+    rng = random.Random(0)
+    for _ in range(40):
+        first, last = sorted(rng.sample(range(end), 2))
+        options = {
+            "startingOffsets": json.dumps({"t": {"0": first}}),
+            "endingOffsets": json.dumps({"t": {"0": last}}),
+            "minPartitions": str(rng.randrange(1, 9)),
+            "maxBytesPerPartition": str(rng.choice((3000, 9000, 1 << 30))),
+            "maxRecordsPerPartition": str(rng.choice((1, 7, 1000))),
+        }
+        expected = [row for row in whole if row["lastOffset"] >= first and row["baseOffset"] < last]
+        assert read("batches", tmp_path / "logs", options) == expected, options
+        case()
+
+
+def test_one_partition_is_many_tasks(tmp_path: Path) -> None:
+    make_dir(tmp_path / "logs")
+    made, _ = reader("batches", tmp_path / "logs", {"minPartitions": "6"})
+    assert len(made.partitions()) >= 5
+
+
+def test_a_batch_larger_than_a_chunk(tmp_path: Path) -> None:
+    partition = tmp_path / "big-0"
+    partition.mkdir()
+    records = [NewRecord(b"v" * (5 << 20), timestamp=1)]
+    sizes = [len(encode_batch(records, base_offset=at)) for at in range(2)]
+    (partition / LOG).write_bytes(b"".join(encode_batch(records, base_offset=at) for at in range(2)))
+    rows = read("batches", tmp_path / "big-0")
+    assert [(row["position"], row["size"], row["verdict"]) for row in rows] == [
+        (0, sizes[0], "ok"),
+        (sizes[0], sizes[1], "ok"),
+    ]
+
+
+def test_columns_that_are_not_asked_for_are_not_made(tmp_path: Path) -> None:
+    make_dir(tmp_path / "logs")
+    rows = read("batches", tmp_path / "logs", {"columns": "baseOffset,size"})
+    assert rows == [{name: row[name] for name in ("baseOffset", "size")} for row in read("batches", tmp_path / "logs")]
+    with pytest.raises(InvalidConfigError, match=r"view batches has no column 'value'; it has topic, partition, "):
+        reader("batches", tmp_path / "logs", {"columns": "value"})
+    source = DefaultSource({"path": str(tmp_path / "logs"), "view": "batches"})
+    with pytest.raises(InvalidConfigError, match="column size of view batches is bigint, not int"):
+        source.reader(schema=StructType().add("size", "integer"))
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    make_dir(tmp_path / "logs")
+    options = {"startingOffsets": '{"t":{"0":3}}', "endingOffsets": '{"t":{"0":3}}'}
+    for view in ("batches", "segments"):
+        made, _ = reader(view, tmp_path / "logs", options)
+        assert list(made.partitions()) == []
+
+
+# Segments
+
+
+def test_segments_are_what_ls_lists(run: Run, root: Path) -> None:
+    def key(row: Row) -> tuple[str, int, int]:
+        return row["topic"], row["partition"], row["baseOffset"]
+
+    (listed,) = run("ls", "--json", golden.log_dir(root)).objects
+    expected = [
+        {"topic": partition["topic"], "partition": partition["partition"], **segment}
+        for partition in listed["partitions"]
+        for segment in partition["segments"]
+        if not partition["topic"].startswith("__")
+    ]
+    found = sorted(read("segments", golden.log_dir(root)), key=key)
+    for row, other in zip(found, sorted(expected, key=key), strict=True):
+        same = ("baseOffset", "batches", "size", "formats", "codecs")
+        assert {name: row[name] for name in same} == {name: other[name] for name in same}
+        assert row["holeBytes"] == 0
+        if other["batches"]:
+            assert row["lastOffset"] + 1 == other["nextOffset"]
+            latest = row["maxTimestamp"]
+            assert (latest and round(latest.timestamp() * 1000)) == (other["maxTimestamp"] if latest else None)
+            assert (latest is None) == (other["maxTimestamp"] in (None, -1))
+        if row["records"] is not None:
+            assert row["records"] == other["records"]
+        paths = Path(row["file"])
+        assert row["indexSize"] == paths.with_suffix(".index").stat().st_size
+        assert row["timeIndexSize"] == paths.with_suffix(".timeindex").stat().st_size
+        assert (row["txnIndexSize"] is not None) == paths.with_suffix(".txnindex").exists()
+    assert sum(row["isLast"] for row in found) == len({key(row)[:2] for row in found})
+
+
+def test_only_segments_in_the_range(tmp_path: Path) -> None:
+    make_dir(tmp_path / "logs", "rolled")
+    whole = read("segments", tmp_path / "logs")
+    assert len(whole) > 3
+    second = whole[1]
+    options = {
+        "startingOffsets": json.dumps({"t": {"0": second["baseOffset"] + 1}}),
+        "endingOffsets": json.dumps({"t": {"0": second["lastOffset"]}}),
+    }
+    assert read("segments", tmp_path / "logs", options) == [second]
+
+
+def test_holes_are_counted(tmp_path: Path) -> None:
+    log = make_dir(tmp_path / "logs", size=20_000) / LOG
+    data = log.read_bytes()
+    entry = entries(data)[2]
+    log.write_bytes(data[: entry.position] + bytes(entry.size) + data[entry.position + entry.size :])
+    (row,) = read("segments", tmp_path / "logs")
+    assert (row["holeBytes"], row["batches"]) == (entry.size, len(entries(data)) - 1)
+
+
+# Group offsets
+
+
+def decoded_by_kafka(root: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Key and value of each record, as DumpLogSegments printed them."""
+    (text,) = (root / "expected" / "__consumer_offsets-0").glob("*.deep.txt")
+    return [
+        (json.loads(match[1]), None if match[2] == "<DELETE>" else json.loads(match[2]))
+        for match in re.finditer(r" key: (\{.*?\}\}) payload: (.*)$", text.read_text(), re.MULTILINE)
+    ]
+
+
+def test_group_offsets_are_what_kafkas_decoder_prints(tmp_path: Path) -> None:
+    root = golden.unpack(tmp_path, CURRENT)
+    expected = decoded_by_kafka(root)
+    rows = read("group-offsets", golden.log_dir(root))
+    assert len(rows) == len(expected) > 3
+    commits = 0
+    for row, (key, value) in zip(rows, expected, strict=True):
+        fields = key["data"]
+        assert row["group"] == fields.get("group", fields.get("groupId"))
+        assert row["isDeleted"] == (value is None)
+        if key["type"] in ("0", "1"):
+            commits += 1
+            assert (row["topic"], row["partition"]) == (fields["topic"], fields["partition"])
+            if value is not None:
+                data = value["data"]
+                assert (row["offset"], row["metadata"]) == (data["offset"], data["metadata"])
+                assert row["leaderEpoch"] == data.get("leaderEpoch")
+                assert row["commitTimestamp"].timestamp() * 1000 == pytest.approx(data["commitTimestamp"])
+        elif value is not None:
+            shown = json.loads(row["json"])
+            assert set(shown) == set(value["data"])
+            assert shown.get("protocolType") == value["data"].get("protocolType")
+    assert commits
+    assert [row["logOffset"] for row in rows] == sorted(row["logOffset"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (None, b"", "a record without a key is none of such a topic's"),
+        (b"", b"", "cannot be read: null"),
+        (b"\x00\x63", b"", "cannot be read: unknown type 99"),
+        (
+            b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07",
+            b"\x00\x63",
+            "cannot be read: unknown version 99 of OffsetCommitValue",
+        ),
+        (b"\x00\x01\x00\x09g", None, "cannot be read: Error reading byte array of 9 byte(s): only 1 byte(s) available"),
+    ],
+)
+def test_a_record_that_cannot_be_read_says_why(key: bytes | None, value: bytes | None, reason: str) -> None:
+    row = describe(key, value)
+    assert row.get("type") is None
+    assert row["metadata"] == reason
+
+
+def test_random_bytes_are_described() -> None:
+    rng = random.Random(0)
+    for _ in range(2000):
+        describe(
+            rng.choice((b"\x00\x01", b"\x00\x02", b"")) + rng.randbytes(rng.randrange(20)),
+            rng.randbytes(rng.randrange(40)),
+        )
+        case()
+
+
+# Through Spark
+
+
+def test_views_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    path = golden.log_dir(golden.unpack(tmp_path, "4.3.0"))
+    source = spark.read.format("seglog")
+    batches = source.option("view", "batches").load(str(path))
+    assert batches.schema == BATCHES
+    assert [row.asDict() for row in batches.orderBy("file", "position").collect()] == sorted(
+        read("batches", path), key=lambda row: (row["file"], row["position"])
+    )
+    segments = spark.read.format("seglog").option("view", "segments").load(str(path))
+    assert segments.schema == SEGMENTS
+    records = spark.read.format("seglog").load(str(path)).count()
+    control = batches.where("isControl").selectExpr("sum(recordsCount)").collect()[0][0]
+    assert records == segments.selectExpr("sum(records)").collect()[0][0] - control
+    offsets = spark.read.format("seglog").option("view", "group-offsets").load(str(path))
+    assert offsets.schema == GROUP_OFFSETS
+    latest: dict[tuple[object, ...], object] = {}
+    for row in read("group-offsets", path):
+        if row["type"] == "OffsetCommit":
+            latest[(row["group"], row["topic"], row["partition"])] = None if row["isDeleted"] else row["offset"]
+    assert {
+        (row["group"], row["topic"], row["partition"]): row["offset"] for row in current_offsets(offsets).collect()
+    } == {key: offset for key, offset in latest.items() if offset is not None}
+
+
+def test_a_view_of_no_name(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(
+        PySparkException, match="option view is 'batch': records or batches or segments or group-offsets"
+    ):
+        spark.read.format("seglog").option("view", "batch").load(str(tmp_path))
