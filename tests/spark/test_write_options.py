@@ -1,0 +1,164 @@
+"""What the sink takes: options, columns and their combinations."""
+
+from __future__ import annotations
+
+import pytest
+
+from seglog.core.config import LogConfig
+from seglog.core.errors import InvalidConfigError
+from seglog.records.compression import Codec
+from seglog.spark.write_options import (
+    DEFAULT_BATCH_SIZE,
+    Transaction,
+    WriteOptions,
+    check_columns,
+    check_mode,
+    parse_write_options,
+)
+
+
+def parse(**options: str) -> WriteOptions:
+    return parse_write_options({"path": "/data", **{name.replace("__", "."): text for name, text in options.items()}})
+
+
+def test_nothing_but_a_path() -> None:
+    found = parse()
+    assert found == WriteOptions(path="/data")
+    assert (found.batch_size, found.codec(LogConfig())) == (DEFAULT_BATCH_SIZE, (Codec.NONE, None))
+
+
+def test_everything() -> None:
+    options = {
+        "path": " /data ",
+        "TOPIC": "flights",
+        "includeheaders": "true",
+        "compression.type": "ZSTD",
+        "compression.level": "7",
+        "batch.size": "65536",
+        "bufferBytes": "1048576",
+        "numPartitions": "4",
+        "createTopics": '{"a": 2, "b": null}',
+        "topic.segment.bytes": "1048576",
+        "topic.cleanup.policy": "compact",
+        "txnAppId": "nightly",
+        "txnVersion": "20130107",
+        "allowForeign": "true",
+        "lingerSeconds": "0",
+        "checkpointLocation": "/somewhere",
+        "kafka.acks": "all",
+        "kafka.bootstrap.servers": "localhost:9092",
+    }
+    assert parse_write_options(options) == WriteOptions(
+        path="/data",
+        topic="flights",
+        compression=Codec.ZSTD,
+        level=7,
+        batch_size=65536,
+        buffer_bytes=1 << 20,
+        num_partitions=4,
+        create_topics={"a": 2, "b": None},
+        topic_config={"segment.bytes": "1048576", "cleanup.policy": "compact"},
+        transaction=Transaction(application="nightly", version=20130107),
+        allow_foreign=True,
+        linger_seconds=0,
+        ignored=("kafka.acks", "kafka.bootstrap.servers"),
+    )
+
+
+def test_options_of_kafkas_producer_count_as_the_connector_is_given_them() -> None:
+    found = parse(kafka__compression__type="lz4", kafka__compression__lz4__level="3", kafka__batch__size="100")
+    assert (found.compression, found.level, found.batch_size, found.ignored) == (Codec.LZ4, 3, 100, ())
+    assert parse(compression__type="gzip", compression__zstd__level="3").level is None
+    assert parse(createTopics="a, b").create_topics == {"a": None, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "config", "expected"),
+    [
+        ({"compression.type": "lz4"}, {}, (Codec.LZ4, None)),
+        ({"compression.type": "lz4"}, {"compression.type": "zstd"}, (Codec.ZSTD, 3)),
+        ({"compression.type": "zstd", "compression.level": "9"}, {"compression.type": "zstd"}, (Codec.ZSTD, 9)),
+        ({"compression.type": "lz4"}, {"compression.type": "uncompressed"}, (Codec.NONE, None)),
+        ({}, {"compression.type": "gzip", "compression.gzip.level": "5"}, (Codec.GZIP, 5)),
+    ],
+)
+def test_a_topics_own_codec_goes_first(
+    options: dict[str, str], config: dict[str, str], expected: tuple[Codec, int | None]
+) -> None:
+    found = parse_write_options({"path": "/data", **options}).codec(LogConfig.from_mapping(config))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topik": "t"}, "unknown option 'topik'; did you mean topic?"),
+        ({"topic": "a/b"}, "option topic: topic name 'a/b' is not legal"),
+        ({"topic": " "}, "option topic is empty"),
+        ({"path": "s3://bucket"}, "a file system that all workers share"),
+        ({"compression.type": "brotli"}, "option compression.type: compression 'brotli'"),
+        ({"compression.level": "3"}, "no meaning without compression.type"),
+        ({"compression.type": "gzip", "compression.level": "12"}, "gzip level 12"),
+        ({"batch.size": "0"}, "option batch.size is '0'"),
+        ({"numPartitions": "many"}, "option numPartitions is 'many'"),
+        ({"topic.segment.byte": "1"}, "segment.byte"),
+        ({"topic.segment.bytes": "1"}, "segment.bytes='1' is not allowed"),
+        ({"createTopics": "[1]"}, "option createTopics"),
+        ({"createTopics": '{"t": 0}'}, "0 partitions of t"),
+        ({"txnAppId": "app"}, "option txnAppId alone says nothing"),
+        ({"txnVersion": "1"}, "option txnVersion alone says nothing"),
+        ({"txnAppId": "app", "txnVersion": "-1"}, "option txnVersion is '-1'"),
+        ({"includeHeaders": "maybe"}, "option includeHeaders is 'maybe'"),
+    ],
+)
+def test_what_is_refused_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        parse_write_options({"path": "/data", **options})
+    assert message in str(refused.value)
+
+
+def test_a_path_there_must_be() -> None:
+    with pytest.raises(InvalidConfigError, match="option path is missing"):
+        parse_write_options({"topic": "t"})
+
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic"),
+    [
+        ({"value": "binary"}, "t"),
+        ({"value": "string", "topic": "string"}, None),
+        ({"value": "string", "topic": "int"}, "t"),  # the option goes first: the column is not looked at
+        ({"key": "string collate UNICODE", "value": "binary", "partition": "int", "headers": HEADERS}, "t"),
+        ({"value": "binary", "timestamp": "timestamp", "other": "map<int,int>", "headers": "array<void>"}, "t"),
+    ],
+)
+def test_columns_that_can_be_written(columns: dict[str, str], topic: str | None) -> None:
+    check_columns(columns, topic)
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "message"),
+    [
+        ({"value": "binary"}, None, "no column topic: it, or the option topic"),
+        ({"key": "binary"}, "t", "no column value; it has key"),
+        ({"value": "int"}, "t", "column value is int: it must be string or binary"),
+        ({"value": "binary", "key": "bigint"}, "t", "column key is bigint"),
+        ({"value": "binary", "topic": "binary"}, None, "column topic is binary: it must be string"),
+        ({"value": "binary", "partition": "bigint"}, "t", "column partition is bigint: it must be int"),
+        ({"value": "binary", "headers": "map<string,binary>"}, "t", "column headers is map<string,binary>"),
+        ({"value": "binary", "timestamp": "bigint"}, "t", "column timestamp is bigint"),
+    ],
+)
+def test_columns_that_cannot(columns: dict[str, str], topic: str | None, message: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        check_columns(columns, topic)
+    assert message in str(refused.value)
+
+
+def test_a_log_is_not_overwritten() -> None:
+    check_mode(overwrite=False)
+    with pytest.raises(InvalidConfigError, match=r"\.mode\('append'\)"):
+        check_mode(overwrite=True)
