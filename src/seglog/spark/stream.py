@@ -166,7 +166,8 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # first one are the initial offsets the start.
         replays_first = not self._is_begun and begin == self._initial
         self._is_begun = True
-        look = self._look(begin)
+        # The ends are decided: an older high watermark than the one they come from must not hide what was aborted.
+        look = self._look(begin, until="logEnd")
         if self._targets is not None:
             check_targets(self._targets, finish, look.states)
         planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
@@ -174,17 +175,16 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
         return [InputPartition(task) for task in self._reader.plan(OsFs(), extents, planned.ranges)]
 
-    def _look(self, known: StreamOffsets) -> _Look:
+    def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
         """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option."""
-        fs, reader = OsFs(), self._reader
+        fs, options = OsFs(), replace(self._options, until=until or self._options.until)
         try:
-            extents = reader.extents(fs)
+            extents = SeglogReader(self._schema, options).extents(fs)
         except UnknownTopicError as error:
             report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
             available = {found.topic_partition for found in find_partitions(fs, self._options.paths)}
             left = tuple(sorted(available & set(known)))
-            options = replace(self._options, selection=Assign(partitions=left))
-            extents = SeglogReader(self._schema, options).extents(fs)
+            extents = SeglogReader(self._schema, replace(options, selection=Assign(partitions=left))).extents(fs)
         return _Look({extent.topic_partition: extent for extent in extents})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
