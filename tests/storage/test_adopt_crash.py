@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.storage.adopt import collect_orphans
+from seglog.storage.background import Inline
 from seglog.storage.log_dir import LogDir
 from seglog.testing import Call, CrashFs, MemoryFs, SimulatedCrash
 from tests.cases import case
@@ -53,8 +54,16 @@ def contents(directory: LogDir) -> Mapping[TopicPartition, list[bytes]]:
     return {partition: found(directory.log(*partition)) for partition in BEFORE}
 
 
+class Never(Inline):
+    """A background thread that has too much to do."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        del task
+
+
 def life(fs: Fs) -> None:
     with open_dir(fs) as directory:
+        directory.log(*A).background = Never()
         for version, job in enumerate(JOBS):
             run_job(directory, job, job=f"job-{version}", version=version)
 

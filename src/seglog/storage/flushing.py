@@ -19,7 +19,7 @@ def flush(log: Log, up_to: int | None) -> None:
         return
     for segment in reads.segments_between(log.segments, start, target):
         segment.flush()
-        if segment.base_offset > start:
+        if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
             _flush_snapshot(log, segment.base_offset)
     log.fs.fsync_dir(log.path)
     with log.lock:
