@@ -235,10 +235,10 @@ def collect_orphans(directory: LogDir, keep: Collection[str] = ()) -> int:
 
     Nobody may be writing for these jobs.
     """
-    manifest = read_manifest(directory.fs, directory.path)
-    kept = {*keep, *([manifest.job] if manifest is not None else [])}
     removed = 0
     with directory.changing(), directory.health.guard():
+        manifest = read_manifest(directory.fs, directory.path)
+        kept = {*keep, *([manifest.job] if manifest is not None else [])}
         for staging in _stagings(directory):
             for job in directory.fs.listdir(staging):
                 path = os.path.join(staging, job)
