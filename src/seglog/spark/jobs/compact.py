@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -349,9 +349,11 @@ def _staging(fs: Fs, partition: str) -> Iterator[str]:
 
 
 def _clear(fs: Fs, parent: str) -> None:
+    """As far as it can be done: a worker of a job that failed may still be writing, and the next job comes by again."""
     for name in fs.listdir(parent):
         if name.startswith(_PREFIX):
-            remove_tree(fs, os.path.join(parent, name))
+            with suppress(OSError):
+                remove_tree(fs, os.path.join(parent, name))
 
 
 def _move_in(fs: Fs, staged: str, partition: str) -> None:
