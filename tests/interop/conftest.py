@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from seglog.spark import get_spark
+from tests.interop.connector_world import NODE_PROPERTIES, World, fill
 from tests.kafka import KafkaNode, ZkKafkaNode
+from tests.kafka.connector import connector_config
 
 _HERE = Path(__file__).parent
 _numbers = itertools.count()
@@ -33,6 +36,24 @@ def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZkKafkaNode]
     """Kafka 2.8.2 with ZooKeeper, running, for message formats 0 and 1."""
     with ZkKafkaNode(tmp_path_factory.mktemp("old-kafka")) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A broker and a Spark session with Spark's own Kafka connector; the tests that use it are one xdist group."""
+    directory = tmp_path_factory.mktemp("world")
+    with KafkaNode(directory / "kafka", NODE_PROPERTIES) as node:
+        spark = get_spark(
+            "seglog interop",
+            master="local[2]",
+            config={"spark.sql.shuffle.partitions": "2", **connector_config()},
+            jvm_log=str(directory / "spark.log"),
+        )
+        made = World(node, spark)
+        fill(made)
+        yield made
+        spark.stop()
+        made.close()
 
 
 @pytest.fixture
