@@ -47,7 +47,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "verify": Command("seglog.cli.spark_verify", "Check every byte of log directories, on all cores of a cluster."),
+    "dump": Command("seglog.cli.spark_dump", "Records, batches or offsets of groups as a table, JSON or Parquet."),
+    "ingest": Command("seglog.cli.spark_ingest", "Files into a topic, exactly once: CSV, JSON lines, Parquet, text."),
     "compact": Command("seglog.cli.spark_compact", "Keep the last record of each key, one partition on all cores."),
+    "export": Command("seglog.cli.spark_export", "Write topics as Parquet, each time what is new, exactly once."),
 }
 
 GROUPS: Final[Mapping[str, Group]] = {
