@@ -55,7 +55,7 @@ _LONGEST_PATH: Final = 100
 """Bytes of a unix socket's path that every system takes."""
 _logger = logging.getLogger("seglog")
 _PATIENCE: Final = 30.0
-"""Seconds that a client may take for its request; it was written before it connected."""
+"""Seconds that a client may take to connect to the keeper that it started, and then to send its request."""
 
 
 class KeeperError(SeglogError):
@@ -101,15 +101,14 @@ class Keeper:
         with selectors.DefaultSelector() as selector, closing(Owners()) as owners:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(wake, selectors.EVENT_READ)
-            idle_since = self._clock.monotonic()
+            until = self._clock.monotonic() + max(self._linger, _PATIENCE)  # whoever has started us has yet to connect
             while True:
                 gone = owners.gone({job.owner for job in self._jobs.values()})
                 self._drop([job for job, entry in self._jobs.items() if entry.owner in gone])
                 if self._jobs:
-                    idle_since = self._clock.monotonic()
                     left = owners.POLL_SECONDS
                 else:
-                    left = idle_since + self._linger - self._clock.monotonic()
+                    left = until - self._clock.monotonic()
                     if gone or left <= 0:
                         collect_orphans(self._directory)  # of attempts that went on after their job had ended
                         return
@@ -117,7 +116,7 @@ class Keeper:
                     if key.fileobj is wake:
                         return
                     self._serve()
-                    idle_since = self._clock.monotonic()
+                    until = self._clock.monotonic() + self._linger
                 if self._spent:
                     return
 
