@@ -5,11 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,16 +15,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import seglog.spark
-from pyspark_seglog import DefaultSource
 from seglog.core.errors import CorruptBatchError, InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
 from seglog.records.batch import read_header
 from seglog.records.compression import Codec
-from seglog.records.record import NewRecord, decode_records, encode_batch
+from seglog.records.record import NewRecord, decode_records
 from seglog.spark.schema import COLUMNS, record_schema
 from seglog.spark.source import SeglogReader
 from tests import golden
 from tests.kafka.jars import KafkaVersion
+from tests.spark.logs import batches, make_reader, rows, write_partition
 from tests.spark.rows import as_row
 
 RECORDS = [
@@ -35,56 +33,6 @@ RECORDS = [
     NewRecord(b"", None, 1_699_999_999_999, (("", b""),)),
     NewRecord(b"x" * 3000, None, -1),
 ]
-
-
-def make_reader(options: Mapping[str, str], schema: StructType | None = None) -> SeglogReader:
-    source = DefaultSource(dict(options))
-    return source.reader(schema=schema or source.schema())
-
-
-def batches(reader: SeglogReader) -> Iterator[pa.RecordBatch]:
-    for partition in reader.partitions():
-        yield from reader.read(partition)
-
-
-def rows(reader: SeglogReader) -> list[tuple[object, ...]]:
-    """As `tests.spark.rows.as_row` makes them, in the reader's order."""
-    found = []
-    for batch in batches(reader):
-        for row in batch.to_pylist():
-            headers = row["headers"]
-            row["headers"] = headers and tuple((header["key"], header["value"]) for header in headers)
-            row["timestamp"] = round(row["timestamp"].timestamp() * 1000)
-            found.append(
-                tuple(
-                    row[name]
-                    for name in (
-                        "topic",
-                        "partition",
-                        "offset",
-                        "timestamp",
-                        "timestampType",
-                        "key",
-                        "value",
-                        "headers",
-                    )
-                )
-            )
-    return found
-
-
-def write_partition(
-    path: Path, batches: Sequence[Sequence[NewRecord]], *, base_offset: int = 0, codec: Codec = Codec.NONE
-) -> Path:
-    """A segment of these batches, without index; its file."""
-    path.mkdir(parents=True, exist_ok=True)
-    log = path / f"{base_offset:020d}.log"
-    data, offset = b"", base_offset
-    for batch in batches:
-        data += encode_batch(batch, base_offset=offset, codec=codec)
-        offset += len(batch)
-    log.write_bytes(data)
-    return log
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])

@@ -162,7 +162,8 @@ class _Work:
         index = lru_cache(4)(lambda segment: IndexBoundaries(self._fs, segment))
         pieces = spans(extent, OffsetRange(self._low, self._high), index)
         if not pieces and self._low < self._high:
-            self._lose(f"{self._task.directory} has no records any more from {self._low} to {self._high - 1}")
+            if segments[-1].base_offset <= self._low:  # else compaction took them
+                self._lose(f"{self._task.directory} has no records any more from {self._low} to {self._high - 1}")
             self._low = self._high
         return pieces
 

@@ -130,7 +130,7 @@ def _naming(path: str, on_damage: OnDamage) -> OnDamage:
 def _decode_what_can_be(
     chunk: _Chunk, chosen: BatchTable, wanted: Wanted, origin: Origin, on_damage: OnDamage
 ) -> Iterator[Decoded]:
-    """Around a batch whose records are damaged: those before it are decoded by themselves."""
+    """Around a batch whose records are damaged: those that come before it are decoded one by one."""
     rest = chosen
     while len(rest):
         try:
@@ -138,11 +138,16 @@ def _decode_what_can_be(
                 yield decoded
                 rest = rest[int(np.searchsorted(_last_offsets(rest), decoded.upto)) :]
             return
-        except CorruptError as error:
-            bad = max(int(np.searchsorted(rest["position"], error.position, "right")) - 1, 0)
-            yield from _decode_what_can_be(chunk, rest[:bad], wanted, origin, on_damage)
-            on_damage(error, int(rest["size"][bad]))
-            rest = rest[bad + 1 :]
+        except CorruptError:
+            pass
+        is_found = False
+        while not is_found and len(rest):
+            one, rest = rest[:1], rest[1:]
+            try:
+                yield from decode_parts(chunk.data, one, wanted, origin, base=chunk.position)
+            except CorruptError as error:
+                is_found = True
+                on_damage(error, int(one["size"][0]))
 
 
 def iter_tables(fs: Fs, stretch: Stretch) -> Iterator[BatchTable]:

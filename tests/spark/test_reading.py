@@ -1,0 +1,279 @@
+"""What a task does when the files are not what they were: held to what was in the log when the query was planned."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seglog
+from seglog.core.errors import CorruptBatchError, CorruptError, DataLossError
+from seglog.core.fs import File, OsFs
+from seglog.records.batch import read_header
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
+from seglog.spark.options import parse_options
+from seglog.spark.planning import ReadRange
+from seglog.spark.reading import BYTES, ROWS, read_range
+from seglog.storage.compaction import compact
+from seglog.storage.compaction.rounds import PLAIN
+from seglog.storage.log import Log
+from tests.cases import case
+from tests.spark.logs import make_reader, offsets, write_partition
+from tests.storage.appends import with_header
+
+BATCH = [NewRecord(b"v" * 50, b"k")] * 4
+SCHEMA = pa.schema([("offset", pa.int64())])
+
+
+def sizes(log: Path) -> list[int]:
+    """Where batches start, and the end."""
+    data, found = log.read_bytes(), [0]
+    while found[-1] < len(data):
+        found.append(found[-1] + read_header(data, found[-1]).size)
+    return found
+
+
+def read(task: ReadRange, fs: OsFs | None = None, **options: str) -> list[int]:
+    parsed = parse_options({"path": task.directory, **options})
+    found = read_range(fs or OsFs(), task, SCHEMA, parsed)
+    return [offset for batch in found for offset in batch.column("offset").to_pylist()]
+
+
+def one_task(path: Path, **options: str) -> ReadRange:
+    (task,) = make_reader({"path": str(path), **options}).tasks()
+    return task
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    """Segments of offsets 0 to 19, 20 to 39 and 40 to 59, in batches of four."""
+    for base in (0, 20, 40):
+        write_partition(tmp_path / "t-0", [BATCH] * 5, base_offset=base)
+    return tmp_path / "t-0"
+
+
+def segment(partition: Path, base: int) -> Path:
+    return partition / f"{base:020d}.log"
+
+
+def test_a_segment_that_is_rolled_and_one_that_grows(three: Path) -> None:
+    task = one_task(three)
+    with segment(three, 40).open("ab") as log:
+        log.write(encode_batch(BATCH, base_offset=60))
+    write_partition(three, [BATCH], base_offset=64)
+    assert read(task) == list(range(60))
+
+
+def test_compaction_put_segments_together(three: Path) -> None:
+    """The second segment's records are behind those of the first now, in a file that had another content."""
+    tasks = make_reader({"path": str(three), "maxRecordsPerPartition": "7"}).tasks()
+    merged = segment(three, 0).read_bytes()[sizes(segment(three, 0))[2] :] + segment(three, 20).read_bytes()
+    segment(three, 0).write_bytes(merged)
+    segment(three, 20).unlink()
+    assert [offset for task in tasks for offset in read(task)] == list(range(8, 60))
+
+
+def test_a_segment_without_its_last_records_is_a_gap(three: Path) -> None:
+    task = one_task(three)
+    segment(three, 20).write_bytes(segment(three, 20).read_bytes()[: sizes(segment(three, 20))[3]])
+    assert read(task) == [*range(32), *range(40, 60)]
+
+
+def test_in_the_middle_of_a_swap(three: Path) -> None:
+    task = one_task(three)
+    for base in (0, 20):
+        data = segment(three, base).read_bytes()
+        segment(three, base).rename(f"{segment(three, base)}.deleted")
+        with (three / f"{0:020d}.log.swap").open("ab") as swap:
+            swap.write(data)
+    assert read(task) == list(range(60))
+    assert offsets(make_reader({"path": str(three)})) == list(range(60))
+
+
+def test_retention_is_data_loss(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = one_task(three)
+    segment(three, 0).unlink()
+    with pytest.raises(DataLossError, match=r"t-0: offsets 0 to 19 were deleted .*; set option failOn"):
+        read(task)
+    assert read(task, failOnDataLoss="false") == list(range(20, 60))
+    assert "offsets 0 to 19 were deleted before they were read" in caplog.text
+
+
+def test_a_deleted_topic_is_data_loss(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = one_task(three)
+    three.rename(three.parent / f"t-0.{'a' * 32}-delete")
+    with pytest.raises(DataLossError, match="offsets 0 to 59 were deleted"):
+        read(task)
+    assert read(task, failOnDataLoss="false") == []
+    assert "offsets 0 to 59" in caplog.text
+
+
+@pytest.mark.parametrize("rest", [0, 30], ids=["at a boundary", "inside of a batch"])
+def test_truncation_is_data_loss(three: Path, rest: int, caplog: pytest.LogCaptureFixture) -> None:
+    task = one_task(three)
+    os.truncate(segment(three, 40), sizes(segment(three, 40))[3] + rest)
+    with pytest.raises(DataLossError, match="ends with offset 51: 52 to 59 were cut off"):
+        read(task)
+    assert read(task, failOnDataLoss="false") == list(range(52))
+    assert "52 to 59 were cut off" in caplog.text
+
+
+def test_all_was_truncated(three: Path) -> None:
+    task = one_task(three)
+    for base in (20, 40):
+        segment(three, base).unlink()
+    os.truncate(segment(three, 0), 0)
+    with pytest.raises(DataLossError, match="has no records any more from 0 to 59"):
+        read(task)
+    assert read(task, failOnDataLoss="false") == []
+
+
+class Disturbed(OsFs):
+    """Calls ``act`` when a file is opened for the n-th time."""
+
+    __slots__ = ("_act", "_left")
+
+    def __init__(self, act: Callable[[], None], opens: int) -> None:
+        self._act = act
+        self._left = opens
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+        return super().open(path, create=create, write=write)
+
+
+def _compact(log: Log) -> None:
+    compact(log, first_dirty=0, map_bytes=100_000, engine=PLAIN)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 40), st.integers(1, 8), st.sampled_from(["1", "3", "7", "100"]))
+def test_compaction_between_any_two_opens(
+    tmp_path_factory: pytest.TempPathFactory, keys: int, opens: int, records: str
+) -> None:
+    """The engine's own cleaner; whatever a task reads has the newest record of every key, and no offset twice."""
+    case()
+    directory = tmp_path_factory.mktemp("compacted")
+    config = {"cleanup.policy": "compact", "internal.segment.bytes": "600", "file.delete.delay.ms": "0"}
+    with seglog.open(directory) as logs:
+        logs.create_topic("t", config=config)
+        log = logs.log("t")
+        for number in range(60):
+            log.append_records([NewRecord(b"%d" % number, b"%d" % (number % keys))])
+        tasks = make_reader({"path": str(directory), "until": "logEnd", "maxRecordsPerPartition": records}).tasks()
+        fs = Disturbed(lambda: _compact(log), opens)
+        found = [offset for task in tasks for offset in read(task, fs)]
+    assert found == sorted(set(found))
+    assert set(found) >= {max(range(key, 60, keys)) for key in range(keys)}
+
+
+def damaged(three: Path, at: int) -> tuple[Path, int, int]:
+    """One bit of the batch number ``at`` of the second segment is wrong: file, position, size."""
+    log = segment(three, 20)
+    position, end = sizes(log)[at : at + 2]
+    data = bytearray(log.read_bytes())
+    data[position + 70] ^= 1
+    log.write_bytes(data)
+    return log, position, end - position
+
+
+def test_damage_fails_with_its_place_or_is_left_out_and_counted(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log, position, size = damaged(three, 2)
+    task = one_task(three)
+    with pytest.raises(CorruptBatchError) as error:
+        read(task)
+    assert (error.value.file, error.value.position, error.value.offset) == (str(log), position, 28)
+    assert read(task, mode="permissive") == [*range(28), *range(32, 60)]
+    assert f"mode=permissive left out 1 damaged places of {three} with {size} bytes" in caplog.text
+    assert f"{log}, position {position}, offset 28: " in caplog.text
+    caplog.clear()
+    assert read(one_task(three, endingOffsets='{"t": {"0": 28}}')) == list(range(28))
+
+
+def test_damage_that_hides_where_the_next_batch_is(three: Path) -> None:
+    log = segment(three, 20)
+    starts = sizes(log)
+    data = bytearray(log.read_bytes())
+    data[starts[1] + 16] = 77  # the magic
+    log.write_bytes(data)
+    task = one_task(three)
+    with pytest.raises(CorruptBatchError, match="unknown magic 77"):
+        read(task)
+    assert read(task, mode="permissive") == [*range(24), *range(40, 60)]
+    entry = (35 - 20).to_bytes(4, "big") + starts[3].to_bytes(4, "big")
+    log.with_suffix(".index").write_bytes(entry)
+    assert read(task, mode="permissive") == [*range(24), *range(32, 60)]
+
+
+def test_damage_at_the_very_end(three: Path) -> None:
+    with segment(three, 40).open("ab") as log:
+        log.write(b"\xff" * 100)
+    with pytest.raises(CorruptBatchError, match="no batch starts here"):
+        one_task(three)
+    assert read(one_task(three, mode="permissive"), mode="permissive") == list(range(60))
+
+
+@given(st.lists(st.integers(0, 14), max_size=4, unique=True), st.sampled_from(list(Codec)), st.booleans())
+def test_permissive_leaves_out_the_damaged_batches_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, bad: list[int], codec: Codec, inside: bool
+) -> None:
+    """Damage behind the CRC, or records that are wrong under a right one."""
+    case()
+    directory = tmp_path_factory.mktemp("damaged")
+    log = write_partition(directory / "t-0", [BATCH] * 15, codec=codec)
+    starts, data = sizes(log), bytearray(log.read_bytes())
+    for number in bad:
+        start, end = starts[number : number + 2]
+        if inside:
+            data[start:end] = with_header(data[start:end], records_count=5)  # one more than there are
+        else:
+            data[end - 1] ^= 0x55
+    log.write_bytes(data)
+    task = one_task(directory)
+    expected = [offset for offset in range(60) if offset // 4 not in bad]
+    assert read(task, mode="permissive") == expected
+    if bad:
+        with pytest.raises(CorruptError):
+            read(task)
+
+
+def test_batches_for_spark_are_small(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [[NewRecord(None)] * 150_000, [NewRecord(b"x" * (3 << 20))] * 7])
+    task = one_task(tmp_path, maxRecordsPerPartition="1000000")
+    schema = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
+    found = list(read_range(OsFs(), task, schema, parse_options({"path": str(tmp_path)})))
+    assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(150_007))
+    assert all(batch.num_rows <= ROWS and (batch.nbytes <= BYTES or batch.num_rows == 1) for batch in found)
+
+
+def test_a_record_of_100_mb(tmp_path: Path) -> None:
+    value = os.urandom(1 << 20) * 100
+    write_partition(tmp_path / "t-0", [BATCH, [NewRecord(value)], BATCH], codec=Codec.ZSTD)
+    schema = pa.schema([("value", pa.binary())])
+    found = list(read_range(OsFs(), one_task(tmp_path), schema, parse_options({"path": str(tmp_path)})))
+    values = [each for batch in found for each in batch.column("value")]
+    assert len(values) == 9
+    assert values[4].as_buffer() == pa.py_buffer(value)
+
+
+def test_what_cannot_be_opened_is_not_asked_for_again_for_ever(three: Path) -> None:
+    task = one_task(three)
+    segment(three, 20).unlink()
+    segment(three, 20).symlink_to("nowhere")
+    with pytest.raises(OSError, match=r"20\.log"):
+        read(task)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.WARNING, "seglog.spark"):
+        yield
