@@ -149,6 +149,7 @@ class World:
 
     def produce(self, topic: str, count: int, partition: int = 0) -> None:
         """So many more records; what is in them does not matter."""
+        self._producer.list_topics(topic, _SECONDS)  # or it would not know of new partitions
         for number in range(count):
             self._producer.produce(topic, b"%d" % number, partition=partition)
         if left := self._producer.flush(_SECONDS):

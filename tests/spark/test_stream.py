@@ -222,6 +222,79 @@ def test_a_topic_that_is_not_there_is_refused(logs: seglog.LogDir) -> None:
         reader(logs.path, subscribe="x").initialOffset()
 
 
+# Logs that are written meanwhile
+
+
+def mark(logs: seglog.LogDir) -> None:
+    """Let others know of the high watermark: a lone log's is checkpointed up to where it was flushed."""
+    logs.flush()
+    logs.checkpoint()
+
+
+def test_up_to_the_high_watermark_of_a_directory_in_use(logs: seglog.LogDir) -> None:
+    chosen = {"path": str(logs.path), "startingOffsets": "earliest"}
+    append(logs.log("t"), 5)
+    mark(logs)
+    append(logs.log("t"), 5)
+    checkpoint = Checkpoint()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="seglog: .* is in use: it is read up to the high watermarks")
+        driver = Driver(checkpoint, chosen)
+        driver.drain()
+        assert offsets(checkpoint.rows()) == list(range(5))
+        mark(logs)
+        driver.drain()
+        assert offsets(checkpoint.rows()) == list(range(10))
+        # A checkpoint may know more than the high watermark that was written last: that is no loss.
+        append(logs.log("t"), 5)
+        mark(logs)
+        append(logs.log("t"), 5)
+        further = Checkpoint()
+        further.offsets, further.commits = {0: '{"t":{"0":17,"1":0}}'}, {0}
+        driver = Driver(further, chosen)
+        assert not driver.trigger() or further.rows() == []
+        mark(logs)
+        driver.drain()
+        assert offsets(further.rows()) == [17, 18, 19]
+
+
+def test_a_batch_of_which_a_part_is_missing_is_not_there_yet(logs: seglog.LogDir, tmp_path: Path) -> None:
+    append(logs.log("t"), 6)
+    logs.close()
+    source = Path(logs.path) / "t-0" / f"{0:020d}.log"
+    target = tmp_path / "copy" / "t-0" / source.name
+    target.parent.mkdir(parents=True)
+    whole = source.read_bytes()
+    target.write_bytes(whole[:-1])
+    checkpoint = Checkpoint()
+    driver = Driver(checkpoint, options(tmp_path / "copy"))
+    driver.drain()
+    assert offsets(checkpoint.rows()) == [0, 1, 2]
+    target.write_bytes(whole)
+    driver.drain()
+    assert offsets(checkpoint.rows()) == list(range(6))
+
+
+def test_compaction_between_planning_and_reading(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "log") as directory:
+        compact = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", **SMALL}
+        directory.create_topic("c", config=compact)
+        log = directory.log("c")
+        for number in range(120):
+            log.append_records([NewRecord(b"%d" % number, b"key-%d" % (number % 5), START_MS + number)])
+        stream = reader(directory.path)
+        begin = stream.initialOffset()
+        stream.latestOffset(begin, ReadMaxRows(1))
+        tasks = stream.partitions(begin, {"c": {"0": 120}})
+        assert directory.run_compaction()
+        found = [
+            offset for task in tasks for batch in stream.read(task) for offset in batch.column("offset").to_pylist()
+        ]
+        assert found[-5:] == [115, 116, 117, 118, 119]
+        assert len(found) < 120
+        assert found == sorted(set(found))
+
+
 # Losses
 
 
