@@ -181,6 +181,18 @@ def test_new_partitions_and_new_topics_are_read_from_their_start(logs: seglog.Lo
     assert checkpoint.rows() == [("u", 0, offset) for offset in range(4)]
 
 
+def test_a_pattern_that_nothing_matches_yet(logs: seglog.LogDir) -> None:
+    checkpoint = Checkpoint()
+    driver = Driver(checkpoint, options(logs.path, subscribePattern="u.*", startingOffsets="latest"))
+    driver.drain()
+    assert checkpoint.offsets == {0: "{}"}
+    assert driver.reader.reportLatestOffset() is None
+    logs.create_topic("u1")
+    append(logs.log("u1"), 2)
+    driver.drain()
+    assert checkpoint.rows() == [("u1", 0, 0), ("u1", 0, 1)]
+
+
 @pytest.mark.parametrize(
     ("start", "expected"),
     [

@@ -82,6 +82,8 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_available_now = False
         self._targets: dict[TopicPartition, int] | None = None
         self._latest: dict[TopicPartition, int] = {}
+        self._looked: _Look | None = None
+        """What the last ends come from, until a batch is planned with them."""
         self._last_trigger: float | None = None
 
     def initialOffset(self) -> JsonOffsets:
@@ -123,7 +125,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         """The end of the next batch from ``start`` on; ``start`` itself if there is to be none."""
         begin = offsets_from_json(start)
-        look = self._look(begin)
+        look = self._looked = self._look(begin)
         latest = latest_offsets(look.states, begin)
         if self._is_available_now:
             if self._targets is None:
@@ -166,14 +168,24 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # first one are the initial offsets the start.
         replays_first = not self._is_begun and begin == self._initial
         self._is_begun = True
-        # The ends are decided: an older high watermark than the one they come from must not hide what was aborted.
-        look = self._look(begin, until="logEnd")
+        look = self._look_for(finish, begin)
         if self._targets is not None:
             check_targets(self._targets, finish, look.states)
         planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
         report_losses(planned.losses, fail=self._options.fail_on_data_loss, warn=_warn)
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
         return [InputPartition(task) for task in self._reader.plan(OsFs(), extents, planned.ranges)]
+
+    def _look_for(self, end: StreamOffsets, begin: StreamOffsets) -> _Look:
+        """What was just looked at for this end; what goes meanwhile is found by the tasks.
+
+        After a restart the end was decided earlier, maybe by a later high watermark than the one that can be seen now;
+        that one must not hide which transactions were aborted below the end.
+        """
+        look, self._looked = self._looked, None
+        if look is not None and all(end[p] <= extent.until for p, extent in look.extents.items() if p in end):
+            return look
+        return self._look(begin, until="logEnd")
 
     def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
         """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option."""
