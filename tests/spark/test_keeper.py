@@ -179,6 +179,26 @@ def test_an_owner_is_missed_once_it_has_ended(owner: subprocess.Popen[bytes]) ->
         assert owners.gone({ME}) == set()
 
 
+def test_a_stream_has_one_job_and_what_was_interrupted_goes(path: Path, keeping: Keeping) -> None:
+    keeping.begin("batch-job", owner=ME, topic="t", create={"t": None})
+    keeping.begin("interrupted", owner=ME, topic="t", stream="s")
+    stage(path, "interrupted", [b"x"])
+    keeping.begin("tasks", owner=ME, topic="t", stream="s")
+    parts = [stage(path, "tasks", [b"a"])]
+    keeping.begin("commits", owner=ME, topic="t", stream="s")
+    assert keeping.status()["jobs"] == ["batch-job", "commits"]
+    assert keeping.commit("tasks", "query:q", 0, parts, also=["commits"]).records == 1
+    keeping.begin("tasks", owner=ME, topic="t", stream="s")
+    stage(path, "tasks", [b"x"])
+    keeping.begin("aborts", owner=ME, topic="t", stream="s")
+    keeping.abort("aborts")
+    assert keeping.status()["jobs"] == ["batch-job"]
+    assert staged(path) == []
+    keeping.abort("batch-job")
+    end(path, signal.SIGTERM)
+    assert values(path) == [b"a"]
+
+
 def test_many_clients_at_once_start_one_keeper(keeping: Keeping) -> None:
     pids: list[int] = []
     failed: list[Exception] = []

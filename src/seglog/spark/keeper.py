@@ -9,7 +9,7 @@ Requests are served one after the other.
 request     fields                                                                answer
 =========== ===================================================================== =====================================
 begin       job, owner (process id), topic, create, config, application, version, topics: partitions and configuration,
-            allow_foreign                                                         adopted
+            allow_foreign, stream                                                 adopted
 commit      job, also (others that end), application, version, parts, allow_foreign records, already
 abort       jobs                                                                  nothing
 status      none                                                                  jobs, process id
@@ -63,7 +63,10 @@ class KeeperError(SeglogError):
 
 
 class _Job(NamedTuple):
+    """Its owner's process id; of a stream's batch also what the stream is known by."""
+
     owner: int
+    stream: str | None
 
 
 def socket_path(directory: str) -> str:
@@ -93,6 +96,7 @@ class Keeper:
         self._clock = clock
         self._linger = linger
         self._jobs: dict[str, _Job] = {}
+        self._superseded: dict[str, set[str]] = {}
         self._collected = False
         self._spent = False
 
@@ -161,9 +165,18 @@ class Keeper:
         application: str | None,
         version: int,
         allow_foreign: bool,
+        stream: str | None,
     ) -> dict[str, Any]:
-        """Open a job: create its topics, and say what there is."""
+        """Open a job: create its topics, and say what there is.
+
+        A stream has one job open. That of a batch that was interrupted is ended by the next one's begin; and since the
+        batch's own commit or abort begins with one too, what it has staged stays until that is known.
+        """
         self._collect_once(job)
+        if stream is not None:
+            before = {name for name, entry in self._jobs.items() if entry.stream == stream}
+            self._forget(before)
+            self._superseded.setdefault(stream, set()).update(before)
         for name, partitions in create.items():
             self._ensure(name, partitions, config)
         topics = self._directory.topics()
@@ -175,7 +188,7 @@ class Keeper:
             served = [one for one in self._directory.partitions_of(name) if one in self._directory.logs]
             if served and (allow_foreign or name in self._directory.entries):
                 targets[name] = [info.partitions, self._directory.log(*served[0]).config.overrides()]
-        self._jobs[job] = _Job(owner)
+        self._jobs[job] = _Job(owner, stream)
         ledger = read_ledger(self._directory.fs, self._directory.path)
         return {"topics": targets, "adopted": application is not None and ledger.is_adopted(application, version)}
 
@@ -224,7 +237,8 @@ class Keeper:
         return {"records": done.records, "already": done.already}
 
     def _abort(self, *, jobs: Sequence[str]) -> dict[str, Any]:
-        self._drop(jobs)
+        streams = {entry.stream for job, entry in self._jobs.items() if job in jobs and entry.stream is not None}
+        self._drop({*jobs, *(job for stream in streams for job in self._superseded.pop(stream, ()))})
         return {}
 
     # What jobs leave
@@ -232,6 +246,8 @@ class Keeper:
     def _forget(self, jobs: Collection[str]) -> None:
         for job in jobs:
             self._jobs.pop(job, None)
+            for superseded in self._superseded.values():
+                superseded.discard(job)
 
     def _drop(self, jobs: Collection[str]) -> None:
         """End jobs that came to nothing."""

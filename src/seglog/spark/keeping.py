@@ -58,12 +58,13 @@ class Keeping:
         application: str | None = None,
         version: int = 0,
         allow_foreign: bool = False,
+        stream: str | None = None,
     ) -> Opened:
         """Open ``job``; the directory is kept open until it is committed or aborted, or process ``owner`` ends.
 
         Topics of ``create`` are made with ``config`` unless they are there; None is the directory's default number of
         partitions. With ``topic`` only that one is looked at. ``application``, ``version`` and
-        ``allow_foreign`` as in `commit`.
+        ``allow_foreign`` as in `commit`. A job of a ``stream`` takes the place of the one that is open of it.
         """
         answer = self._ask(
             "begin",
@@ -75,6 +76,7 @@ class Keeping:
             application=application,
             version=version,
             allow_foreign=allow_foreign,
+            stream=stream,
         )
         return Opened({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
 

@@ -59,9 +59,10 @@ class _Sink:
             raise InvalidConfigError("options txnAppId and txnVersion: a stream's batches have their own, by the query")
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, self._options.topic)
         _warn(schema, self._options)
-        self.plan = self._begin()
+        # A stream's planner and its commit have the same options, and nothing else that both would know.
+        self.plan = self._begin(json.dumps(sorted(options.items())) if stream else None)
 
-    def _begin(self) -> WritePlan:
+    def _begin(self, stream: str | None) -> WritePlan:
         from seglog.spark.task_writer import Target, WritePlan
 
         options, job = self._options, uuid.uuid4().hex
@@ -80,6 +81,7 @@ class _Sink:
             application=application,
             version=version,
             allow_foreign=options.allow_foreign,
+            stream=stream,
         )
         return WritePlan(
             job=job,
