@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+import seglog
 from seglog.core.clock import Clock
+from seglog.records.record import NewRecord
 from seglog.spark.options import parse_options
 from seglog.spark.schema import COLUMNS
 from seglog.spark.stream import SeglogStreamReader
 
+START_MS: Final = 1_700_000_000_000
+SMALL: Final = {"internal.segment.bytes": "1024"}
+"""Of a topic that rolls every few batches."""
 _PICKLING: Final[Any] = cloudpickle
 SCHEMA: Final = StructType([COLUMNS["topic"], COLUMNS["partition"], COLUMNS["offset"]])
 
@@ -139,3 +145,24 @@ class Driver:
             self._left -= 1
             if self._left < 0:
                 raise KilledError
+
+
+def append(log: seglog.Log, count: int) -> None:
+    """``count`` records, three to a batch, a second apart."""
+    end = log.log_end_offset + count
+    while (first := log.log_end_offset) < end:
+        log.append_records(
+            [NewRecord(b"%d" % at, timestamp=START_MS + at * 1000) for at in range(first, min(first + 3, end))]
+        )
+
+
+def options(path: Path | str, **more: str) -> dict[str, str]:
+    return {"path": str(path), "until": "logEnd", "startingOffsets": "earliest", **more}
+
+
+def offsets(rows: Rows, partition: int = 0) -> list[int]:
+    return [offset for _, number, offset in rows if number == partition]
+
+
+def reader(path: Path | str, **more: str) -> SeglogStreamReader:
+    return SeglogStreamReader(SCHEMA, parse_options(options(path, **more), stream=True))

@@ -13,7 +13,7 @@ import seglog
 import seglog.spark
 from seglog.spark import LagListener
 from seglog.spark.lag import SourceLag, source_lags
-from tests.spark.test_stream import append
+from tests.spark.stream_driver import append
 
 _SECONDS = 300
 

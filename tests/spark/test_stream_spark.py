@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import seglog
-from tests.spark.test_stream import SMALL, append
+from tests.spark.stream_driver import SMALL, append
 
 pytestmark = pytest.mark.xdist_group("spark")
 
