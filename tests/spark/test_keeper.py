@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -24,9 +25,10 @@ from seglog.records.record import NewRecord, Record, encode_batch
 from seglog.spark.keeper import KeeperError, socket_path
 from seglog.spark.keeping import Keeping
 from seglog.spark.owners import Owners, driver_pid
-from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
+from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
 from seglog.storage.log import Log
 from seglog.storage.verify import verify
+from seglog.testing import MemoryFs
 
 ME = os.getpid()
 
@@ -241,6 +243,26 @@ def test_what_the_keeper_refuses_the_client_raises(path: Path, keeping: Keeping)
     with pytest.raises(KeeperError, match="no request 'nonsense'"):
         keeping._ask("nonsense")
     assert keeping.status()["jobs"] == ["job", "other"]
+
+
+class Busy(MemoryFs):
+    """Somebody puts a file into a job's directory just before it is removed."""
+
+    def rmdir(self, path: str) -> None:
+        if "/staging/" in path:
+            raise OSError(errno.ENOTEMPTY, "somebody is still writing", path)
+        super().rmdir(path)
+
+
+def test_a_task_that_has_not_heard_of_its_drivers_death_does_no_harm() -> None:
+    fs = Busy()
+    with seglog.open("/log", fs=fs) as directory:
+        directory.create_topic("t")
+        fs.mkdir("/log/t-0/.seglog")
+        fs.mkdir("/log/t-0/.seglog/staging")
+        fs.mkdir("/log/t-0/.seglog/staging/job")
+        collect_orphans(directory)
+        directory.log("t").append_records([NewRecord(b"goes on")])
 
 
 def test_no_directory_and_what_is_none(tmp_path: Path) -> None:

@@ -151,3 +151,14 @@ def new_sticky(topics: int) -> I64:
     state: I64 = np.zeros((topics, len(Sticky)), np.int64)
     state[:, Sticky.CURRENT] = -1
     return state
+
+
+def warm_partitioner() -> None:
+    """Have these loops compiled."""
+    key: U8 = np.frombuffer(b"key", np.uint8)
+    keys: I64 = np.array([[0], [3]], np.int64)
+    one: I64 = np.zeros(1, np.int64)
+    first_slots: I64 = np.array([0, 1], np.int64)
+    assign_slots(key, keys, one, one, one, first_slots, 1, first_slots, new_sticky(1), one)
+    group_rows(one, np.zeros(2, np.int64), one.copy())
+    partitions_of(key, keys, 1)

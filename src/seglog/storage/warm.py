@@ -20,6 +20,7 @@ def warm() -> None:
     """Run each loop over a tiny log; what it compiles stays in numba's cache. Needs the extra ``fast``."""
     require("numba", "fast", purpose="compiling the loops")
     from seglog.records.columnar_encode import encode_columns
+    from seglog.records.partition_kernels import warm_partitioner
     from seglog.records.tables import check_compressed, walk_batches
     from seglog.storage.compaction.compiled_map import CompiledMap
     from seglog.storage.scan import scan
@@ -57,6 +58,7 @@ def warm() -> None:
         for _ in clean(round_, fs, SystemClock()):
             pass
         _warm_parts(fs, replace(round_, first_dirty=2))
+    warm_partitioner()
     offsets = CompiledMap(10_000, 9_000)
     offsets.put(b"key", 0)
     offsets.make_room(9_000)

@@ -231,9 +231,10 @@ def roll_forward(directory: LogDir) -> None:
 
 
 def collect_orphans(directory: LogDir, keep: Collection[str] = ()) -> int:
-    """Remove the staging of jobs that are not in ``keep`` and not being adopted; how many directories went.
+    """Remove the staging of jobs that are not in ``keep`` and not being adopted; how many directories there were.
 
-    Nobody may be writing for these jobs.
+    Nobody should be writing for these jobs. Where somebody is, on a machine that has not heard yet that its driver
+    died, something stays for the next time.
     """
     removed = 0
     with directory.changing(), directory.health.guard():
@@ -243,7 +244,7 @@ def collect_orphans(directory: LogDir, keep: Collection[str] = ()) -> int:
             for job in directory.fs.listdir(staging):
                 path = os.path.join(staging, job)
                 if job not in kept and directory.fs.stat(path).is_dir:
-                    remove_tree(directory.fs, path)
+                    _remove_quietly(directory.fs, path)
                     removed += 1
     return removed
 
