@@ -4,7 +4,7 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.offsets import EARLIEST, LATEST
+from seglog.spark.offsets import EARLIEST, LATEST, AtTime
 from seglog.spark.options import Assign, Subscribe, SubscribePattern, parse_options
 
 PATH = {"path": "/data"}
@@ -96,4 +96,111 @@ def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() 
 def test_what_is_refused_is_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         parse_options(given)
+    assert message in str(refused.value)
+
+
+def test_bounds_by_the_connectors_precedence() -> None:
+    by_offset = {**PATH, "startingOffsets": "earliest", "endingOffsets": "latest"}
+    by_partition = {
+        **by_offset,
+        "startingOffsetsByTimestamp": '{"t": {"0": 5}}',
+        "endingOffsetsByTimestamp": '{"t": {"0": 9}}',
+        "startingOffsetsByTimestampStrategy": "LATEST",
+    }
+    t0 = TopicPartition("t", 0)
+    options = parse_options(by_partition)
+    assert options.starting == AtTime(timestamps={t0: 5}, strategy="latest")
+    assert (options.ending.timestamps if isinstance(options.ending, AtTime) else None) == {t0: 9}
+    options = parse_options({**by_partition, "startingTimestamp": " 3", "endingTimestamp": "7"})
+    assert options.starting == AtTime(timestamps=3, strategy="latest")
+    assert (options.ending.timestamps if isinstance(options.ending, AtTime) else None) == 7
+
+
+def test_what_is_ours() -> None:
+    options = parse_options(
+        {
+            **PATH,
+            "columns": '["offset", "value"]',
+            "keyIn": '["a", "hex:00ff", "base64:AP8=", "text:hex:1", null]',
+            "isolationLevel": "READ_COMMITTED",
+            "includeControl": "true",
+            "until": "logend",
+            "mode": "PERMISSIVE",
+            "failOnDataLoss": "false",
+            "maxRecordsPerPartition": "10",
+            "replica": "2",
+        }
+    )
+    assert options.columns == ("offset", "value")
+    assert options.keys == (b"a", b"\x00\xff", b"hex:1", None)
+    assert options.read_committed
+    assert options.include_control
+    assert (options.until, options.permissive, options.fail_on_data_loss) == ("logEnd", True, False)
+    assert (options.max_records, options.replica) == (10, "2")
+    assert parse_options({**PATH, "columns": "offset, value"}).columns == ("offset", "value")
+    assert parse_options({**PATH, "keyEquals": "käse"}).keys == ("käse".encode(),)
+    assert parse_options({**PATH, "keyIn": "[]"}).keys == ()
+
+
+def test_a_stream_has_a_start_at_the_end_and_no_end() -> None:
+    options = parse_options({**PATH, "maxOffsetsPerTrigger": "100", "maxTriggerDelay": "2m"}, stream=True)
+    assert (options.starting, options.notes) == (LATEST, ())
+    assert (options.max_offsets_per_trigger, options.max_trigger_delay_ms) == (100, 120_000)
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        value = {"endingOffsets": "latest", "endingTimestamp": "1"}.get(name, '{"t": {"0": 1}}')
+        with pytest.raises(InvalidConfigError, match=f"option {name}: a stream has no end"):
+            parse_options({**PATH, name: value}, stream=True)
+
+
+def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
+    options = parse_options({**PATH, "maxOffsetsPerTrigger": "1", "groupIdPrefix": "g", "kafka.group.id": "h"})
+    assert options.notes == (
+        "seglog reads files, no broker: ignored kafka.group.id, groupIdPrefix",
+        "option maxOffsetsPerTrigger is ignored in a batch query",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kafka.auto.offset.reset": "latest"}, "option kafka.auto.offset.reset is not supported: set option starting"),
+        ({"kafka.key.deserializer": "x"}, "not supported"),
+        ({"kafka.value.deserializer": "x"}, "not supported"),
+        ({"KAFKA.enable.auto.commit": "true"}, "not supported"),
+        ({"kafka.interceptor.classes": "x"}, "not supported"),
+        ({"keyEquals": "a", "keyIn": '["b"]'}, "options keyEquals and keyIn exclude each other"),
+        ({"keyEquals": "hex:0"}, "a text is written text:hex:0"),
+        ({"keyEquals": "base64:?"}, "a text is written text:base64:?"),
+        ({"keyIn": "a"}, "a JSON list of keys"),
+        ({"keyIn": "[1]"}, "a JSON list of keys"),
+        ({"columns": " , "}, "no name in it"),
+        ({"until": "now"}, "option until is 'now': highWatermark or logEnd"),
+        ({"mode": "dropMalformed"}, "failFast or permissive"),
+        ({"isolationLevel": "serializable"}, "read_uncommitted or read_committed"),
+        ({"startingOffsetsByTimestampStrategy": "none"}, "error or latest"),
+        ({"startingTimestamp": "2013-01-01"}, "a whole number from 0 on"),
+        ({"startingTimestamp": "-1"}, "a whole number from 0 on"),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "'0': -1 is not as in"),
+        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "startingTimestamp 9 is above endingTimestamp 8"),
+        (
+            {"startingOffsets": '{"a": {"0": 9}}', "endingOffsets": '{"a": {"0": 8}}'},
+            "a-0: startingOffsets 9 is above endingOffsets 8",
+        ),
+        (
+            {"startingOffsets": '{"a": {"0": 1}}', "endingOffsets": '{"a": {"0": 8, "1": 1}}'},
+            "must name the same partitions; only one has a-1",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"a": {"0": 9}}', "endingOffsetsByTimestamp": '{"a": {"0": 8}}'},
+            "a-0: startingOffsetsByTimestamp 9 is above endingOffsetsByTimestamp 8",
+        ),
+        ({"maxRecordsPerPartition": "0"}, "a whole number above 0"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger 5 is above"),
+        ({"maxTriggerDelay": "soon"}, "a time as in 500ms"),
+        ({"subscribePattern": "[a-z&&[^b]]"}, "a character class inside of another"),
+    ],
+)
+def test_more_that_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfigError) as refused:
+        parse_options({**PATH, **given})
     assert message in str(refused.value)

@@ -24,7 +24,7 @@ from seglog.spark.schema import COLUMNS, record_schema
 from seglog.spark.source import SeglogReader
 from tests import golden
 from tests.kafka.jars import KafkaVersion
-from tests.spark.logs import batches, make_reader, rows, write_partition
+from tests.spark.logs import batches, make_reader, offsets, rows, write_partition
 from tests.spark.rows import as_row
 
 RECORDS = [
@@ -171,3 +171,52 @@ def test_importing_seglog_spark_does_not_load_pyspark() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
     assert "get_spark" in seglog.spark.__all__
+
+
+def test_columns_by_option_with_those_that_the_connector_does_not_have(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS])
+    reader = make_reader({"path": str(tmp_path), "columns": "leaderEpoch, offset, isControl, producerEpoch"})
+    found = [batch.to_pylist() for batch in batches(reader)]
+    row = {"leaderEpoch": -1, "isControl": False, "producerEpoch": -1}
+    assert found == [[{**row, "offset": offset} for offset in range(4)]]
+    with pytest.raises(InvalidConfigError, match="option columns: there is no column 'ofset'"):
+        make_reader({"path": str(tmp_path), "columns": "ofset"})
+    with pytest.raises(InvalidConfigError, match="named twice"):
+        make_reader({"path": str(tmp_path), "columns": "offset, offset"})
+
+
+def test_keys_are_filtered_whatever_the_columns(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS, RECORDS[:1]], codec=Codec.ZSTD)
+    for keys, expected in (('["key"]', [0, 4]), ("[null]", [2, 3]), ('["", "key"]', [0, 1, 4]), ("[]", [])):
+        assert offsets(make_reader({"path": str(tmp_path), "columns": "offset", "keyIn": keys})) == expected
+
+
+@pytest.mark.parametrize("name", ["rolled", "rolled-by-time", "codec-none", "append-time", "compacted"])
+def test_times_are_looked_up_as_a_broker_does(tmp_path: Path, name: str) -> None:
+    """Against a look at every record that Kafka's consumer read."""
+    root = golden.unpack(tmp_path, "4.3.0")
+    records = golden.expected_records(root, f"{name}-0")
+    stamps = sorted(record.timestamp for record in records)
+    options = {"path": str(golden.log_dir(root)), "subscribe": name, "columns": "offset"}
+    there = offsets(make_reader(options))
+    for wanted in (0, stamps[0], stamps[len(stamps) // 2], stamps[-1]):
+        first = next(record.offset for record in records if record.timestamp >= wanted)
+        later, earlier = ([at for at in there if at >= first], [at for at in there if at < first])
+        assert offsets(make_reader({**options, "startingTimestamp": str(wanted)})) == later
+        assert offsets(make_reader({**options, "endingTimestamp": str(wanted)})) == earlier
+    beyond = {**options, "startingTimestamp": str(stamps[-1] + 1)}
+    with pytest.raises(OffsetOutOfRangeError, match=r"option startingTimestamp: .* has no record with timestamp"):
+        make_reader(beyond).partitions()
+    assert offsets(make_reader({**beyond, "startingOffsetsByTimestampStrategy": "latest"})) == []
+    assert offsets(make_reader({**options, "endingTimestamp": str(stamps[-1] + 1)})) == there
+
+
+def test_without_fail_on_data_loss_what_is_there_is_read(tmp_path: Path) -> None:
+    write_partition(tmp_path / "t-0", [RECORDS], base_offset=10)
+    given = {"startingOffsets": '{"t": {"0": 3}}', "endingOffsets": '{"t": {"0": 50}}'}
+    options = {"path": str(tmp_path), "columns": "offset", **given}
+    with pytest.raises(OffsetOutOfRangeError, match="3 is outside; set option failOnDataLoss"):
+        make_reader(options).partitions()
+    with pytest.warns(UserWarning, match="data was lost") as warned:
+        assert offsets(make_reader({**options, "failOnDataLoss": "false"})) == [10, 11, 12, 13]
+    assert len(warned) == 2

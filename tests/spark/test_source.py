@@ -115,16 +115,6 @@ def test_a_load_is_a_snapshot_and_the_next_one_sees_more(spark: SparkSession, ka
     assert first.count() == count < load(spark, tmp_path).count() == 156
 
 
-def test_from_sql(spark: SparkSession, kafka: Path) -> None:
-    options = f"OPTIONS (path '{golden.log_dir(kafka)}', subscribe 'rolled', includeHeaders 'true')"
-    spark.sql(f"CREATE TEMPORARY VIEW rolled USING seglog {options}")
-    assert spark.sql("SELECT count(*), max(offset) FROM rolled").collect() == [(180, 179)]
-    spark.sql(f"CREATE TABLE rolled_table USING seglog {options}")
-    with pytest.raises(PySparkException, match="TEMPORARY VIEW"):
-        spark.sql("SELECT * FROM rolled_table").collect()
-    spark.sql("DROP TABLE rolled_table")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

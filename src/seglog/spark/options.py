@@ -156,6 +156,9 @@ _REFUSED: Final = {
 """What the connector refuses, and so do we: a query that moves to it or from it means the same."""
 
 
+_HINT: Final = " (a table of SQL keeps its options if it is created without a list of columns)"
+
+
 def parse_options(options: Mapping[str, str], *, stream: bool | None = False) -> ReadOptions:
     """Check all options together; `InvalidConfigError` names the option, its value and what may stand there.
 
@@ -173,7 +176,9 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     values, brokers = _values(options)
     paths = values.get("path", ()) + values.get("paths", ())
     if not paths:
-        raise InvalidConfigError("option path is missing: a log directory, a partition's directory, or a glob")
+        raise InvalidConfigError(
+            "option path is missing: a log directory, a partition's directory, or a glob" + ("" if options else _HINT)
+        )
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
     keys = _only_one(values, "keyEquals", "keyIn")
     starting = _bound(values, "starting", LATEST if stream else EARLIEST)
