@@ -1,0 +1,371 @@
+"""Files into a topic, all or nothing and exactly once: CSV, JSON lines, Parquet and text, read by Spark's workers.
+
+No row goes through the JVM: a task reads a range of bytes, or some row groups, encodes records and stages segments; the
+driver has them adopted in one step. Records come into each partition in the order of the files and of their lines.
+Python workers and the driver must see the files and the log directory under the same paths.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from seglog.core.clock import SystemClock
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import OsFs
+from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.ingest_columns import LINE, Columns, names_of
+from seglog.spark.jobs.ingest_files import (
+    Split,
+    list_files,
+    parquet_schema,
+    sample,
+    split_parquet,
+    split_text,
+)
+from seglog.spark.jobs.ingest_rows import PATTERNS, Format, Recipe, Rows, kept_groups
+from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.keeping import Keeping
+from seglog.spark.task_writer import Target, TaskWriter, WritePlan
+from seglog.spark.workers import freeze_imports
+from seglog.spark.write_options import WriteOptions, parse_write_options
+from seglog.storage.adopt import StagedPart
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["Columns", "Ingested", "Input", "ingest"]
+
+_TASKS_PER_CORE: Final = 2
+_SMALLEST_TASK: Final = 8 << 20
+_LARGEST_TASK: Final = 512 << 20
+_PREVIEW: Final = 3
+_SUFFIXES: Final[Mapping[str, Format]] = {
+    "csv": "csv",
+    "tsv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """How files are to be read. ``format`` None: by the first file's name; what has no known ending is text.
+
+    ``names`` are the columns of CSV without a ``header``; ``multiline``: its quoted values go over several lines.
+    ``types`` are Arrow's names of types for fields of JSON that the first lines do not tell right. ``pattern`` is a
+    regular expression (RE2) with named groups, or ``common`` or ``combined``, for text: the groups are its columns, and
+    the whole line is ``line``. ``bad_lines``: ``error``, or ``skip`` and count them.
+    """
+
+    format: Format | None = None
+    header: bool = True
+    names: Sequence[str] = ()
+    delimiter: str | None = None
+    quote: str | None = '"'
+    multiline: bool = False
+    null_value: str | None = None
+    types: Mapping[str, str] | None = None
+    pattern: str | None = None
+    bad_lines: Literal["error", "skip"] = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingested:
+    """What came of a job. ``already``: its transaction had been adopted before, and nothing was written.
+
+    ``bad_examples`` are some of the ``bad_lines`` that were skipped. Of a dry run ``records`` is 0, and ``preview`` has
+    the first records.
+    """
+
+    topic: str
+    files: int
+    bytes: int
+    tasks: int
+    records: int = 0
+    bad_lines: int = 0
+    bad_examples: tuple[str, ...] = ()
+    already: bool = False
+    dry_run: bool = False
+    preview: tuple[Mapping[str, Any], ...] = ()
+
+
+def ingest(
+    spark: SparkSession,
+    paths: str | Sequence[str],
+    log_dir: str,
+    topic: str,
+    *,
+    columns: Columns | None = None,
+    source: Input | None = None,
+    partitions: int | None = None,
+    options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Ingested:
+    """Append all records of ``paths`` (files, directories, globs; in this order) to ``topic`` of ``log_dir``.
+
+    The topic is made with that many ``partitions`` if it is not there. ``options`` are those of the sink:
+    ``compression.type``, ``batch.size``, ``topic.<configuration>``, and ``txnAppId`` with ``txnVersion``, by which a
+    job that is run again does nothing. ``progress`` is told how many more bytes were read.
+
+    Raises `BadLineError` with file and line, `InvalidConfigError`, `LogDirInUseError`, and what the sink raises; then
+    nothing of it is in the log.
+    """
+    fs = OsFs()
+    files = list_files(fs, [paths] if isinstance(paths, str) else paths)
+    recipe = _recipe(fs, files, source or Input(), columns or Columns())
+    given: dict[str, str] = {"path": log_dir, "topic": topic, **dict(options or {})}
+    if partitions is not None:
+        given["numPartitions"] = str(partitions)
+    write = parse_write_options(given)
+    cores = spark.sparkContext.defaultParallelism
+    size = sum(fs.stat(os.path.realpath(file)).size for file in files)
+    share = min(max(size // (cores * _TASKS_PER_CORE), _SMALLEST_TASK), _LARGEST_TASK)
+    splits = (
+        split_parquet(fs, files, share)
+        if recipe.format == "parquet"
+        else split_text(fs, files, share, whole=recipe.multiline)
+    )
+    result = Ingested(topic=topic, files=len(files), bytes=size, tasks=len(splits), dry_run=dry_run)
+    if dry_run:
+        return _with_preview(result, recipe, splits)
+    return _run(spark, recipe, splits, write, result, progress)
+
+
+def _run(
+    spark: SparkSession,
+    recipe: Recipe,
+    splits: Sequence[Split],
+    options: WriteOptions,
+    result: Ingested,
+    progress: Progress | None,
+) -> Ingested:
+    job = uuid.uuid4().hex
+    directory = os.path.abspath(options.path)
+    keeping = Keeping(directory, linger=options.linger_seconds)
+    application, version = f"job:{job}", 0
+    if options.transaction is not None:
+        application, version = f"txn:{options.transaction.application}", options.transaction.version
+    opened = keeping.begin(
+        job,
+        owner=os.getpid(),
+        topic=options.topic,
+        create={str(options.topic): options.num_partitions},
+        config=options.topic_config,
+        application=application,
+        version=version,
+        allow_foreign=options.allow_foreign,
+    )
+    try:
+        if opened.adopted:
+            keeping.abort(job)
+            return _replace(result, already=True)
+        targets = {name: Target(*target) for name, target in opened.topics.items()}
+        plan = WritePlan(job=job, directory=directory, options=options, targets=targets)
+        answers = _stage(spark, recipe, splits, plan, result.bytes, progress)
+        parts = [StagedPart.from_json(part) for answer in answers for part in json.loads(answer)["parts"]]
+        done = keeping.commit(job, application, version, parts, allow_foreign=options.allow_foreign)
+    except BaseException:
+        keeping.abort(job)
+        raise
+    told = [json.loads(answer) for answer in answers]
+    return _replace(
+        result,
+        records=done.records,
+        already=done.already,
+        bad_lines=sum(answer["bad"] for answer in told),
+        bad_examples=tuple(example for answer in told for example in answer["examples"])[:_PREVIEW],
+    )
+
+
+def _stage(
+    spark: SparkSession,
+    recipe: Recipe,
+    splits: Sequence[Split],
+    plan: WritePlan,
+    size: int,
+    progress: Progress | None,
+) -> list[str]:
+    """What each task says of its parts, in the order of the splits."""
+    if not splits:
+        return []
+
+    def stage(index: int, given: Iterable[Split]) -> Iterable[str]:
+        return _stage_splits(recipe, plan, index, given)
+
+    with plain_errors(), watched(spark, size, len(splits), progress):
+        rows = spark.sparkContext.parallelize(splits, len(splits)).mapPartitionsWithIndex(stage)
+        answers: list[str] = rows.collect()
+    return answers
+
+
+def _stage_splits(recipe: Recipe, plan: WritePlan, index: int, splits: Iterable[Split]) -> Iterator[str]:
+    """In a worker: one split, as a name that no other attempt has."""
+    import numpy as np
+
+    fs = OsFs()
+    for split in splits:
+        rows = Rows(fs, recipe, split)
+        task = f"{index}-{uuid.uuid4().hex[:12]}"
+        writer = TaskWriter(plan, task, fs=fs, clock=SystemClock(), rng=np.random.default_rng())
+        parts = writer.write(rows.records())
+        freeze_imports()
+        yield json.dumps({"parts": [part.to_json() for part in parts], "bad": rows.bad, "examples": rows.examples})
+
+
+def _replace(result: Ingested, **changes: Any) -> Ingested:
+    from dataclasses import replace
+
+    return replace(result, **changes)
+
+
+def _with_preview(result: Ingested, recipe: Recipe, splits: Sequence[Split]) -> Ingested:
+    shown: list[Mapping[str, Any]] = []
+    bad = Rows(OsFs(), recipe, splits[0]) if splits else None
+    for batch in bad.records() if bad is not None else ():
+        shown += batch.slice(0, _PREVIEW - len(shown)).to_pylist()
+        if len(shown) == _PREVIEW:
+            break
+    return _replace(result, preview=tuple(shown))
+
+
+# What is in the files
+
+
+def _recipe(fs: OsFs, files: Sequence[str], source: Input, columns: Columns) -> Recipe:
+    """Look at the first file, and check that it has what is asked for."""
+    format_ = source.format or _format_of(files[0])
+    needed = tuple(dict.fromkeys(name for expression in columns.expressions() for name in names_of(expression)))
+    if columns.value is None and (format_ == "parquet" or source.multiline):
+        needed = (*needed, "*")
+    recipe = Recipe(
+        format=format_,
+        columns=columns,
+        needed=needed,
+        header=source.header,
+        delimiter=source.delimiter or ("\t" if files[0].endswith((".tsv", ".tsv.gz")) else ","),
+        quote=source.quote,
+        multiline=source.multiline and format_ == "csv",
+        null_value=source.null_value,
+        skip_bad=source.bad_lines == "skip",
+    )
+    if format_ == "csv":
+        names = tuple(source.names) or _header(fs, files[0], recipe)
+        _check(needed, names, files[0])
+        return _replace_recipe(recipe, names=names)
+    if format_ == "json":
+        schema = _json_schema(fs, files[0], needed, source.types or {})
+        return _replace_recipe(recipe, schema=schema)
+    if format_ == "parquet":
+        _check(needed, parquet_schema(fs, files[0]).names, files[0])
+        return recipe
+    if source.pattern is None:
+        _check(needed, [LINE], files[0])
+        return recipe
+    pattern = PATTERNS.get(source.pattern, source.pattern)
+    try:
+        groups = list(re.compile(pattern).groupindex)
+    except re.error as error:
+        raise InvalidConfigError(f"pattern {pattern!r}: no regular expression, {error}") from error
+    _check(needed, [*groups, LINE], files[0])
+    return _replace_recipe(recipe, pattern=kept_groups(pattern, needed))
+
+
+def _replace_recipe(recipe: Recipe, **changes: Any) -> Recipe:
+    from dataclasses import replace
+
+    return replace(recipe, **changes)
+
+
+def _format_of(path: str) -> Format:
+    name = os.path.basename(path).lower()
+    for ending in (".gz", ".zst", ".bz2"):
+        name = name.removesuffix(ending)
+    return _SUFFIXES.get(name.rpartition(".")[2], "text")
+
+
+def _check(needed: Sequence[str], there: Sequence[str], file: str) -> None:
+    for name in needed:
+        if name != "*" and name not in there and name.split(".", maxsplit=1)[0] not in there:
+            raise InvalidConfigError(f"{file} has no column {name!r}; it has {', '.join(there) or 'none'}")
+
+
+def _header(fs: OsFs, file: str, recipe: Recipe) -> tuple[str, ...]:
+    import csv
+
+    first = sample(fs, file).split(b"\n", 1)[0].decode(errors="replace").rstrip("\r").removeprefix("\ufeff")
+    if not recipe.header:
+        count = len(next(csv.reader([first], delimiter=recipe.delimiter), []))
+        return tuple(f"f{number}" for number in range(count))
+    names = next(csv.reader([first], delimiter=recipe.delimiter, quotechar=recipe.quote), [])
+    if not names:
+        raise InvalidConfigError(f"{file} has no line with the names of columns")
+    return tuple(names)
+
+
+def _json_schema(fs: OsFs, file: str, needed: Sequence[str], types: Mapping[str, str]) -> pa.Schema:
+    """The fields that are asked for, with the types that the first lines of the first file have."""
+    import pyarrow as pa
+    import pyarrow.json as pjson
+
+    data = sample(fs, file)
+    if not needed or not data.strip():
+        return pa.schema([])
+    try:
+        options = pjson.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        found = pjson.read_json(pa.BufferReader(data), read_options=options).schema
+    except pa.ArrowInvalid:
+        found = _schema_of_good_lines(data)
+    known = dict.fromkeys(found.names) | dict.fromkeys(types)
+    _check(needed, list(known), file)
+    top = dict.fromkeys(name.split(".", maxsplit=1)[0] if name not in known else name for name in needed if name != "*")
+    try:
+        return pa.schema(
+            [
+                (name, pa.type_for_alias(types[name]) if name in types else _settled(found.field(name).type))
+                for name in top
+            ]
+        )
+    except ValueError as error:
+        raise InvalidConfigError(f"types: {error}") from error
+
+
+def _schema_of_good_lines(data: bytes) -> pa.Schema:
+    """As far as lines can be read one by one and agree with those before."""
+    import pyarrow as pa
+    import pyarrow.json as pjson
+
+    fields: dict[str, pa.DataType] = {}
+    for line in data.split(b"\n")[:1000]:
+        try:
+            found = pjson.read_json(pa.BufferReader(line)).schema
+        except pa.ArrowInvalid:
+            continue
+        for field in found:
+            if field.name not in fields or pa.types.is_null(fields[field.name]):
+                fields[field.name] = field.type
+    return pa.schema(list(fields.items()))
+
+
+def _settled(type_: pa.DataType) -> Any:
+    """Texts stay texts, though they look like times; what was always null may be a text."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(type_) or pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_struct(type_):
+        inner: Any = type_
+        return pa.struct([(field.name, _settled(field.type)) for field in inner])
+    if pa.types.is_list(type_):
+        listed: Any = type_
+        return pa.list_(_settled(listed.value_type))
+    return type_
