@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from seglog.cli.main import main
 from seglog.core.errors import InvalidConfigError, InvalidRecordError, OffsetOutOfRangeError, UnknownTopicError
 from seglog.core.fs import OsFs
-from seglog.records.record import NewRecord
+from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.spark.jobs.export import ExportInUseError, export
 from seglog.spark.jobs.export_state import OWN, locked, read_state
+from seglog.storage.admit import Origin
 from seglog.storage.log_dir import LogDir
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -236,6 +237,42 @@ def test_damage_leaves_the_output_as_it_was(spark: SparkSession, tmp_path: Path)
     path.write_bytes(data)
     export(spark, log, output)
     assert _rows(output) == _expected(spark, log)
+
+
+def test_only_what_is_committed(spark: SparkSession, tmp_path: Path) -> None:
+    """No aborted records, and nothing behind the first transaction that is open."""
+    log, output = tmp_path / "log", tmp_path / "out"
+
+    def batch(value: bytes, sequence: int) -> bytearray:
+        return encode_batch(
+            [NewRecord(value, None, NOON)],
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+    def end(*, commit: bool) -> bytearray:
+        return end_txn_marker(commit=commit, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp=NOON)
+
+    with LogDir.open(log) as directory:
+        directory.create_topic("t", 1)
+        partition = directory.log("t")
+        partition.append(batch(b"aborted", 0))
+        partition.append(end(commit=False), origin=Origin.COORDINATOR)
+        partition.append(batch(b"committed", 1))
+        partition.append(end(commit=True), origin=Origin.COORDINATOR)
+        partition.append(batch(b"open", 2))
+        partition.append_records([NewRecord(b"behind", None, NOON)])
+    assert [(one.start, one.end) for one in export(spark, log, output).ranges] == [(0, 4)]
+    assert [row["value"] for row in _rows(output)] == [b"committed"]
+    with LogDir.open(log) as directory:
+        directory.log("t").append(end(commit=True), origin=Origin.COORDINATOR)
+    export(spark, log, output)
+    assert [row["value"] for row in _rows(output)] == [b"committed", b"open", b"behind"]
+    everything = tmp_path / "everything"
+    export(spark, log, everything, options={"isolationLevel": "read_uncommitted"})
+    assert len(_rows(everything)) == 4
 
 
 def test_the_command_says_what_it_did(

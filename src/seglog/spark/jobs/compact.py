@@ -3,8 +3,8 @@
 A round is the engine's own: planned by it, written by its loops, put in place by its steps, and what comes out is byte
 for byte what the engine writes with a map that has room for all keys. Only who does the work is different:
 
-1. Workers hash the keys of stretches of the log, 128 bits each, and send them by hash to buckets, each of which knows
-   the last offset of its keys then; Spark's shuffle has them on disk in between. A bucket has at most about
+1. Workers hash the keys of stretches of the log, 128 bits each, and shuffle them by hash to buckets, each of which
+   knows the last offset of its keys then; in between they are on disk, 24 bytes each. A bucket has at most about
    `BUCKET_KEYS` keys, so that a worker holds 130 MiB of them however many there are; the driver holds none.
 2. Workers write each group of segments anew under ``<topic>-N/.seglog/staging/compact-…``, from a bit for each offset.
 3. When all of them are on the disk the driver renames them, group by group, as the engine does: ``.cleaned``,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Compacted", "CompactedPartition", "compact"]
 
-SPARK_FROM: Final = 64 << 20
+SPARK_FROM: Final = 256 << 20
 """Bytes to read from which a partition is worth a Spark job; what is smaller the engine cleans in the driver."""
 BUCKET_KEYS: Final = 2_500_000
 """Keys whose last offsets a worker may have to know at a time: a table of 100 MiB, and 25 more while it grows."""
-_STRETCH_BYTES: Final = 64 << 20
+_STRETCH_BYTES: Final = 256 << 20
 _SMALLEST_STRETCH: Final = 4 << 20
 _TASKS_PER_CORE: Final = 4
 _STAGING: Final = "staging"

@@ -2,12 +2,13 @@
 
 ::
 
-    stretch ──map──► (bucket, (kind, stretch, rows))  ──shuffle──► bucket ──reduce──► (group, (kind, offsets that stay))
-                                                      ──shuffle──► group ──rewrite──► ``.cleaned`` files
+    stretch ──map──► (bucket, where its rows are)  ──shuffle──► bucket ──reduce──► (group, offsets that stay)
+                                                   ──shuffle──► group ──rewrite──► ``.cleaned`` files
 
-What is shuffled are blobs of 24 bytes a key and of 4 bytes an offset, some hundred thousand at a time: neither Spark
-nor Python handles single records. Effects on transactions go to bucket 0, which folds them for each group. It is the
-shuffle of Python's own objects (RDDs), since ``mapInArrow`` wants pandas.
+Rows, 24 bytes a key, lie in files in staging, sorted by bucket in blocks; what Spark shuffles is where each bucket has
+its part of a block. So they do not go through the JVM, and a bucket takes those that are dirty first without holding
+the others. Effects on transactions go to bucket 0, which folds them for each group. It is the shuffle of Python's own
+objects (RDDs), since ``mapInArrow`` wants pandas.
 """
 
 from __future__ import annotations
@@ -15,23 +16,22 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from seglog.core.fs import File, OsFs
+from seglog.core.fs import OsFs
 from seglog.records.machine import I64
 from seglog.records.offset_kernels import U64
-from seglog.records.survivor_kernels import ROW_WORDS
 from seglog.spark.jobs.compact import Written
 from seglog.spark.workers import freeze_imports
 from seglog.storage.compaction.parts import (
     Effects,
     LastOffsets,
     Open,
-    Rows,
     Stretch,
     Survivors,
     as_rows,
@@ -45,16 +45,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Keyed = tuple[int, tuple[int, int, Any]]
-"""Bucket; kind, number of the stretch, rows as bytes or `Effects`."""
+"""Bucket; kind, number of the stretch, `_Slice` or `Effects`."""
 Judged = tuple[int, tuple[int, Any]]
 """Group; kind, offsets as bytes, `Open`, or numbers."""
 
 _EFFECTS, _DIRTY, _CLEAN = range(3)
 _OFFSETS, _OPEN, _ENTRIES = range(3)
 _OFFSET: Final = np.dtype("<u4")
-_ROW: Final = 8 * ROW_WORDS
-_SPOOLED: Final = _ROW << 17
-"""Bytes of rows that are read back at a time."""
+
+
+class _Slice(NamedTuple):
+    """Rows in a file; ``start`` and ``size`` in bytes."""
+
+    path: str
+    start: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +101,22 @@ def _itself(number: int) -> int:
 def _mapper(task: Task) -> Callable[[int], Iterator[Keyed]]:
     def work(at: int) -> Iterator[Keyed]:
         freeze_imports()
-        for item in map_keys(OsFs(), task.round, task.stretches[at], task.key):
-            if isinstance(item, Rows):
+        fs = OsFs()
+        path = os.path.join(task.staging, f"rows-{at}-{uuid.uuid4().hex}")  # this attempt's
+        found: list[Keyed] = []
+        with closing(fs.open(path, create=True)) as file:
+            size = 0
+            for item in map_keys(fs, task.round, task.stretches[at], task.key):
+                if isinstance(item, Effects):
+                    found.append((0, (_EFFECTS, at, item)))
+                    continue
                 kind = _DIRTY if item.is_dirty else _CLEAN
                 for bucket, rows in _by_bucket(item.rows, task.buckets):
-                    yield bucket, (kind, at, rows.tobytes())
-            else:
-                yield 0, (_EFFECTS, at, item)
+                    data = np.ascontiguousarray(rows).data.cast("B")
+                    file.pwrite(data, size)
+                    found.append((bucket, (kind, at, _Slice(path, size, len(data)))))
+                    size += len(data)
+        yield from found  # closed, so that another machine finds all of it
 
     return work
 
@@ -127,20 +141,17 @@ def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
     def work(keyed: Iterable[Keyed]) -> Iterator[Judged]:
         offsets = LastOffsets()
         effects: dict[int, Effects] = {}
-        clean = _Spool(task.staging)
-        try:
-            for _, (kind, at, data) in keyed:
-                if kind == _EFFECTS:
-                    effects[at] = data
-                elif kind == _DIRTY:
-                    offsets.put(as_rows(data))
-                else:
-                    clean.add(data)
-            yield from _judged(offsets.last(), bases)
-            for rows in clean.read():
-                yield from _judged(offsets.stay(rows), bases)
-        finally:
-            clean.remove()
+        slices: dict[int, list[_Slice]] = {_DIRTY: [], _CLEAN: []}
+        for _, (kind, at, item) in keyed:
+            if kind == _EFFECTS:
+                effects[at] = item
+            else:
+                slices[kind].append(item)
+        for rows in _read(slices[_DIRTY]):
+            offsets.put(rows)
+        yield from _judged(offsets.last(), bases)
+        for rows in _read(slices[_CLEAN]):
+            yield from _judged(offsets.stay(rows), bases)
         yield 0, (_ENTRIES, (len(offsets), *_mapped(effects.values())))
         if effects:
             yield from _open(task, effects)
@@ -148,30 +159,13 @@ def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
     return work
 
 
-class _Spool:
-    """Rows that can be judged only when all that are dirty have come, on the disk until then."""
-
-    def __init__(self, directory: str) -> None:
-        self._path = os.path.join(directory, f"rows-{uuid.uuid4().hex}")
-        self._file: File | None = None
-        self._size = 0
-
-    def add(self, rows: bytes) -> None:
-        if self._file is None:
-            self._file = OsFs().open(self._path, create=True)
-        self._file.pwrite(rows, self._size)
-        self._size += len(rows)
-
-    def read(self) -> Iterator[U64]:
-        for start in range(0, self._size if self._file else 0, _SPOOLED):
-            assert self._file is not None
-            yield as_rows(self._file.pread(min(_SPOOLED, self._size - start), start))
-
-    def remove(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            with suppress(FileNotFoundError):  # with all of the staging directory, by a job that has been given up
-                OsFs().unlink(self._path)
+def _read(slices: list[_Slice]) -> Iterator[U64]:
+    """File by file, each opened once."""
+    fs = OsFs()
+    for path, of_file in groupby(sorted(slices), key=lambda one: one.path):
+        with closing(fs.open(path, write=False)) as file:
+            for one in of_file:
+                yield as_rows(file.pread(one.size, one.start))
 
 
 def _judged(offsets: I64, bases: I64) -> Iterator[Judged]:
