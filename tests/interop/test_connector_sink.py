@@ -21,10 +21,10 @@ from tests.spark.test_keeper import end
 pytestmark = pytest.mark.xdist_group("connector")
 
 _ROWS: Final = """
-    SELECT IF(id % 10 = 0, NULL, CAST(id % 37 AS {key})) AS key,
+    SELECT IF(id % 10 = 0, NULL, CAST(CAST(id % 37 AS STRING) AS {key})) AS key,
            IF(id % 11 = 0, NULL, CAST(CONCAT('value ', id) AS {value})) AS value,
            IF(id % 10 = 0, CAST(id / 10 % 3 AS INT), NULL) AS partition,
-           IF(id % 3 = 0, array(named_struct('key', 'h', 'value', CAST(id AS BINARY)),
+           IF(id % 3 = 0, array(named_struct('key', 'h', 'value', CAST(CAST(id AS STRING) AS BINARY)),
                                 named_struct('key', '', 'value', CAST(NULL AS BINARY))), array()) AS headers,
            id AS not_looked_at
     FROM (SELECT CAST(id AS INT) AS id FROM range(0, 600, 1, {tasks}))
@@ -75,7 +75,7 @@ def test_what_the_connector_refuses_we_refuse(
 ) -> None:
     frame = world.spark.sql(query)
     theirs = frame.write.format("kafka").option("kafka.bootstrap.servers", world.node.bootstrap).options(**options)
-    with pytest.raises(PySparkException):
+    with pytest.raises(Exception, match=r"(?i)topic|attribute|partition"):  # some are py4j's
         theirs.mode("append").save()
     with pytest.raises(PySparkException, match=r"column|partition|topic"):
         frame.write.format("seglog").options(**options).mode("append").save(str(tmp_path / "log"))
