@@ -153,7 +153,7 @@ def _iso(values: pa.Array) -> pa.Array:
     first = next((text for text in values.slice(0, 100).to_pylist() if text), "")
     if re.fullmatch(r"-?\d+", first) and not re.fullmatch(r"\d{4}", first):
         return values.cast(pa.int64())
-    zone = "UTC" if re.search(r"\d:?\d\d.*(Z|[+-]\d\d:?\d*)$", first) else None
+    zone = "UTC" if re.search(r"[T ]\d\d.*(Z|[+-]\d\d:?\d*)$", first) else None
     unit = "ns" if re.search(r"\.\d{7,}", first) else "us" if re.search(r"\.\d{4,}", first) else "ms"
     try:
         return values.cast(pa.timestamp(unit, zone))

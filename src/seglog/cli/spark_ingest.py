@@ -1,0 +1,150 @@
+"""`seglog spark ingest`: files into a topic, all or nothing and exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from seglog.cli.output import FINE, Out, fail, format_size, progress, warn
+from seglog.cli.spark import Conf, DryRun, Json, Master, check_paths, session
+from seglog.core.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from seglog.spark.jobs.ingest import Ingested
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def ingest(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Files, directories or globs, in the order of the records."),
+    ],
+    log_dir: Annotated[str, typer.Option("--into", metavar="DIR", help="The log directory.")],
+    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic; it is made if it is not there.")],
+    partitions: Annotated[int | None, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="csv, json, parquet or text.", show_default="by the name"),
+    ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="A column, '{a}-{b}', or * for JSON.", show_default="the line; of Parquet *"),
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="EXPR", help="A column, or as in '{carrier}-{flight}'.")] = None,
+    timestamp: Annotated[str | None, typer.Option(metavar="COLUMN", help="The time of a record.")] = None,
+    timestamp_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="As of strptime.", show_default="ISO 8601")
+    ] = None,
+    timestamp_unit: Annotated[str, typer.Option(metavar="UNIT", help="Of numbers: s, ms, us or ns.")] = "ms",
+    partition: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The partition.", show_default="by the key")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=EXPR", help="A record header; may be given again.")
+    ] = None,
+    no_names: Annotated[bool, typer.Option("--no-names", help="CSV without a line of names: f0, f1 …")] = False,
+    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of CSV's columns, with --no-names.")] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Between values of CSV.")] = None,
+    multiline: Annotated[bool, typer.Option("--multiline", help="Quoted values of CSV may hold line ends.")] = False,
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Of text: named groups are columns. Or common, combined: a web server's."),
+    ] = None,
+    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="What to do about them.")] = "error",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="One of the sink's, as compression.type=zstd; may be given again."),
+    ] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> int:
+    """Append all records of files to a topic: all of them, or none if there is an error."""
+    if bad_lines not in ("error", "skip"):
+        return fail(f"--bad-lines is error or skip, not {bad_lines}")
+    if timestamp_unit not in _UNITS:
+        return fail(f"--timestamp-unit is {', '.join(_UNITS)}, not {timestamp_unit}")
+    check_paths([path for path in paths if not set(path) & set("*?[")])
+    headers, options = _pairs("--header", header), _pairs("--option", option)
+    with session("ingest", master, conf) as spark:
+        from seglog.core.fs import OsFs
+        from seglog.spark.jobs import ingest as job
+        from seglog.spark.jobs.ingest_files import list_files
+        from seglog.spark.jobs.ingest_rows import Format
+
+        if file_format is not None and file_format not in get_args(Format):
+            return fail(f"--format is {', '.join(get_args(Format))}, not {file_format}")
+        fs = OsFs()
+        columns: dict[str, Any] = {
+            "value": value, "key": key, "timestamp": timestamp, "timestamp_format": timestamp_format,
+            "timestamp_unit": timestamp_unit, "partition": partition, "headers": headers,
+        }  # fmt: skip
+        source: dict[str, Any] = {
+            "format": file_format, "header": not no_names, "names": tuple(names.split(",")) if names else (),
+            "delimiter": delimiter, "multiline": multiline, "pattern": pattern, "bad_lines": bad_lines,
+        }  # fmt: skip
+        with progress("reading", sum(fs.stat(file).size for file in list_files(fs, paths))) as advance:
+            done = job.ingest(
+                spark,
+                paths,
+                log_dir,
+                topic,
+                columns=job.Columns(**columns),
+                source=job.Input(**source),
+                partitions=partitions,
+                options=options,
+                dry_run=dry_run,
+                progress=advance,
+            )
+    for example in done.bad_examples:
+        warn(f"seglog: skipped: {example}")
+    out = Out()
+    try:
+        if json:
+            out.json(_document(done))
+        else:
+            for row in done.preview:
+                out.line(", ".join(f"{name}={_shown(cell)}" for name, cell in row.items()))
+            out.line(summary(done))
+    finally:
+        out.flush()
+    return FINE
+
+
+def summary(done: Ingested) -> str:
+    files = f"{done.files} file{'s' if done.files != 1 else ''}, {format_size(done.bytes)}"
+    if done.dry_run:
+        return f"{files} would be read by {done.tasks} tasks into topic {done.topic}; nothing was written"
+    if done.already:
+        return f"{files}: this transaction is in topic {done.topic} already; nothing was written"
+    bad = f", {done.bad_lines} bad lines skipped" if done.bad_lines else ""
+    return f"{files}: {done.records} records into topic {done.topic}{bad}"
+
+
+def _pairs(name: str, given: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for one in given or ():
+        left, separator, right = one.partition("=")
+        if not separator or not left:
+            raise InvalidConfigError(f"{name} {one}: a name and a value with = between")
+        found[left] = right
+    return found
+
+
+def _document(done: Ingested) -> dict[str, object]:
+    document = asdict(done)
+    document["preview"] = [{name: _shown(cell) for name, cell in row.items()} for row in done.preview]
+    return document
+
+
+def _shown(cell: object) -> object:
+    if isinstance(cell, bytes):
+        return cell.decode(errors="backslashreplace")
+    if isinstance(cell, list):
+        return {one["key"]: _shown(one["value"]) for one in cell}
+    return cell
