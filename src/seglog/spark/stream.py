@@ -168,24 +168,15 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # first one are the initial offsets the start.
         replays_first = not self._is_begun and begin == self._initial
         self._is_begun = True
-        look = self._look_for(finish, begin)
+        # What was just looked at for the end serves for the plan; what goes meanwhile is found by the tasks. After a
+        # restart the end was decided earlier, maybe by a later high watermark than the one that can be seen now.
+        look, self._looked = self._looked or self._look(begin, until="logEnd"), None
         if self._targets is not None:
             check_targets(self._targets, finish, look.states)
         planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
         report_losses(planned.losses, fail=self._options.fail_on_data_loss, warn=_warn)
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
         return [InputPartition(task) for task in self._reader.plan(OsFs(), extents, planned.ranges)]
-
-    def _look_for(self, end: StreamOffsets, begin: StreamOffsets) -> _Look:
-        """What was just looked at for this end; what goes meanwhile is found by the tasks.
-
-        After a restart the end was decided earlier, maybe by a later high watermark than the one that can be seen now;
-        that one must not hide which transactions were aborted below the end.
-        """
-        look, self._looked = self._looked, None
-        if look is not None and all(end[p] <= extent.until for p, extent in look.extents.items() if p in end):
-            return look
-        return self._look(begin, until="logEnd")
 
     def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
         """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option."""
