@@ -158,12 +158,8 @@ def test_csv_by_key(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["id", "tail", "when", "note"])
         for number in range(2000):
-            row = [
-                number,
-                f"N{rng.randrange(50)}",
-                1_700_000_000_000 + number,
-                rng.choice(("", "a, b", 'say "x"', "é")),
-            ]
+            when = 1_700_000_000_000 + number
+            row = [number, f"N{rng.randrange(50)}", when, rng.choice(("", "a, b", 'say "x"', "é"))]
             line = io.StringIO()
             csv.writer(line, lineterminator="").writerow(row)
             text.write(line.getvalue() + "\n")
@@ -203,16 +199,11 @@ def test_small_tasks_keep_the_order(
 
 
 def test_json_lines(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
-    rows = [
-        {
-            "id": number,
-            "user": {"name": f"u{number % 7}"},
-            "at": f"2024-05-01T00:00:{number % 60:02d}Z",
-            "day": "2024-05-01",
-        }
-        for number in range(500)
+    day = "2024-05-01"
+    lines = [
+        json.dumps({"id": n, "user": {"name": f"u{n % 7}"}, "at": f"{day}T00:00:{n % 60:02d}Z", "day": day})
+        for n in range(500)
     ]
-    lines = [json.dumps(row) for row in rows]
     (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n\n")
     columns = Columns(key="{user.name}:{day}", timestamp="at", headers={"source": "'web'", "id": "id"})
     done = ingest(spark, str(tmp_path / "e.jsonl"), log_dir, "t", columns=columns)

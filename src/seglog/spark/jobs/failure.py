@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Final
 
-from seglog.core import errors
 from seglog.core.errors import SeglogError
 
-_OURS: Final = re.compile(r"seglog\.core\.errors\.(\w+): (.*)")
+_OURS: Final = re.compile(r"(seglog(?:\.\w+)+)\.(\w+): (.*)")
 _PYTHONS: Final = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
 
 
@@ -41,9 +41,10 @@ def explain(text: str) -> SeglogError:
     CorruptBatchError('a.log, position 7: torn')
     """
     if ours := _OURS.findall(text):
-        name, reason = ours[-1]
-        kind: type[SeglogError] = getattr(errors, name, SeglogError)
-        return kind(reason)
+        module, name, reason = ours[-1]
+        kind = getattr(import_module(module), name, SeglogError)
+        found: SeglogError = kind(reason) if issubclass(kind, SeglogError) else SeglogError(f"{name}: {reason}")
+        return found
     if pythons := _PYTHONS.findall(text):
         return JobFailedError(": ".join(pythons[-1]))
     return JobFailedError(next((line for line in text.splitlines() if line.strip()), "the job failed"))

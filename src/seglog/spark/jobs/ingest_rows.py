@@ -38,10 +38,15 @@ PATTERNS: Final = {
 _GROUP: Final = re.compile(r"\(\?P<(\w+)>")
 _EXAMPLES: Final = 3
 _SHOWN: Final = 120
+_NOT_ONE_ROW: Final = "the line is not one row: for values that go over several lines there is --multiline"
 
 
 class BadLineError(SeglogError):
     """A line or row of a file that cannot become a record; says which and why."""
+
+
+class _NoRowError(Exception):
+    """Some lines are not as many rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +106,7 @@ class Rows:
     ) -> Iterator[pa.RecordBatch]:
         try:
             batch = make(low, high)
-        except (pa.ArrowInvalid, BadLineError) as error:
+        except (pa.ArrowInvalid, _NoRowError) as error:
             if high - low > 1:
                 middle = (low + high) // 2
                 yield from self._isolate(make, low, middle, where)
@@ -137,19 +142,26 @@ class Rows:
             texts = texts.filter(pc.greater(lengths, 0))
         if not recipe.needed:
             return make_records(recipe.columns, len(texts), _no_column, texts)
-        table = self._csv(lines.slice(low, high)) if recipe.format == "csv" else self._json(lines.slice(low, high))
+        if recipe.format == "csv":
+            self._check_quotes(texts)
+            table = self._csv(lines.slice(low, high))
+        else:
+            table = self._json(lines.slice(low, high))
         if table.num_rows != len(texts):
-            raise BadLineError(
-                "the line is not one row: for values that go over several lines there is --multiline"
-                if recipe.format == "csv"
-                else "the line is not one JSON object"
-            )
+            raise _NoRowError(_NOT_ONE_ROW if recipe.format == "csv" else "the line is not one JSON object")
         batch = _one_batch(table)
         json_of_row = (lambda: texts) if recipe.format == "json" else (lambda: json_rows(batch))
         return make_records(recipe.columns, len(texts), _columns_of(batch, json_of_row), texts)
 
+    def _check_quotes(self, texts: pa.Array) -> None:
+        """A line with half of a pair of quotes is not one row, though the parser may take it for one."""
+        quote = self._recipe.quote
+        if quote and pc.any(pc.equal(pc.bit_wise_and(pc.count_substring(texts, quote), 1), 1)).as_py():
+            raise _NoRowError(_NOT_ONE_ROW)
+
     def _of_text(self, lines: Lines, low: int, texts: pa.Array) -> pa.RecordBatch:
         recipe = self._recipe
+        bad: list[tuple[int, str]] = []
         if recipe.pattern is None:
             batch = pa.RecordBatch.from_arrays([texts], [LINE])
         else:
@@ -158,12 +170,15 @@ class Rows:
                 good = pc.is_valid(found)
                 for at in np.flatnonzero(~good.to_numpy(zero_copy_only=False)).tolist():
                     shown = texts[at].as_py()[:40].decode(errors="backslashreplace")
-                    self._found_bad(self._line(lines, low + at), f"does not match the pattern: {shown}")
+                    bad.append((low + at, f"does not match the pattern: {shown}"))
                 texts, found = texts.filter(good), found.filter(good)
             groups = [field.name for field in found.type]
             batch = pa.RecordBatch.from_arrays([*found.flatten(), texts], [*groups, LINE])
         named = batch.select([name for name in batch.schema.names if name != LINE])
-        return make_records(recipe.columns, len(texts), _columns_of(batch, lambda: json_rows(named)), texts)
+        made = make_records(recipe.columns, len(texts), _columns_of(batch, lambda: json_rows(named)), texts)
+        for at, reason in bad:  # now that these lines are not looked at again
+            self._found_bad(self._line(lines, at), reason)
+        return made
 
     def _csv(self, data: bytes) -> pa.Table:
         recipe = self._recipe
