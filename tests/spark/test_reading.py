@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from struct import pack
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seglog
-from seglog.core.errors import CorruptBatchError, CorruptError, DataLossError
+from seglog.core.errors import CorruptBatchError, CorruptError, DataLossError, OffsetOutOfRangeError
 from seglog.core.fs import File, OsFs
 from seglog.records.batch import read_header
 from seglog.records.compression import Codec
@@ -24,6 +25,7 @@ from seglog.spark.reading import BYTES, ROWS, read_range
 from seglog.storage.compaction import compact
 from seglog.storage.compaction.rounds import PLAIN
 from seglog.storage.log import Log
+from seglog.storage.table_batches import Stretch, iter_table_batches
 from tests.cases import case
 from tests.spark.logs import make_reader, offsets, write_partition
 from tests.storage.appends import with_header
@@ -133,6 +135,37 @@ def test_all_was_truncated(three: Path) -> None:
     with pytest.raises(DataLossError, match="has no records any more from 0 to 59"):
         read(task)
     assert read(task, failOnDataLoss="false") == []
+
+
+def indexed(log: Path) -> None:
+    """An index entry for each batch of four records but the first."""
+    entries = [(4 * at + 3, position) for at, position in enumerate(sizes(log)[:-1]) if at]
+    log.with_suffix(".index").write_bytes(b"".join(pack(">ii", *entry) for entry in entries))
+
+
+@pytest.mark.parametrize("more", [0, 40], ids=["shorter than where it began", "another batch where it began"])
+def test_a_task_in_the_middle_of_a_segment_that_was_compacted(tmp_path: Path, more: int) -> None:
+    log = write_partition(tmp_path / "t-0", [BATCH] * 15)
+    indexed(log)
+    write_partition(tmp_path / "t-0", [BATCH] * (1 + more), base_offset=60)
+    tasks = make_reader({"path": str(tmp_path), "maxRecordsPerPartition": "16"}).tasks()
+    task = next(task for task in tasks if task.offsets.start >= 28)
+    assert task.pieces[0].start > 0
+    rest = log.read_bytes()[sizes(log)[task.offsets.start // 4] :]
+    if more:  # the next segment went into this one
+        rest += segment(tmp_path / "t-0", 60).read_bytes()
+        segment(tmp_path / "t-0", 60).unlink()
+    log.with_suffix(".index").unlink()
+    log.write_bytes(rest)
+    assert read(task) == list(range(*task.offsets))
+
+
+def test_a_stretch_of_a_file_that_was_cut_at_a_boundary_does_not_end_in_silence(tmp_path: Path) -> None:
+    log = write_partition(tmp_path / "t-0", [BATCH] * 3)
+    stretch = Stretch(str(log), 0, log.stat().st_size, is_open=True)
+    os.truncate(log, sizes(log)[2])
+    with pytest.raises(OffsetOutOfRangeError, match="was cut to"):
+        list(iter_table_batches(OsFs(), stretch))
 
 
 class Disturbed(OsFs):
