@@ -1,0 +1,66 @@
+"""The frame of `seglog spark`: help, one line on errors before Spark takes its seconds, and one whole run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from seglog.cli.main import SPARK_COMMANDS
+from tests.cli.run import Run, seglog_command
+from tests.storage.verified import flip, make_dir
+
+
+def test_help_lists_the_jobs_and_no_job_is_help(run: Run) -> None:
+    with_help, without = run("spark", "--help"), run("spark")
+    assert (with_help.code, without.code) == (0, 0)
+    assert with_help.text == without.text
+    for job in SPARK_COMMANDS:
+        assert f"\n  {job} " in with_help.text
+
+
+def test_each_job_has_help(run: Run) -> None:
+    for job in SPARK_COMMANDS:
+        ran = run("spark", job, "--help")
+        assert (ran.code, ran.err) == (0, ""), job
+        assert f"Usage: seglog spark {job}" in ran.text
+        for option in ("--json", "--master", "--conf"):
+            assert option in ran.text, (job, option)
+
+
+def test_errors_that_need_no_spark_come_at_once(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\n")
+    into = ("--into", tmp_path, "--topic", "t")
+    for arguments, reason in (
+        (("nothing",), "No such command 'nothing'"),
+        (("verify",), "Missing argument"),
+        (("verify", tmp_path / "none"), "No such file or directory"),
+        (("verify", tmp_path, "--conf", "spark.x"), "as in spark.driver.memory=4g"),
+        (("dump", tmp_path, "--json", "--output", "x"), "exclude each other"),
+        (("ingest", tmp_path / "x.csv", *into, "--bad-lines", "no"), "error or skip"),
+        (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "a name and a value"),
+        (("ingest", tmp_path / "y.csv", *into), "No such file or directory"),
+    ):
+        ran = seglog_command("spark", *arguments)
+        assert (ran.code, ran.out) == (2, b""), arguments
+        assert ran.err.startswith("seglog: "), arguments
+        assert reason in ran.err, ran.err
+        assert ran.err.count("\n") == 1, ran.err
+
+
+def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None; sys.modules['pyspark.sql'] = None\n"
+        "from seglog.cli.main import main; sys.exit(main(['spark', 'verify', sys.argv[1]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "seglog: a job on Spark needs pyspark.sql: pip install 'seglog[spark]'\n"
+
+
+def test_a_whole_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+    log = make_dir(tmp_path / "logs", size=20_000) / f"{0:020d}.log"
+    log.write_bytes(flip(log.read_bytes(), 5000, 1))
+    engines = seglog_command("verify", tmp_path / "logs")
+    ours = seglog_command("spark", "verify", tmp_path / "logs", "--master", "local[2]")
+    assert (ours.code, ours.text, ours.err) == (1, engines.text, "")
