@@ -27,6 +27,7 @@ from seglog.spark.keeping import Keeping
 from seglog.spark.owners import Owners, driver_pid
 from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
 from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
 from seglog.storage.verify import verify
 from seglog.testing import MemoryFs
 
@@ -289,3 +290,20 @@ def test_the_driver_is_found_behind_sparks_daemon() -> None:
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
     assert int(done.stdout) == ME
     assert driver_pid() == os.getppid()
+
+
+def test_without_lingering_the_directory_is_free_when_the_last_job_ends(path: Path) -> None:
+    keeping = Keeping(str(path), linger=0)
+    for number in range(3):
+        keeping.begin(f"job{number}", owner=ME, topic="t", create={"t": 1})
+        keeping.begin(f"other{number}", owner=ME, topic="t")
+        parts = [stage(path, f"job{number}", [b"a"])]
+        assert keeping.commit(f"job{number}", f"job:{number}", 0, parts).records == 1
+        with pytest.raises(LogDirInUseError):
+            LogDir.open(str(path))
+        keeping.abort(f"other{number}")
+        with LogDir.open(str(path)) as directory:
+            assert directory.log("t").log_end_offset == number + 1
+    with pytest.raises(InvalidConfigError):
+        keeping.begin("wrong", owner=ME, topic="t", create={"t": 7})
+    LogDir.open(str(path)).close()

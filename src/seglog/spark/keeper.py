@@ -18,10 +18,11 @@ status      none                                                                
 An answer is ``{"ok": …}`` or ``{"error": [class, text], "again": …}``; with ``again`` this keeper ends since a commit
 stopped half way, and another one may do better: opening the directory completes it.
 
-The keeper closes the directory and ends when no job has been open for a while, on SIGTERM, and when the owners of all
-its jobs are gone: a driver that is killed leaves nothing but staged files, which the next keeper collects, and a
-manifest if it had got that far, which the next opening completes. Killed itself, it is started again by the next
-request of the job, which then goes on where it was.
+With ``leave`` in a request and no job open behind it the keeper closes the directory, answers, and ends: when a batch
+job is done, its directory is free. So it does, without an answer, when no job has been open for a while, on SIGTERM,
+and when the owners of all its jobs are gone: a driver that is killed leaves nothing but staged files, which the next
+keeper collects, and a manifest if it had got that far, which the next opening completes. Killed itself, it is started
+again by the next request of the job, which then goes on where it was.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any, Final, NamedTuple
 
 from seglog.core.clock import Clock, SystemClock
@@ -99,6 +100,7 @@ class Keeper:
         self._superseded: dict[str, set[str]] = {}
         self._collected = False
         self._spent = False
+        self._parting: tuple[socket.socket, bytes] | None = None
 
     def run(self, wake: socket.socket) -> None:
         """Serve until there is nothing to wait for any more, or something can be read from ``wake``."""
@@ -113,7 +115,7 @@ class Keeper:
                     left = owners.POLL_SECONDS
                 else:
                     left = until - self._clock.monotonic()
-                    if gone or left <= 0:
+                    if gone or left <= 0 or self._parting is not None:
                         collect_orphans(self._directory)  # of attempts that went on after their job had ended
                         return
                 for key, _ in selector.select(left):
@@ -126,16 +128,31 @@ class Keeper:
 
     def _serve(self) -> None:
         connection, _ = self._listener.accept()
-        with closing(connection), suppress(OSError):
+        with ExitStack() as until, suppress(OSError):
+            until.enter_context(closing(connection))
             connection.settimeout(_PATIENCE)
             with connection.makefile("rb") as lines:
                 request = lines.readline()
-            if request.strip():
-                connection.sendall(self._answer(request) + b"\n")
-
-    def _answer(self, request: bytes) -> bytes:
-        try:
+            if not request.strip():
+                return
             fields = json.loads(request)
+            leave = fields.pop("leave", False)
+            answer = self._answer(fields)
+            if leave and not self._jobs and not self._spent:
+                self._parting = connection, answer
+                until.pop_all()
+            else:
+                connection.sendall(answer + b"\n")
+
+    def part(self) -> None:
+        """The directory is closed: answer whoever waits for that."""
+        if self._parting is not None:
+            connection, answer = self._parting
+            with closing(connection), suppress(OSError):
+                connection.sendall(answer + b"\n")
+
+    def _answer(self, fields: dict[str, Any]) -> bytes:
+        try:
             match fields.pop("do"):
                 case "begin":
                     answer = self._begin(**fields)
@@ -287,8 +304,9 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
     print(READY, flush=True)
     sys.stdout.close()
     address = listener.getsockname()
+    keeper = Keeper(directory, listener, clock=clock, linger=linger)
     try:
-        Keeper(directory, listener, clock=clock, linger=linger).run(wake)
+        keeper.run(wake)
     finally:
         # In this order: whoever connects while the directory is closed waits, and finds no keeper when it is.
         try:
@@ -297,6 +315,7 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
             with suppress(FileNotFoundError):
                 OsFs().unlink(address)
             listener.close()
+            keeper.part()
     return 0
 
 

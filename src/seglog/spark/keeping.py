@@ -40,6 +40,8 @@ class Committed(NamedTuple):
 class Keeping:
     """The keeper of the log directory at ``path`` as its clients see it. Holds nothing open between two requests.
 
+    The directory stays open ``linger`` seconds behind the last job; with 0 it is closed when that job's `commit` or
+    `abort` returns.
     Every method raises what the directory raises in the keeper, `LogDirInUseError` where another process has it.
     """
 
@@ -77,6 +79,7 @@ class Keeping:
             version=version,
             allow_foreign=allow_foreign,
             stream=stream,
+            leave=self._linger == 0,
         )
         return Opened({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
 
@@ -100,12 +103,13 @@ class Keeping:
             version=version,
             parts=described,
             allow_foreign=allow_foreign,
+            leave=self._linger == 0,
         )
         return Committed(**answer)
 
     def abort(self, *jobs: str) -> None:
         """End jobs that came to nothing."""
-        self._ask("abort", jobs=jobs)
+        self._ask("abort", jobs=jobs, leave=self._linger == 0)
 
     def status(self) -> dict[str, Any]:
         """The open jobs, and the keeper's process id."""

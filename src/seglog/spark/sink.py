@@ -23,7 +23,13 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.spark.keeping import Keeping
 from seglog.spark.owners import driver_pid
-from seglog.spark.write_options import WriteOptions, check_columns, check_mode, parse_write_options
+from seglog.spark.write_options import (
+    STREAM_LINGER_SECONDS,
+    WriteOptions,
+    check_columns,
+    check_mode,
+    parse_write_options,
+)
 from seglog.storage.adopt import StagedPart
 
 if TYPE_CHECKING:
@@ -53,6 +59,7 @@ class _Sink:
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, stream: bool) -> None:
         """Begin a job: open the directory and create its topics. Raises what that raises, `InvalidConfigError` else."""
         self._options = parse_write_options(options)
+        self._is_stream = stream
         if not stream:
             check_mode(overwrite=overwrite)
         elif self._options.transaction is not None:
@@ -101,7 +108,10 @@ class _Sink:
         return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
 
     def _keeping(self) -> Keeping:
-        return Keeping(self._directory(), linger=self._options.linger_seconds)
+        linger = self._options.linger_seconds
+        if linger is None:
+            linger = STREAM_LINGER_SECONDS if self._is_stream else 0
+        return Keeping(self._directory(), linger=linger)
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write one task's rows, in a worker."""

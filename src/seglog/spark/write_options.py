@@ -23,7 +23,8 @@ DEFAULT_BATCH_SIZE: Final = 16384
 """``batch.size`` of Kafka's producer."""
 DEFAULT_BUFFER_BYTES: Final = 16 << 20
 """Bytes of rows that a task holds before it writes them; in all it takes about five times as much."""
-DEFAULT_LINGER_SECONDS: Final = 5
+STREAM_LINGER_SECONDS: Final = 5
+"""How long a stream has the directory open behind a micro-batch, if it is not told: the next one finds it so."""
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -60,7 +61,7 @@ class WriteOptions:
     topic_config: Mapping[str, str] = field(default_factory=dict)
     transaction: Transaction | None = None
     allow_foreign: bool = False
-    linger_seconds: int = DEFAULT_LINGER_SECONDS
+    linger_seconds: int | None = None
     ignored: tuple[str, ...] = ()
 
     def codec(self, config: LogConfig) -> tuple[Codec, int | None]:
@@ -226,7 +227,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         topic_config=topic_config,
         transaction=_transaction(values),
         allow_foreign=values.get("allowForeign", False),
-        linger_seconds=values.get("lingerSeconds", DEFAULT_LINGER_SECONDS),
+        linger_seconds=values.get("lingerSeconds"),
         ignored=tuple(sorted(ignored)),
     )
 

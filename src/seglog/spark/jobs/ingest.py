@@ -151,7 +151,7 @@ def _run(
 ) -> Ingested:
     job = uuid.uuid4().hex
     directory = os.path.abspath(options.path)
-    keeping = Keeping(directory, linger=options.linger_seconds)
+    keeping = Keeping(directory, linger=options.linger_seconds or 0)
     application, version = f"job:{job}", 0
     if options.transaction is not None:
         application, version = f"txn:{options.transaction.application}", options.transaction.version
