@@ -11,7 +11,7 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -115,8 +115,8 @@ def _delays(row: object) -> Delays:
     return Delays(flights, departed, minutes or 0)
 
 
-def ask_source(table: bytes, limit: int | None = None) -> Answers:
-    """The answers from the first ``limit`` flights of the CSV itself."""
+def ask_source(table: bytes) -> Answers:
+    """The answers from the CSV itself."""
     rows = csv.reader(io.StringIO(table.decode("utf-8")))
     columns = next(rows)
     names = ("carrier", "dep_delay", "time_hour", "year", "month", "day", "hour")
@@ -124,7 +124,7 @@ def ask_source(table: bytes, limit: int | None = None) -> Answers:
     carriers: dict[str, _Tally] = defaultdict(_Tally)
     days: dict[tuple[str, str, str], _Tally] = defaultdict(_Tally)
     hours: Counter[tuple[str, ...]] = Counter()
-    for row in islice(rows, limit):
+    for row in rows:
         carrier, delay, utc, year, month, day, hour = pick(row)
         carriers[carrier].add(delay)
         days[year, month, day].add(delay)
@@ -137,6 +137,27 @@ def ask_source(table: bytes, limit: int | None = None) -> Answers:
         },
         days={_day(*day): tally.delays() for day, tally in days.items()},
     )
+
+
+def count(answers: Answers) -> int:
+    """How many numbers they are."""
+    return len(answers.carriers) + len(answers.hours) + len(answers.days)
+
+
+def latest_departures(table: bytes) -> Mapping[str, int]:
+    """Of each aircraft the minute, since 1970, at which its last flight was to leave."""
+    rows = csv.reader(io.StringIO(table.decode("utf-8")))
+    columns = next(rows)
+    tail, hour, minute = map(columns.index, ("tailnum", "time_hour", "minute"))
+    hours: dict[str, int] = {}
+    latest: dict[str, int] = {}
+    for row in rows:
+        if row[tail] == MISSING:
+            continue
+        if (start := hours.get(row[hour])) is None:
+            start = hours[row[hour]] = int(datetime.fromisoformat(row[hour]).timestamp()) // 60
+        latest[row[tail]] = max(start + int(row[minute]), latest.get(row[tail], 0))
+    return latest
 
 
 class _Tally:

@@ -6,20 +6,23 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from os.path import relpath
 from pathlib import Path
 from textwrap import indent
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from demo import flights, questions
-from demo.load import PARTITIONS, TOPIC, Written, load
+import seglog
+from demo import flights, ingest, questions, windows
 from demo.picture import draw
 from demo.questions import Answers
 from demo.show import Show
-from seglog.records.record import NewRecord
 from seglog.spark import get_spark
+from seglog.spark.jobs.compact import compact
+from seglog.spark.jobs.export import export
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 MARK: Final = ".seglog-demo"
 """A file beside the log directory: what the demo has made, it may delete when it is run again."""
@@ -32,83 +35,138 @@ def run(directory: Path, limit: int | None = None) -> int:
     show = Show()
     log_dir = prepare(directory)
     show.title(
-        "seglog", "A year of real flights in Kafka's own files, found again,\nand analysed by Spark from those files."
+        "seglog",
+        "A year of real flights through Spark into Kafka's own files, and back:\n"
+        "loaded exactly once, streamed, compacted, exported, checked.",
     )
-    with show.step("Read the flights", "read") as step:
-        table = flights.read_csv()
-        records = flights.to_records(table, limit)
-        step.fact(f"{len(records):,} flights that left New York in 2013, by scheduled departure; the first one:")
-        step.fact(describe(records[0]))
-    with show.step("Append them to Kafka's log files", "append") as step:
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            step.progress(done, len(records))
-
-        written = load(str(log_dir), records, advance)
-        step.fact(
-            f"{written.records:,} records in {written.batches:,} batches, compressed by zstd to {written.size:,} bytes"
-        )
-        step.fact(f"{PARTITIONS} partitions by murmur2 of the tail number, {written.segments} segments of 1 MiB")
-    middle = records[len(records) // 2]
-    look_at_files(show, log_dir, written, middle)
-    answers = ask(show, directory, log_dir)
-    with show.step("Answer them again from the source table, without log and Spark", "check"):
-        expected = questions.ask_source(table, limit)
-    if not are_equal(show, answers, expected):
+    with show.step("Unpack the flights", "unpack") as step:
+        table = first_rows(flights.read_csv(), limit)
+        (directory / "flights.csv").write_bytes(table)
+        step.fact(f"{len(table):,} bytes of CSV: who left New York in 2013, when, and how late")
+    with show.step("Start Spark", "start Spark") as step:
+        jvm_log = directory / "spark.log"
+        spark = get_spark("seglog demo", master=CORES, config=SPARK, jvm_log=str(jvm_log))
+        step.fact(f"PySpark {spark.version}, {CORES}; what the JVM has to say is in {relpath(jvm_log)}")
+    try:
+        wrong = pipeline(show, spark, directory, log_dir, table)
+        look_at_files(show, log_dir)
+        answers = ask(show, spark, log_dir)
+    finally:
+        spark.stop()
+    with show.step("Answer again from the source table, without log and Spark", "check") as step:
+        expected = questions.ask_source(table)
+        wrong += questions.differences(answers, expected)
+        step.fact(f"{questions.count(expected):,} numbers compared, and the windows, the aircraft, the export")
+    if not are_equal(show, wrong):
         return 1
     picture = directory / "flights.html"
-    facts = f"{written.segments} segments, {written.size:,} bytes."
-    picture.write_text(draw(answers, flights.airlines(), facts), encoding="utf-8")
+    picture.write_text(draw(answers, flights.airlines(), describe_size(log_dir)), encoding="utf-8")
     farewell(show, log_dir, picture, time.perf_counter() - start)
     return 0
+
+
+def first_rows(table: bytes, limit: int | None) -> bytes:
+    """The table with its first ``limit`` flights."""
+    return table if limit is None else b"".join(table.splitlines(keepends=True)[: limit + 1])
+
+
+def pipeline(show: Show, spark: SparkSession, directory: Path, log_dir: Path, table: bytes) -> list[str]:
+    """Write, stream, compact, export; what came out otherwise than the source table says, in words."""
+    path = str(log_dir)
+    frame = ingest.read_flights(spark, directory / "flights.csv")
+    checkpoint = directory / "checkpoint"
+    middle = ingest.middle_of(table)
+    with show.step(f"Load the flights before {middle}, in one transaction", "ingest") as step:
+        ingest.ingest(frame, path, middle, 1)
+        step.fact(f"{describe_size(log_dir)} {ingest.PARTITIONS} partitions by murmur2 of the tail number")
+    with show.step("Stream them: each carrier's delays in windows of 15 minutes", "stream") as step:
+        first = windows.run_stream(spark, path, checkpoint)
+        step.fact(f"{first.rows:,} flights in {first.batches} micro-batches, {len(first.windows):,} windows; stopped")
+    with show.step("Load the others, and try the same job once more", "ingest") as step:
+        ingest.ingest(frame, path, middle, 2)
+        before = count_records(path)
+        ingest.ingest(frame, path, middle, 2)
+        step.fact(f"{before:,} records; after the second try {count_records(path):,}: it was adopted once")
+    with show.step("The stream goes on from its checkpoint", "stream") as step:
+        second = windows.run_stream(spark, path, checkpoint)
+        step.fact(f"{second.rows:,} flights that it had not seen, {len(second.windows):,} windows now")
+    wrong = compare("windows", second.windows, windows.count_source(table))
+    if first.rows + second.rows != before:
+        wrong.append(f"the stream read {first.rows} and {second.rows} flights of {before}")
+    return wrong + compact_aircraft(show, spark, frame, path, table) + export_all(show, spark, directory, path, before)
+
+
+def compact_aircraft(show: Show, spark: SparkSession, frame: DataFrame, path: str, table: bytes) -> list[str]:
+    """A compacted topic with the latest flight of every aircraft."""
+    with show.step("Keep of every aircraft the latest flight: a topic compacted by Spark", "compact") as step:
+        ingest.ingest_aircraft(frame, path)
+        done = compact(spark, path, topics=[ingest.AIRCRAFT], roll=True)
+        rows = seglog.scan(path, topics=[ingest.AIRCRAFT], columns=["key", "timestamp"]).read_all()
+        step.fact(f"{sum(one.records_read for one in done.partitions):,} records became {rows.num_rows:,}")
+    pairs = zip(rows.column("key").to_pylist(), rows.column("timestamp").to_pylist(), strict=True)
+    found = {key.decode(): int(departure.timestamp()) // 60 for key, departure in pairs}
+    return compare("aircraft", found, questions.latest_departures(table))
+
+
+def export_all(show: Show, spark: SparkSession, directory: Path, path: str, records: int) -> list[str]:
+    """Parquet by topic and date, and again: there is nothing new."""
+    with show.step("Export the flights to Parquet by date", "export") as step:
+        output, options = directory / "parquet", {"subscribe": ingest.TOPIC}
+        first = export(spark, path, output, options=options, value="json")
+        again = export(spark, path, output, options=options, value="json")
+        step.fact(f"{first.records:,} records in {first.files} files, {first.bytes:,} bytes")
+        step.fact(f"a second run exports what is new: {again.records} records")
+    return [] if (first.records, again.records) == (records, 0) else [f"export: {first.records} and {again.records}"]
+
+
+def count_records(path: str) -> int:
+    return seglog.scan(path, topics=[ingest.TOPIC], columns=["offset"]).read_all().num_rows
+
+
+def describe_size(log_dir: Path) -> str:
+    segments = list(log_dir.glob(f"{ingest.TOPIC}-*/*.log"))
+    return f"{len(segments)} segments, {sum(segment.stat().st_size for segment in segments):,} bytes."
+
+
+def compare(name: str, got: Mapping[Any, Any], expected: Mapping[Any, Any]) -> list[str]:
+    """What differs, in words."""
+    return [
+        f"{name}: {key}: the log says {got.get(key)}, the source table {expected.get(key)}"
+        for key in sorted(got.keys() | expected.keys(), key=str)
+        if got.get(key) != expected.get(key)
+    ]
 
 
 def prepare(directory: Path) -> Path:
     """An empty place for the log directory. What an earlier run left is deleted, what is not ours is not."""
     log_dir = directory / "log"
-    if log_dir.exists():
-        if not (directory / MARK).exists():
-            raise SystemExit(f"{log_dir} was not made by this demo: give another --dir")
-        shutil.rmtree(log_dir)
+    for made in (log_dir, directory / "checkpoint", directory / "parquet"):
+        if made.exists():
+            if not (directory / MARK).exists():
+                raise SystemExit(f"{made} was not made by this demo: give another --dir")
+            shutil.rmtree(made)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MARK).touch()
     return log_dir
 
 
-def describe(record: NewRecord) -> str:
-    """A record in one line, as console consumers print them."""
-    time_ = datetime.fromtimestamp(record.timestamp / 1000, UTC)
-    key = bytes(record.key or b"null").decode()
-    headers = ",".join(f"{name}:{bytes(value or b'').decode()}" for name, value in record.headers)
-    return f"{time_:%F %T}Z  {key}  {headers}  {bytes(record.value or b'').decode()[:60]}…"
-
-
-def look_at_files(show: Show, log_dir: Path, written: Written, middle: NewRecord) -> None:
+def look_at_files(show: Show, log_dir: Path) -> None:
     """The tools, as anybody would call them."""
     path = relpath(log_dir)
     show.command(["ls", path])
-    partition = f"{path}/{TOPIC}-1"
-    show.command(["find", partition, "--offset", str(written.records // PARTITIONS // 2), "--explain"])
-    show.command(["find", partition, "--timestamp", str(middle.timestamp), "--explain"])
+    partition = f"{path}/{ingest.TOPIC}-1"
+    there = seglog.scan(partition, columns=["offset", "timestamp"]).read_all().to_pylist()
+    middle = there[len(there) // 2]
+    show.command(["find", partition, "--offset", str(middle["offset"]), "--explain"])
+    show.command(["find", partition, "--timestamp", f"{middle['timestamp']:%FT%TZ}", "--explain"])
     show.command(["verify", path])
 
 
-def ask(show: Show, directory: Path, log_dir: Path) -> Answers:
+def ask(show: Show, spark: SparkSession, log_dir: Path) -> Answers:
     """Spark's answers, shown."""
-    jvm_log = directory / "spark.log"
-    with show.step("Start Spark", "start Spark") as step:
-        cores = "local[*]"
-        spark = get_spark("seglog demo", master=cores, config=SPARK, jvm_log=str(jvm_log))
-        step.fact(f"PySpark {spark.version}, {cores}; what the JVM has to say is in {relpath(jvm_log)}")
-    try:
-        with show.step("Ask three questions with Spark SQL", "query") as step:
-            answers = questions.ask_spark(spark, str(log_dir))
-            step.fact(f'spark.read.format("seglog").option("path", "{relpath(log_dir)}").load()')
-    finally:
-        spark.stop()
+    with show.step("Ask three questions with Spark SQL", "query") as step:
+        answers = questions.ask_spark(spark, str(log_dir))
+        step.fact(f'spark.read.format("seglog").option("path", "{relpath(log_dir)}").load()')
     names = flights.airlines()
     for query, title, columns, rows in (
         (
@@ -145,6 +203,7 @@ def ask(show: Show, directory: Path, log_dir: Path) -> Answers:
     return answers
 
 
+CORES: Final = "local[*]"
 SPARK: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.memory": "1g",
@@ -153,14 +212,12 @@ SPARK: Final = {
 }
 
 
-def are_equal(show: Show, answers: Answers, expected: Answers) -> bool:
-    """Whether Spark's answers are those of the source table; says how many are, and which are not."""
-    wrong = questions.differences(answers, expected)
-    count = len(expected.carriers) + len(expected.hours) + len(expected.days)
+def are_equal(show: Show, wrong: Sequence[str]) -> bool:
+    """Whether all answers are those of the source table; says which are not."""
     if not wrong:
-        show.line(f"  all {count:,} numbers are equal: each carrier, each hour, each day")
+        show.line("  all are equal: each carrier, each hour, each day, each window, each aircraft")
         return True
-    show.line(f"  {len(wrong):,} answers of Spark are not those of the source table ({count:,}):", "bold red")
+    show.line(f"  {len(wrong):,} answers are not those of the source table:", "bold red")
     for line in wrong[:SHOWN]:
         show.line(f"  {line}", "red")
     return False
@@ -179,9 +236,9 @@ def farewell(show: Show, log_dir: Path, picture: Path, took: float) -> None:
         show.line(f"  . {shlex.quote(relpath(sys.prefix))}/bin/activate", "cyan")
     count = f"get_spark().read.format('seglog').load('{path}').groupBy('partition').count().show()"
     for command in (
-        f"seglog dump {path}/{TOPIC}-0/00000000000000000000.log | head",
-        f"seglog dump --records --json {path}/{TOPIC}-0 | head -3",
-        f"seglog find {path}/{TOPIC}-2 --timestamp 2013-07-04T12:00:00Z --explain",
+        f"seglog dump {path}/{ingest.TOPIC}-0/00000000000000000000.log | head",
+        f"seglog dump --records --json {path}/{ingest.TOPIC}-0 | head -3",
+        f"seglog find {path}/{ingest.TOPIC}-2 --timestamp 2013-07-04T12:00:00Z --explain",
         f"python -c \"import seglog; print(seglog.scan('{path}', columns=['key', 'offset']).read_all())\"",
         f'python -c "from seglog.spark import get_spark; {count}"',
     ):
