@@ -1,5 +1,6 @@
 """The part of pyarrow.parquet that seglog uses."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pyarrow import Schema, Table
@@ -17,4 +18,5 @@ class FileMetaData:
 
 def read_metadata(where: Any) -> FileMetaData: ...
 def read_table(source: Any, columns: list[str] | None = ...) -> Table: ...
-def ParquetFile(source: Any) -> Any: ...
+
+ParquetFile: Callable[..., Any]
