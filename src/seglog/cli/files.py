@@ -51,7 +51,8 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
     """The files to look at: those named, and of a partition or log directory those that Kafka's tool can print.
 
     Raises FileNotFoundError where there is nothing, unless the name promises a file of Kafka's: whoever opens that
-    says so, after the lines that Kafka's tool prints before.
+    says so, after the lines that Kafka's tool prints before; `InvalidLogDirError` on a directory without partitions
+    where nothing says that there might be some.
     """
     for path in paths:
         if not path.endswith((*_KINDS, CHECKPOINT)) and not os.path.exists(path):
@@ -59,7 +60,10 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
         if not os.path.isdir(path):
             yield path
             continue
-        for partition in expand_partitions(fs, path):
+        partitions = expand_partitions(fs, path)
+        if not partitions and not fs.exists(os.path.join(path, META_PROPERTIES)):
+            raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's: nothing to dump in it")
+        for partition in partitions:
             parsed = {name: parse_file_name(name) for name in fs.listdir(partition)}
             found = [
                 (file.base_offset, _KINDS.index(file.kind), name)
@@ -70,16 +74,10 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
 
 
 def expand_partitions(fs: Fs, path: str) -> list[str]:
-    """``path`` itself, if it is a partition (by its name or its files), else the partitions in it, sorted.
-
-    `InvalidLogDirError` where there are none and nothing says that there might be.
-    """
+    """``path`` itself, if it is a partition (by its name or its files), else the partitions in it, sorted."""
     if is_partition(fs, path):
         return [path]
-    partitions = [partition.path for partition in list_partitions(fs, path)]
-    if not partitions and not fs.exists(os.path.join(path, META_PROPERTIES)):
-        raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's: no partition or segment in it")
-    return partitions
+    return [partition.path for partition in list_partitions(fs, path)]
 
 
 def is_partition(fs: Fs, path: str) -> bool:
