@@ -52,9 +52,9 @@ def read_flights(spark: SparkSession, table: Path) -> DataFrame:
 
 
 def middle_of(table: bytes) -> str:
-    """The ``time_hour`` of the row in the middle: what is before it is the first half."""
-    lines = table.split(b"\n")
-    return lines[len(lines) // 2].rsplit(b",", 1)[1].strip(b'\r"').decode()
+    """The ``time_hour``, the last column, that half of the rows are before."""
+    hours = sorted(line.rsplit(b",", 1)[1].strip(b'\r"') for line in table.split(b"\n")[1:] if line)
+    return hours[len(hours) // 2].decode()
 
 
 def ingest(flights: DataFrame, path: str, middle: str, half: int) -> None:
