@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.golden import ARCHIVES, archive_name
 from tests.golden import scenes as do
-from tests.golden.topics import CURRENT_TOPICS, OLD_TOPICS, Topic
+from tests.golden.recipes import CURRENT_TOPICS, OLD_TOPICS, Topic
 from tests.kafka import CURRENT, OLD, KafkaNode, ZkKafkaNode
 from tests.kafka.tools import Isolation, consume_text, delete_records, dump_many, produce
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.golden.content import batches, keyed, plain
-from tests.golden.topics import CODECS, OLD_CODECS, Topic
+from tests.golden.recipes import CODECS, OLD_CODECS, Topic
 from tests.kafka.records import Recipe, Record
 
 __all__ = [
