@@ -206,3 +206,19 @@ class DamagedPartitionError(SeglogError):
     """A partition has damage below its recovery point and is refused until it is repaired (`seglog repair`)."""
 
     code = 56
+
+
+# Requests.
+
+
+class InvalidRequestError(SeglogError):
+    """A request that cannot be what it claims to be: its bytes do not make the message, or its fields exclude each
+    other."""
+
+    code = 42
+
+
+class UnsupportedVersionError(SeglogError):
+    """A version of an API that is not served."""
+
+    code = 35

@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 """Bytes that are looked at and never changed."""
 
 NO_TIMESTAMP: Final = -1
+NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
