@@ -32,6 +32,9 @@ class Bytes(NamedTuple):
     def size(self) -> int:
         return len(self.data)
 
+    def read_part(self, start: int, size: int) -> bytes:
+        return self.data[start : start + size]
+
 
 def topic_of(version: int, first_with_ids: int, rng: random.Random) -> str | UUID:
     return UUID(int=rng.getrandbits(127) + 1) if version >= first_with_ids else rng.choice(["t", "flights", "é" * 60])

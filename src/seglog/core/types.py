@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, Protocol
 
 from seglog.core.errors import InvalidTopicError
 
@@ -36,6 +36,15 @@ class TimestampType(IntEnum):
     NONE = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+class Slice(Protocol):
+    """Bytes that lie in a file and are read when they are sent."""
+
+    @property
+    def size(self) -> int: ...
+    def read_part(self, start: int, size: int) -> bytes:
+        """``size`` bytes from ``start`` on; fewer where the file was cut."""
 
 
 class TopicPartition(NamedTuple):

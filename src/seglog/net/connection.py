@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final, Protocol, cast
 
 from seglog.core.errors import InvalidRequestError
+from seglog.core.types import Slice
 
 RECEIVE_BYTES: Final = 64 << 10
 """What a connection that only asks small things holds."""
@@ -20,15 +21,6 @@ SLICE_BYTES: Final = 1 << 20
 _SIZE: Final = Struct(">i")
 PEEK: Final = 4
 """Bytes of a frame that tell how large it may be: API and version."""
-
-
-class Slice(Protocol):
-    """Bytes that lie in a file."""
-
-    @property
-    def size(self) -> int: ...
-    def read_part(self, start: int, size: int) -> bytes:
-        """``size`` bytes from ``start`` on; fewer where the file has been cut."""
 
 
 Reply = list[bytes | Slice] | bytes | None

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from seglog.core.types import NO_OFFSET
+from seglog.core.types import NO_OFFSET, Slice
 from seglog.protocol.wire import uvarint
 
 FLEXIBLE: Final = 12
@@ -31,13 +31,6 @@ _PARTITION_5: Final = Struct(">ihqqq")
 _ABORTED: Final = Struct(">qq")
 _DIVERGING: Final = Struct(">iq")
 _LEADER: Final = Struct(">ii")
-
-
-class Slice(Protocol):
-    """Bytes that lie in a file; ``size`` of them."""
-
-    @property
-    def size(self) -> int: ...
 
 
 class FetchedPartition(NamedTuple):
