@@ -1,8 +1,9 @@
 """One client's connection: frames of four bytes of size and a body, handled one at a time, in order.
 
 A frame is handed over where it was received, and is only valid until the handler returns or, if that waits, until what
-it waits for is done: no more is read from the socket meanwhile, so that a client which sends faster than it is answered
-waits in its own kernel. Kafka does the same (``SocketServer.scala``: a channel is muted while a request is in flight).
+it waits for is done. Meanwhile no more is read from the socket than there is room for, so that a client which sends
+faster than it is answered waits in its own kernel (Kafka mutes its channel: ``SocketServer.scala``); that it has gone
+is noticed.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._writable = True
+        self._is_paused = False
 
     # asyncio's side
 
@@ -95,7 +97,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        self._handle_frames()
+        if self._task is None:
+            self._handle_frames()
+        elif self._end == len(self._buffer):
+            assert self._transport is not None
+            self._is_paused = True
+            self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -183,8 +190,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._task is not None
 
     def _wait_for(self, work: Coroutine[None, None, None]) -> None:
-        assert self._transport is not None
-        self._transport.pause_reading()
         self._task = asyncio.get_running_loop().create_task(self._carry_on_after(work))
 
     async def _carry_on_after(self, work: Coroutine[None, None, None]) -> None:
@@ -197,8 +202,10 @@ class Connection(asyncio.BufferedProtocol):
             self._task = None
         if self._transport is not None:
             self.last_active = self._now()
-            self._transport.resume_reading()
             self._handle_frames()
+            if self._is_paused and self._task is None and self._transport is not None:
+                self._is_paused = False
+                self._transport.resume_reading()
 
     async def _answer(self, reply: Awaitable[Reply]) -> None:
         found = await reply
