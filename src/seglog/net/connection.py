@@ -203,9 +203,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self.last_active = self._now()
             self._handle_frames()
-            if self._is_paused and self._task is None and self._transport is not None:
-                self._is_paused = False
-                self._transport.resume_reading()
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._is_paused and self._task is None and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
 
     async def _answer(self, reply: Awaitable[Reply]) -> None:
         found = await reply
