@@ -29,8 +29,8 @@ class FetchedOffset(NamedTuple):
 class Offsets:
     """The commits of the groups of one partition of ``__consumer_offsets``.
 
-    A transaction's commits wait for its marker; then they count if they are younger than what is there, since compaction
-    may have put an older record before a younger one (``OffsetMetadataManager.replayEndTransactionMarker``).
+    A transaction's commits wait for its marker; then they count where they are younger than what is there, since a
+    plain commit may have come between (``OffsetMetadataManager.replayEndTransactionMarker``).
     """
 
     __slots__ = ("_groups", "_pending")
