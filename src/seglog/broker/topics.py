@@ -8,7 +8,7 @@ from uuid import UUID
 
 from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
-from seglog.storage.log_dir import LogDir
+from seglog.storage.log_dir import LogDir, TopicInfo
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -35,8 +35,8 @@ class Topics:
         self.directory = directory
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
-        for name in directory.topics():
-            self.refresh(name)
+        for info in directory.topics().values():
+            self.show(info)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -51,13 +51,17 @@ class Topics:
         return found.partitions[number]
 
     def refresh(self, name: str) -> Topic | None:
-        """Take over what the directory says of a topic; a partition that is there stays the same object."""
-        before = self.by_name.pop(name, None)
-        if before is not None:
-            self.by_id.pop(before.topic_id, None)
+        """Take over what the directory says of a topic; it may be changing another one, and is waited for."""
         info = self.directory.topics().get(name)
         if info is None:
+            self.hide(name)
             return None
+        return self.show(info)
+
+    def show(self, info: TopicInfo) -> Topic:
+        """Serve a topic as it now is; a partition that is there stays the same object."""
+        name = info.name
+        before = self.hide(name)
         topic_id = info.topic_id or UUID(int=0)
         kept = before.partitions if before is not None and before.topic_id == topic_id else []
         partitions = [
@@ -67,6 +71,13 @@ class Topics:
         topic = self.by_name[name] = Topic(name, topic_id, partitions)
         if topic_id.int:
             self.by_id[topic_id] = topic
+        return topic
+
+    def hide(self, name: str) -> Topic | None:
+        """Serve a topic no more; what it was."""
+        topic = self.by_name.pop(name, None)
+        if topic is not None:
+            self.by_id.pop(topic.topic_id, None)
         return topic
 
     def _open(self, name: str, number: int, topic_id: UUID) -> Partition | None:

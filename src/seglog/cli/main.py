@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "find": Command("seglog.cli.find", "Look up an offset or a timestamp, step by step."),
     "verify": Command("seglog.cli.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("seglog.cli.repair", "Make a damaged partition or log directory whole again."),
+    "serve": Command("seglog.cli.serve", "Serve Kafka's protocol from a log directory."),
     "perf": Command("seglog.cli.perf", "How fast the engine appends, reads and verifies here."),
 }
 

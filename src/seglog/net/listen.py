@@ -49,6 +49,11 @@ class Shared:
         self.idle_ms = idle_ms
         self.connections: set[Connection] = set()
 
+    def limit_connections(self, most: int, most_per_ip: int) -> None:
+        """Other limits, for the connections that come from now on."""
+        self._max_connections = most
+        self._max_per_ip = most_per_ip
+
     def largest_frame(self, head: memoryview, /) -> int:
         return self._largest(head)
 

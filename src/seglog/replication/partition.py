@@ -9,7 +9,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from seglog.core.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
-from seglog.core.types import NO_EPOCH, Buffer, TopicPartition
+from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.waiters import Waiter
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
@@ -38,6 +38,11 @@ class Partition:
             for waiter in tuple(self.waiters):
                 waiter.grown(len(records))
         return appended
+
+    def wake(self) -> None:
+        """Have everyone who waits look again: the partition is going away."""
+        for waiter in tuple(self.waiters):
+            waiter.grown(MAX_INT32)
 
     def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
         """A slice for a consumer; above what it may see the offset is out of range only if the log ends before."""
