@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from seglog.coordinators.codec import Entry, encode
@@ -60,7 +60,7 @@ class GroupCoordinator:
         self._rng = rng
         self._limits = GroupLimits(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
         self._homes: dict[int, _Home] = {}
-        self._creating: asyncio.Lock = asyncio.Lock()
+        self._creation: asyncio.Task[None] | None = None
         self._wants_loading = asyncio.Event()
         self._owner: asyncio.TaskGroup | None = None
 
@@ -82,6 +82,10 @@ class GroupCoordinator:
                         await asyncio.wait_for(self._wants_loading.wait(), wait)
         finally:
             self._stop()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._owner is not None, "the coordinator does not run"
+        return self._owner.create_task(work)
 
     async def _load_all(self) -> None:
         self._wants_loading.clear()
@@ -113,14 +117,17 @@ class GroupCoordinator:
 
     async def locate(self, group_id: str) -> Code:
         """Whether this broker coordinates the group; makes the topic, if it is the first one."""
-        async with self._creating:
-            if not self._topic.partitions():
-                try:
-                    await self._topic.create()
-                except SeglogError as error:
-                    _log.error("%s could not be made: %s", OFFSETS_TOPIC, error)
-                    return Code.COORDINATOR_NOT_AVAILABLE
+        if not self._topic.partitions():
+            if self._creation is None or self._creation.done():
+                self._creation = self._begin(self._create())
+            await asyncio.shield(self._creation)  # it goes on for the others when one who waits has gone
         return Code.NONE if self._home(self.partition_of(group_id)) is not None else Code.COORDINATOR_NOT_AVAILABLE
+
+    async def _create(self) -> None:
+        try:
+            await self._topic.create()
+        except SeglogError as error:
+            _log.error("%s could not be made: %s", OFFSETS_TOPIC, error)
 
     def _home(self, number: int) -> _Home | None:
         partitions = self._topic.partitions()
@@ -302,8 +309,7 @@ class GroupCoordinator:
                 if home.partition.log.high_watermark >= end:
                     self._stored(home, group, pending, Code.NONE)
                 else:
-                    assert self._owner is not None, "the coordinator does not run"
-                    self._owner.create_task(self._store_later(home, group, pending, end))
+                    self._begin(self._store_later(home, group, pending, end))
         self._watch(home, group_id)
 
     async def _store_later(self, home: _Home, group: Group, pending: Pending | None, end: int) -> None:
