@@ -258,7 +258,6 @@ def stored(group: Group, pending: Pending, code: Code, now: Now) -> Step:
     if isinstance(pending, NewGroup):
         if code is not Code.NONE:
             step = group.die(code, now)
-            step.reply(pending.ticket, JoinAnswer(code))
     elif isinstance(pending, Assigned):
         if group.state is State.COMPLETING and pending.generation == group.generation:
             _assigned(group, pending.assignments, code, step)

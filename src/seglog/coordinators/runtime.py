@@ -18,7 +18,6 @@ from uuid import UUID
 from seglog.coordinators.codec import Entry, encode
 from seglog.coordinators.codes import Code, CoordinatorError, code_of_append
 from seglog.coordinators.groups import NEVER, Group
-from seglog.coordinators.joins import stored
 from seglog.coordinators.loading import load
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
@@ -318,7 +317,7 @@ class GroupCoordinator:
 
     def _stored(self, home: _Home, group: Group, pending: Pending | None, code: Code) -> None:
         if pending is not None:
-            self._do(home, group.group_id, stored(group, pending, code, self._now()))
+            self._do(home, group.group_id, home.shard.stored(group, pending, code, self._now()))
 
     def _watch(self, home: _Home, group_id: str) -> None:
         """See to it that the group is asked when its next deadline comes. Later deadlines cost nothing."""

@@ -17,7 +17,7 @@ from seglog.coordinators.groups import Group
 from seglog.coordinators.members import CONSUMER
 from seglog.coordinators.offsets import FetchedOffset, Offsets, Place, is_of_other_topic
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, Ticket
-from seglog.coordinators.steps import GroupLimits, NewGroup, Now, State, Step
+from seglog.coordinators.steps import GroupLimits, NewGroup, Now, Pending, State, Step
 
 _SAYS_NOT_FOUND_FROM = 9
 
@@ -107,7 +107,7 @@ class Shard:
         if not step.records:
             empty = GroupValue("", 0, None, None, now.wall, ())
             step.records.append((GroupKey(request.group_id), empty))
-            step.pending = NewGroup(ticket)
+            step.pending = NewGroup()
         return step
 
     def sync(self, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
@@ -129,6 +129,13 @@ class Shard:
         if group is None:
             return Step(now), [Code.UNKNOWN_MEMBER_ID for _ in leaving]
         return joins.leave(group, leaving, now)
+
+    def stored(self, group: Group, pending: Pending, code: Code, now: Now) -> Step:
+        """What a step of the group waited for is written, or could not be: then a new group is not there."""
+        step = joins.stored(group, pending, code, now)
+        if group.state is State.DEAD and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        return step
 
     # Offsets
 

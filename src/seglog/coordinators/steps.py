@@ -51,9 +51,7 @@ class Now(NamedTuple):
 
 
 class NewGroup(NamedTuple):
-    """The group's first record is written; ``ticket`` is of who joined it."""
-
-    ticket: Ticket
+    """The group's first record is written."""
 
 
 class Assigned(NamedTuple):
