@@ -8,10 +8,11 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from seglog.broker.admin import TopicApis
 from seglog.broker.api_versions import ApiVersions
@@ -19,6 +20,8 @@ from seglog.broker.changes import TopicChanges
 from seglog.broker.configs import ConfigApis
 from seglog.broker.dispatch import Dispatch, largest_frame
 from seglog.broker.fetch import Fetch
+from seglog.broker.group_offsets import GroupOffsets
+from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
 from seglog.broker.identity import Identity
 from seglog.broker.metadata import Metadata
 from seglog.broker.offsets import Offsets
@@ -30,6 +33,7 @@ from seglog.broker.topics import Topics
 from seglog.broker.warm import warm_up
 from seglog.cluster.sqlite import FILE, SqliteStore
 from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, StoreError
+from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.addresses import WILDCARDS, Address
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.clock import Clock, SystemClock
@@ -61,6 +65,7 @@ class Node:
         self.store: MetadataStore
         self.topics: Topics
         self.changes: TopicChanges
+        self.groups: GroupCoordinator
         self.identity: Identity
         self.configuration: Configuration
         self.shared: Shared
@@ -114,10 +119,20 @@ class Node:
         self._parts.push_async_callback(self.changes.close)
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)
+        settings = group_settings(self.configuration.current)
+        topic = TopicOfOffsets(self.topics, self.changes, settings)
+        self.groups = GroupCoordinator(topic, settings, clock=self._clock, rng=self._rng)
+        self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
+        self._begin("groups", self.groups.run())
         await self._listen(self._dispatch(ids))
         await self._register()
-        warming = asyncio.get_running_loop().create_task(warm_up())
-        self._parts.push_async_callback(_end, warming)
+        self._begin("warm-up", warm_up())
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Work that goes on as long as the broker runs."""
+        task = asyncio.get_running_loop().create_task(work, name=f"seglog-{name}")
+        task.add_done_callback(_say_why)
+        self._parts.push_async_callback(_end, task)
 
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
@@ -150,15 +165,17 @@ class Node:
         config, topics, changes = self.configuration.current, self.topics, self.changes
         loop = asyncio.get_running_loop()
         sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._rng)
-        groups = (
+        apis = (
             ApiVersions(),
             Metadata(topics, changes, self.identity, self.configuration),
             TopicApis(topics, changes, self.identity, self.configuration),
             Offsets(topics, changes),
             ConfigApis(topics, changes, self.configuration, self._took_effect),
             ProducerApis(topics, ids),
+            GroupApis(self.groups, self.identity),
+            GroupOffsets(self.groups, topics),
         )
-        handlers = {key: handler for group in groups for key, handler in group.handlers().items()}
+        handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         return Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=config.fetch_max_bytes), handlers)
 
     async def _listen(self, dispatch: Dispatch) -> None:
@@ -233,6 +250,11 @@ def _reachable(address: Address, port: int) -> Address:
     """What clients can connect to: a wildcard is no host, and port 0 no port."""
     host = socket.gethostname() if address.host in WILDCARDS else address.host
     return Address(address.name, host, address.port or port)
+
+
+def _say_why(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("%s has ended: %s", task.get_name(), error, exc_info=error)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

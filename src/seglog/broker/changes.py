@@ -26,6 +26,8 @@ class TopicChanges:
         self._directory = topics.directory
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-topics")
         self._pending: set[asyncio.Task[object]] = set()
+        self.deleted: Callable[[Topic], None] = lambda _: None
+        """Is told of a topic when it is gone."""
 
     async def run(self, act: Callable[[], T], then: Callable[[T], object] = lambda _: None) -> T:
         """``act`` in the thread, ``then`` on the loop with its result, also if whoever asked for it has gone."""
@@ -70,7 +72,7 @@ class TopicChanges:
             if partition is not None:
                 partition.wake()
         try:
-            await self.run(lambda: self._directory.delete_topic(topic.name))
+            await self.run(lambda: self._directory.delete_topic(topic.name), lambda _: self.deleted(topic))
         except BaseException:
             self._topics.refresh(topic.name)
             raise
