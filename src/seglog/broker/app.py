@@ -7,7 +7,6 @@ import asyncio
 import json
 import logging
 import os
-import socket
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from random import Random, SystemRandom
@@ -31,7 +30,7 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import Topics
 from seglog.broker.warm import warm_up
-from seglog.cluster.sqlite import FILE, SqliteStore
+from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, StoreError
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.addresses import WILDCARDS, Address
@@ -41,6 +40,7 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs, allow_open_files
 from seglog.net.listen import Endpoint, Listener, Shared
 from seglog.storage.checkpoint import encode_id
+from seglog.storage.layout import METADATA
 from seglog.storage.log_dir import LogDir
 
 _log: Final = logging.getLogger("seglog.broker")
@@ -157,7 +157,7 @@ class Node:
     async def _open_store(self) -> None:
         """Beside the logs; a directory that is only simulated has a store in memory."""
         is_real = isinstance(self._fs, OsFs)
-        path = os.path.join(self.directory.path, FILE) if is_real else ":memory:"
+        path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
         self.store = await SqliteStore.open(path, clock=self._clock)
         self._parts.push_async_callback(self.store.close)
 
@@ -248,7 +248,7 @@ class Node:
 
 def _reachable(address: Address, port: int) -> Address:
     """What clients can connect to: a wildcard is no host, and port 0 no port."""
-    host = socket.gethostname() if address.host in WILDCARDS else address.host
+    host = os.uname().nodename if address.host in WILDCARDS else address.host
     return Address(address.name, host, address.port or port)
 
 

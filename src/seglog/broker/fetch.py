@@ -157,9 +157,13 @@ class Fetch:
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
     async def _wait(self, request: _Request, result: _Result, seconds: float) -> FetchAnswer:
+        partitions = []
+        for key, fetched in result.partitions:
+            partition = self._topics.partition(*key)
+            if partition is None or partition.log.high_watermark != fetched.high_watermark:
+                return _answer(request, self._read(request))  # it changed after it was read, before this began to wait
+            partitions.append(partition)
         waiter = Waiter(request.min_bytes - result.size, seconds)
-        there = [self._topics.partition(*key) for key, _ in request.partitions]
-        partitions = [partition for partition in there if partition is not None]
         for partition in partitions:
             partition.waiters.add(waiter)
         try:

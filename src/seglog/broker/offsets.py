@@ -153,4 +153,6 @@ def _find(partition: Partition, timestamp: int, version: int, isolation_level: i
 def _delete_before(log: Log, offset: int) -> int:
     if offset < -1:
         raise OffsetOutOfRangeError(f"offset {offset} of {log.topic_partition}")
+    if 0 <= offset <= log.log_start_offset:
+        return log.log_start_offset  # they are gone already
     return log.delete_records(offset)

@@ -31,7 +31,6 @@ from seglog.cluster.store import (
 )
 from seglog.core.clock import Clock, SystemClock
 
-FILE: Final = "seglog.metadata"
 _SCHEMA: Final = """
     CREATE TABLE IF NOT EXISTS entries
         (name TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, session TEXT) WITHOUT ROWID;

@@ -36,6 +36,9 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+METADATA: Final = "seglog.metadata"
+METADATA_FILES: Final = (METADATA, f"{METADATA}-wal", f"{METADATA}-shm")
+"""The metadata store of a broker that is alone, and what SQLite has beside it while it is open."""
 OWN_DIRECTORY: Final = ".seglog"
 """Inside of a partition: staging and saved bytes. Kafka ignores it there, and dies of one beside partitions."""
 

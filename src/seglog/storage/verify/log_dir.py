@@ -28,6 +28,7 @@ from seglog.storage.layout import (
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
+    METADATA_FILES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     is_set_aside,
@@ -38,7 +39,7 @@ from seglog.storage.verify.partition import Around, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, BOOTSTRAP)
+_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, BOOTSTRAP, *METADATA_FILES)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
 _KRAFT: Final = "__cluster_metadata"
