@@ -155,11 +155,11 @@ class Members:
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Without it, whatever it was. The longest-serving member takes over from a leader."""
+        """Without it, whatever it was; nobody waits for it. The longest-serving member takes over from a leader."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._spoken.subtract(_names(member.protocols))
-            self.joining -= member.awaiting_join is not None
+            assert member.awaiting_join is None
             if member.instance_id is not None:
                 self.static.pop(member.instance_id, None)
         if self.leader == member_id:
