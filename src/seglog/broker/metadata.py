@@ -157,17 +157,24 @@ class Metadata:
         limit = min(limit, self._configuration.current.max_request_partition_size_limit)
         asked = {topic.name for topic in request.topics} or set(self._topics.by_name)
         start = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
-        answers = []
+        answers: list[dict[str, Any]] = []
         for name in sorted(asked):
             if name < start[0]:
-                continue
-            topic = self._topics.by_name.get(name)
-            if topic is None:
-                answers.append({"error_code": _why_not(name), "name": name, "is_internal": name in INTERNAL})
                 continue
             first = start[1] if name == start[0] else 0
             if limit == 0:
                 return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": first}}
+            topic = self._topics.by_name.get(name)
+            if topic is None:
+                answers.append(
+                    {
+                        "error_code": _why_not(name),
+                        "name": name,
+                        "is_internal": name in INTERNAL,
+                        "topic_authorized_operations": TOPIC_OPERATIONS,
+                    }
+                )
+                continue
             numbers = range(first, min(len(topic.partitions), first + limit))
             answers.append(
                 {**self._topic(topic, wants_operations=True), "partitions": self._partitions(topic, numbers)}

@@ -69,9 +69,11 @@ class Offsets:
                 try:
                     if times[number] > 1:
                         raise RefusedError(Code.INVALID_REQUEST)
+                    if wanted.timestamp < 0 and context.version < _SINCE.get(wanted.timestamp, 1 << 15):
+                        raise RefusedError(Code.UNSUPPORTED_VERSION)
                     partition = self._partition(topic.name, number)
                     partition.check_epoch(wanted.current_leader_epoch)
-                    found = _find(partition, wanted.timestamp, context.version, request.isolation_level)
+                    found = _find(partition, wanted.timestamp, request.isolation_level)
                 except SeglogError as error:
                     answers[number] = {"partition_index": number, "error_code": failure(error)["error_code"]}
                 else:
@@ -131,11 +133,9 @@ class Offsets:
         return {"partition_index": wanted.partition_index, "low_watermark": low_watermark}
 
 
-def _find(partition: Partition, timestamp: int, version: int, isolation_level: int) -> FoundOffset:
+def _find(partition: Partition, timestamp: int, isolation_level: int) -> FoundOffset:
     """Rules of ``Partition.fetchOffsetForTimestamp``."""
     log = partition.log
-    if timestamp < 0 and version < _SINCE.get(timestamp, 1 << 15):
-        raise RefusedError(Code.UNSUPPORTED_VERSION)
     end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
     if timestamp == LATEST:
         return FoundOffset(NO_TIMESTAMP, end, partition.leader_epoch)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from uuid import UUID
 
 from seglog.core.clock import Clock, SystemClock
@@ -35,7 +35,6 @@ from seglog.storage.checkpoint import (
     remove_clean_shutdown,
     write_clean_shutdown,
 )
-from seglog.storage.compaction import CompactionStats
 from seglog.storage.dir_files import (
     Checkpoints,
     check_fresh,
@@ -53,6 +52,9 @@ from seglog.storage.recovery import RecoveryReport
 from seglog.storage.retention import Expired
 from seglog.storage.topics_file import TopicEntry, read_topics
 from seglog.storage.worker import Worker
+
+if TYPE_CHECKING:
+    from seglog.storage.compaction import CompactionStats
 
 
 class TopicInfo(NamedTuple):
