@@ -125,7 +125,10 @@ class Wire:
         head = (
             struct.pack(">hhih", key, version, self._number, 4) + b"test" + (b"\0" if version >= api.flexible else b"")
         )
-        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        self.send_raw(head + body)
+
+    def send_raw(self, frame: bytes) -> None:
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def answer(self, key: ApiKey, version: int | None = None) -> Message:
         api = APIS[key]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, LogDirInUseError
+from seglog.protocol.api_versions import write_api_versions
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.messages import write_response
 from seglog.storage.layout import CLEAN_SHUTDOWN
 from tests.broker.clients import aiokafka, aiokafka_admin, kafka
 from tests.broker.running import RunningNode, Wire
@@ -174,3 +177,19 @@ def test_aiokafka_administers_produces_and_consumes(broker: RunningNode, topic_n
             return [(await consumer.getone()).value for _ in range(20)]
 
     assert asyncio.run(run()) == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_are_written_as_kio_writes_them(version: int) -> None:
+    table = [{"api_key": api.key, "min_version": api.low, "max_version": api.high} for api in APIS.values()]
+    for code, rows in ((0, table), (42, [])):
+        written = write_api_versions(version, code, with_apis=bool(rows))
+        assert written == write_response(ApiKey.API_VERSIONS, version, {"error_code": code, "api_keys": rows})
+
+
+def test_a_version_of_api_versions_that_is_not_known_is_answered_in_version_0(broker: RunningNode) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.send_raw(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1))
+        answer = wire.answer(ApiKey.API_VERSIONS, 0)
+        assert answer.error_code == 35
+        assert {api.api_key for api in answer.api_keys} == APIS.keys()

@@ -1,30 +1,26 @@
-"""ApiVersions: what is served, from the one table of APIs."""
+"""ApiVersions: what is served, from the one table of APIs. No features: no KIP-848 groups, no transactions of
+version 2."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from seglog.broker.codes import Code
-from seglog.broker.requests import Answer, Context, Handler
-from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.messages import Message
+from seglog.protocol.api_versions import read_api_versions, write_api_versions
 
 _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 """What KIP-511 allows as a client's name and version."""
-_TABLE: Final = [{"api_key": api.key, "min_version": api.low, "max_version": api.high} for api in APIS.values()]
 
 
-class ApiVersions:
-    """Says which versions of which APIs there are. No features: no KIP-848 groups, no transactions of version 2."""
+def api_versions(version: int, frame: memoryview, body: int) -> bytes:
+    """The response's body."""
+    software = read_api_versions(version, frame, body)
+    if software is not None and not all(_SOFTWARE.fullmatch(text) for text in software):
+        return write_api_versions(version, Code.INVALID_REQUEST, with_apis=False)
+    return write_api_versions(version)
 
-    def handlers(self) -> Mapping[int, Handler]:
-        return {ApiKey.API_VERSIONS: self.api_versions}
 
-    def api_versions(self, request: Message, context: Context) -> Answer:
-        if context.version >= 3 and not (
-            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-        ):
-            return {"error_code": Code.INVALID_REQUEST}
-        return {"api_keys": _TABLE}
+def unknown_version() -> bytes:
+    """The body, of version 0, for who asks in a version that is not known (KIP-511)."""
+    return write_api_versions(0, Code.UNSUPPORTED_VERSION)

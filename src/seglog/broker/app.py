@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from seglog.broker.admin import TopicApis
-from seglog.broker.api_versions import ApiVersions
 from seglog.broker.changes import TopicChanges
 from seglog.broker.configs import ConfigApis
 from seglog.broker.dispatch import Dispatch, largest_frame
@@ -166,7 +165,6 @@ class Node:
         loop = asyncio.get_running_loop()
         sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._rng)
         apis = (
-            ApiVersions(),
             Metadata(topics, changes, self.identity, self.configuration),
             TopicApis(topics, changes, self.identity, self.configuration),
             Offsets(topics, changes),

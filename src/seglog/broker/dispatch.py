@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Mapping
 from struct import Struct
 from typing import Final
 
+from seglog.broker.api_versions import api_versions, unknown_version
 from seglog.broker.fetch import Fetch
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
-from seglog.core.errors import InvalidRequestError, UnsupportedVersionError
+from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.connection import Connection, Reply
 from seglog.protocol.apis import APIS, ApiKey
@@ -22,6 +23,7 @@ _log: Final = logging.getLogger("seglog.broker")
 _HEAD: Final = Struct(">hh")
 _PRODUCE: Final = ApiKey.PRODUCE
 _FETCH: Final = ApiKey.FETCH
+_API_VERSIONS: Final = ApiKey.API_VERSIONS
 
 
 def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
@@ -47,6 +49,8 @@ class Dispatch:
         api = APIS[key]
         if not api.served <= version <= api.high:
             return _unsupported(header)
+        if key == _API_VERSIONS:
+            return _framed_body(header, api_versions(version, frame, body))
         context = Context(key, version, client_id or "", connection.peer, connection.listener)
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
@@ -66,16 +70,14 @@ def _unsupported(header: RequestHeader) -> bytes:
     """ApiVersions answers a version that it does not know in version 0 (KIP-511); all others end the connection."""
     if header.key != ApiKey.API_VERSIONS:
         raise InvalidRequestError(f"version {header.version} of API {header.key} is not served")
-    api = APIS[ApiKey.API_VERSIONS]
-    answer = {
-        "error_code": UnsupportedVersionError.code,
-        "api_keys": [{"api_key": api.key, "min_version": api.low, "max_version": api.high}],
-    }
-    return _written(header._replace(version=0), answer)
+    return _framed_body(header._replace(version=0), unknown_version())
 
 
 def _written(header: RequestHeader, answer: Answer) -> bytes:
-    body = write_response(header.key, header.version, answer)
+    return _framed_body(header, write_response(header.key, header.version, answer))
+
+
+def _framed_body(header: RequestHeader, body: bytes) -> bytes:
     return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
 
 

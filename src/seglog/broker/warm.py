@@ -12,7 +12,6 @@ from seglog.protocol.schema import request_class
 from seglog.protocol.writing import write_message
 
 _VERSIONS: Final = {
-    ApiKey.API_VERSIONS: (3, 4, 0),
     ApiKey.METADATA: (12, 13, 5, 8),
     ApiKey.FETCH: (16, 17, 11, 12),
     ApiKey.INIT_PRODUCER_ID: (4, 5),

@@ -6,8 +6,6 @@ import dataclasses
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
-from kio.index import load_request_schema, load_response_schema
-
 MISSING: Final = dataclasses.MISSING
 
 
@@ -25,11 +23,15 @@ class FieldSpec(NamedTuple):
 
 @cache
 def request_class(key: int, version: int) -> Any:
+    from kio.index import load_request_schema  # here and not above: a server is up sooner
+
     return load_request_schema(key, version)
 
 
 @cache
 def response_class(key: int, version: int) -> Any:
+    from kio.index import load_response_schema
+
     return load_response_schema(key, version)
 
 

@@ -12,9 +12,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
-
 from seglog.protocol.schema import MISSING, FieldSpec, fields_of
 
 _Convert = Callable[[Any], Any]
@@ -25,8 +22,16 @@ _NEUTRAL: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "records": b""
 def write_message(message: Any, answer: Mapping[str, Any]) -> bytes:
     """``answer`` as a message of kio's class ``message``."""
     out = io.BytesIO()
-    entity_writer(message)(out, _builder(message)(answer))
+    _writer(message)(out, _builder(message)(answer))
     return out.getvalue()
+
+
+@cache
+def _writer(message: Any) -> Callable[[io.BytesIO, Any], None]:
+    from kio.serial import entity_writer  # here and not above: a server is up sooner
+
+    made: Callable[[io.BytesIO, Any], None] = entity_writer(message)
+    return made
 
 
 @cache
@@ -72,6 +77,8 @@ def _convert(spec: FieldSpec) -> _Convert:
 def _simple(spec: FieldSpec) -> _Convert:
     kind = spec.kind
     if kind == "error_code":
+        from kio.schema.errors import ErrorCode
+
         return ErrorCode
     if kind.startswith("timedelta"):
         return lambda value: timedelta(milliseconds=value)
