@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from seglog.coordinators.codec import Entry, encode
@@ -77,14 +77,13 @@ class GroupCoordinator:
                         self.expire_offsets()
                         next_check = self._clock.monotonic() + self.settings.offsets_retention_check_interval_ms / 1000
                         continue
+                    # Not `wait_for`, which may take the event for an answer when it is cancelled at the same time.
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wants_loading.wait(), wait)
+                        async with asyncio.timeout(wait):
+                            await self._wants_loading.wait()
         finally:
+            self._owner = None
             self._stop()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        assert self._owner is not None, "the coordinator does not run"
-        return self._owner.create_task(work)
 
     async def _load_all(self) -> None:
         self._wants_loading.clear()
@@ -116,9 +115,11 @@ class GroupCoordinator:
 
     async def locate(self, group_id: str) -> Code:
         """Whether this broker coordinates the group; makes the topic, if it is the first one."""
+        if self._owner is None:
+            return Code.COORDINATOR_NOT_AVAILABLE
         if not self._topic.partitions():
             if self._creation is None or self._creation.done():
-                self._creation = self._begin(self._create())
+                self._creation = self._owner.create_task(self._create())
             await asyncio.shield(self._creation)  # it goes on for the others when one who waits has gone
         return Code.NONE if self._home(self.partition_of(group_id)) is not None else Code.COORDINATOR_NOT_AVAILABLE
 
@@ -141,6 +142,8 @@ class GroupCoordinator:
         return home
 
     def _home_of(self, group_id: str) -> _Home:
+        if self._owner is None:
+            raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
         home = self._home(self.partition_of(group_id))
         if home is None:
             raise CoordinatorError(Code.NOT_COORDINATOR, f"group {group_id} is not of this broker")
@@ -308,7 +311,8 @@ class GroupCoordinator:
                 if home.partition.log.high_watermark >= end:
                     self._stored(home, group, pending, Code.NONE)
                 else:
-                    self._begin(self._store_later(home, group, pending, end))
+                    assert self._owner is not None  # else there was no home
+                    self._owner.create_task(self._store_later(home, group, pending, end))
         self._watch(home, group_id)
 
     async def _store_later(self, home: _Home, group: Group, pending: Pending | None, end: int) -> None:
