@@ -282,7 +282,7 @@ _PASSED_OVER: Final = re.compile(
     r"(add\.partitions\.to\.txn|alter\.(config|log)|auto\.leader|background\.threads|broker\.heartbeat|"
     r"client\.quota|config\.providers|connection\.failed|connections\.max\.reauth|controlled\.shutdown|"
     r"controller\.|cordoned\.|create\.topic\.policy|delegation\.token|early\.start|"
-    r"(delete\.records|fetch|producer)\.purgatory|follower\.|leader\.|group\.(consumer|coordinator|share|streams)\.|"
+    r"(delete\.records|(share\.)?fetch|producer)\.purgatory|follower\.|leader\.|group\.(consumer|coordinator|share|streams)\.|"
     r"initial\.broker|inter\.broker|kafka\.|listener\.name\.|log\.dir\.failure|log\.local\.|log4j|"
     r"max\.connection(\.creation\.rate|s\.per\.ip\.overrides)|metadata\.|metric|metrics\.|"
     r"num\.(io|network|replica)\.|offsets\.(load|topic\.compression)|password\.encoder|principal\.builder|"
