@@ -117,7 +117,7 @@ class Wire:
         self.send(key, version, **contents)
         return self.answer(key, version)
 
-    def send(self, key: ApiKey, version: int | None = None, **contents: object) -> None:
+    def send(self, key: ApiKey, /, version: int | None = None, **contents: object) -> None:
         api = APIS[key]
         version = api.high if version is None else version
         self._number += 1
