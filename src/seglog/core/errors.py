@@ -222,3 +222,7 @@ class UnsupportedVersionError(SeglogError):
     """A version of an API that is not served."""
 
     code = 35
+
+
+class RequestFailedError(SeglogError):
+    """A broker that we are the client of refused, or did not answer; the message names it, or topic, group or key."""
