@@ -68,6 +68,9 @@ class ProcessRunner:
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # until it has come to all of its threads, or the process has ended
+            assert self._process is not None
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
