@@ -254,7 +254,7 @@ def _verify(path: str) -> tuple[Result, bool]:
 def _print(out: Out, work: str, load: Load, result: Result, *, json: bool) -> None:
     per_second = result.records / result.seconds if result.seconds else 0.0
     mb_per_second = result.bytes / result.seconds / 1e6 if result.seconds else 0.0
-    latencies = _latencies(result.latencies)
+    latencies = latencies_in_ms(result.latencies)
     if json:
         out.json(
             {
@@ -281,10 +281,10 @@ def _print(out: Out, work: str, load: Load, result: Result, *, json: bool) -> No
     out.flush()
 
 
-def _latencies(seconds: Sequence[float]) -> dict[str, float] | None:
+def latencies_in_ms(seconds: Sequence[float]) -> dict[str, float] | None:
     """Mean and percentiles (nearest rank) in milliseconds; None of nothing.
 
-    >>> _latencies([0.004, 0.001, 0.002, 0.003])
+    >>> latencies_in_ms([0.004, 0.001, 0.002, 0.003])
     {'mean': 2.5, 'p50': 2.0, 'p95': 4.0, 'p99': 4.0, 'p999': 4.0, 'max': 4.0}
     """
     if not seconds:
