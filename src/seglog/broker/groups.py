@@ -24,7 +24,6 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe and alter configs: without ACLs everyone may do everything."""
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
-_SHARE: Final = 2
 _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
 
@@ -94,7 +93,7 @@ class GroupApis:
             # Of all codes the one on which every client gives up at once, and not only for now.
             code, message = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
         else:
-            code = Code.INVALID_REQUEST if kind == _SHARE else Code.UNKNOWN_SERVER_ERROR
+            code = Code.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
         if message is None and context.version < 4:
             message = code.name
         found = {"key": key, "error_code": int(code), "error_message": message or "", **_NO_NODE}
