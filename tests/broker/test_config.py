@@ -57,6 +57,7 @@ OURS = {
     "log.dir": ("string", ""),
     "log.dirs": ("string", ""),
     "max.connections": ("int", "10000"),
+    "metrics.listener": ("string", ""),  # of our own
     "node.id": ("int", "-1"),
     "offsets.topic.replication.factor": ("int", "1"),  # there is one broker
 }

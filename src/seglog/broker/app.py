@@ -27,16 +27,17 @@ from seglog.broker.produce import Produce
 from seglog.broker.producers import ProducerApis, ProducerIds
 from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
-from seglog.broker.topics import Topics
+from seglog.broker.topics import Topic, Topics
 from seglog.broker.warm import warm_up
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, StoreError
 from seglog.coordinators.runtime import GroupCoordinator
-from seglog.core.addresses import WILDCARDS, Address
+from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs, allow_open_files
+from seglog.net.connection import Handler
 from seglog.net.listen import Endpoint, Listener, Shared
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import METADATA
@@ -60,6 +61,7 @@ class Node:
         self._rng = rng or SystemRandom()
         self._parts = AsyncExitStack()
         self.addresses: list[Address] = []
+        self.metrics_address: Address | None = None
         self.directory: LogDir
         self.store: MetadataStore
         self.topics: Topics
@@ -123,7 +125,10 @@ class Node:
         self.groups = GroupCoordinator(topic, settings, clock=self._clock, rng=self._rng)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self._begin("groups", self.groups.run())
-        await self._listen(self._dispatch(ids))
+        if config.metrics_listener:
+            await self._listen_for_metrics(self._dispatch(ids), config.metrics_listener)
+        else:
+            await self._listen(self._dispatch(ids))
         await self._register()
         self._begin("warm-up", warm_up())
 
@@ -176,7 +181,33 @@ class Node:
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         return Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=config.fetch_max_bytes), handlers)
 
-    async def _listen(self, dispatch: Dispatch) -> None:
+    async def _listen_for_metrics(self, dispatch: Dispatch, where: str) -> None:
+        """`_listen`, with requests measured; then, whoever asks over HTTP is told."""
+        from seglog.broker.metrics import Metrics  # here and not above: others are up sooner
+        from seglog.net.http import HttpListener
+
+        metrics = Metrics(
+            topics=self.topics,
+            groups=self.groups,
+            identity=self.identity,
+            now=self._clock.monotonic,
+            started_ms=self._clock.now_ms(),
+        )
+        tell_groups = self.changes.deleted
+
+        def deleted(gone: Topic) -> None:
+            tell_groups(gone)
+            metrics.topic_deleted(gone)
+
+        self.changes.deleted = deleted
+        await self._listen(metrics.measured(dispatch))
+        wanted = parse_host_port(where)
+        listener = HttpListener(wanted.host, wanted.port, metrics.pages(self.shared))
+        await listener.start()
+        self._parts.push_async_callback(listener.stop)
+        self.metrics_address = wanted._replace(port=listener.port)
+
+    async def _listen(self, dispatch: Handler) -> None:
         config = self.configuration.current
         idle_ms = config.connections_max_idle_ms
         in_flight = config.queued_max_request_bytes

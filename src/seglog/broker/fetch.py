@@ -71,7 +71,7 @@ class Fetch:
             return write_fetch(context.version, [], error=error.code)
         result = self._read(request)
         if result.is_urgent or result.size >= request.min_bytes or message.max_wait <= 0:
-            return _answer(request, result)
+            return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
     def _resolve(self, message: Message, version: int) -> _Request:
@@ -161,7 +161,8 @@ class Fetch:
         for key, fetched in result.partitions:
             partition = self._topics.partition(*key)
             if partition is None or partition.log.high_watermark != fetched.high_watermark:
-                return _answer(request, self._read(request))  # it changed after it was read, before this began to wait
+                # It changed after it was read, before this began to wait.
+                return self._answer(request, self._read(request))
             partitions.append(partition)
         waiter = Waiter(request.min_bytes - result.size, seconds)
         for partition in partitions:
@@ -171,7 +172,13 @@ class Fetch:
         finally:
             for partition in partitions:
                 partition.waiters.discard(waiter)
-        return _answer(request, self._read(request))
+        return self._answer(request, self._read(request))
+
+    def _answer(self, request: _Request, result: _Result) -> FetchAnswer:
+        for key, fetched in result.partitions:
+            if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
+                partition.bytes_out += fetched.records.size
+        return _answer(request, result)
 
 
 def _fetched(number: int, partition: Partition, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:

@@ -51,6 +51,15 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties.", show_default=False),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Where to tell metrics for Prometheus, /metrics, and the health, /health.",
+            show_default=False,
+        ),
+    ] = None,
     environment: Annotated[
         bool, typer.Option("--environment", help="Take keys from variables KAFKA_..., as Kafka's image does.")
     ] = False,
@@ -67,6 +76,8 @@ def serve(
     # kio's types look for hypothesis and, where it is installed, take half a second to describe themselves to it.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     mapping = _mapping(data_dir, listen or (), config, settings or (), environment=environment)
+    if metrics is not None:
+        mapping["metrics.listener"] = metrics
     from seglog.broker.app import Node
     from seglog.core.broker_config import BrokerConfig
 
@@ -92,7 +103,7 @@ def serve(
 def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
     listeners = [str(address) for address in node.addresses]
     partitions = sum(len(topic.partitions) for topic in node.topics)
-    identity, path = node.identity, node.directory.path
+    identity, path, metrics = node.identity, node.directory.path, node.metrics_address
     out = Out()
     if as_json:
         out.json(
@@ -104,6 +115,7 @@ def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
                 "directory": path,
                 "partitions": partitions,
                 "seconds": round(seconds, 3),
+                "metrics": None if metrics is None else f"{metrics.host}:{metrics.port}",
             }
         )
     else:
@@ -125,7 +137,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 def _mapping(
     data_dir: str | None, listen: Sequence[str], config: str | None, settings: Sequence[str], *, environment: bool
-) -> Mapping[str, str]:
+) -> dict[str, str]:
     """The broker's keys: of the file, over that of the environment, over that of the command line."""
     from seglog.core.addresses import parse_host_port
     from seglog.core.broker_config import keys_of_environment

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from seglog.core.addresses import Address, Addresses
+from seglog.core.addresses import Address, Addresses, parse_host_port
 from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, LogDirConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import Boolean, Scaled, Setting, check, int32, int64, setting, settings_of, unknown
@@ -111,6 +111,12 @@ class BrokerConfig:
         "partitions in an answer to DescribeTopicPartitions",
         default=2000,
     )
+    metrics_listener: str = setting(
+        "metrics.listener",
+        Text(),
+        "HOST:PORT to tell metrics at, over HTTP; not a key of Kafka's",
+        default="",
+    )
     node_id: int = setting(
         "node.id", int32(0, also=-1), "this broker's number; -1: that of the directory, 1 for a new one", default=-1
     )
@@ -155,13 +161,18 @@ class BrokerConfig:
         check(self, _OWN.values())
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+        if self.metrics_listener:
+            try:
+                parse_host_port(self.metrics_listener)
+            except ValueError as error:
+                raise InvalidConfigError(
+                    f"metrics.listener={self.metrics_listener!r} is not allowed: {error}"
+                ) from error
         protocols = dict(pair.strip().upper().split(":", 1) for pair in self._protocol_pairs())
         for listener in self.broker_listeners:
             protocol = protocols.get(listener.name, listener.name)
             if protocol != "PLAINTEXT":
-                raise InvalidConfigError(
-                    f"listeners={listener} is not allowed: {protocol} is not served yet"
-                )
+                raise InvalidConfigError(f"listeners={listener} is not allowed: {protocol} is not served yet")
         if not self.broker_listeners:
             raise InvalidConfigError("listeners: there is none that clients could use")
         known = {listener.name for listener in self.listeners}

@@ -18,9 +18,22 @@ from seglog.storage.reads import Fetched, UpTo
 
 
 class Partition:
-    """The leader of a partition. ``leader_epoch`` is above all epochs that its log has seen before this start."""
+    """The leader of a partition. ``leader_epoch`` is above all epochs that its log has seen before this start.
 
-    __slots__ = ("leader_epoch", "log", "topic_id", "topic_partition", "waiters")
+    What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes.
+    """
+
+    __slots__ = (
+        "appends",
+        "bytes_in",
+        "bytes_out",
+        "leader_epoch",
+        "log",
+        "messages_in",
+        "topic_id",
+        "topic_partition",
+        "waiters",
+    )
 
     def __init__(self, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
         self.topic_partition = topic_partition
@@ -29,11 +42,15 @@ class Partition:
         # A start may have cut what was not on the disk: a new epoch tells consumers that the end is another one.
         self.leader_epoch = log.epochs.latest + 1
         self.waiters: set[Waiter] = set()
+        self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
 
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
         """Append batches as the leader. Raises what `Log.append` raises."""
         log = self.log
+        self.appends += 1
         appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        self.messages_in += appended.last_offset - appended.first_offset + 1
+        self.bytes_in += len(records)
         if self.waiters:
             for waiter in tuple(self.waiters):
                 waiter.grown(len(records))
