@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from seglog.cli.wire import Cluster
@@ -70,10 +71,19 @@ class SendSettings(NamedTuple):
 
 
 class Sender:
-    """Sends records to one topic. An error of a record is raised at the next call, once, as the command's."""
+    """Sends records to one topic. An error of a record is raised at the next call, once, as the command's.
+
+    ``more`` are settings of librdkafka's.
+    """
 
     def __init__(
-        self, cluster: Cluster, topic: str, settings: SendSettings, partitioner: str, partition: int | None
+        self,
+        cluster: Cluster,
+        topic: str,
+        settings: SendSettings,
+        partitioner: str,
+        partition: int | None,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -86,7 +96,7 @@ class Sender:
         self._counts: dict[int, int] = {}
         self._records = self._bytes = 0
         setting = choice(partitioner, 1, settings.batch_size).setting
-        self._producer = cluster.producer({**settings.as_properties(), "partitioner": setting})
+        self._producer = cluster.producer({**settings.as_properties(), "partitioner": setting, **(more or {})})
         partitions = self._partitions()
         if partition is not None and partition not in range(partitions):
             raise RequestFailedError(f"topic {topic}: there is no partition {partition}, but 0 to {partitions - 1}")
