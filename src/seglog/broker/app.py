@@ -51,11 +51,18 @@ class Node:
     """A broker: ``async with Node(config) as node``. After `start`, ``addresses`` has what clients can connect to."""
 
     def __init__(
-        self, config: BrokerConfig, *, fs: Fs | None = None, clock: Clock | None = None, rng: Random | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        cluster_id: str | None = None,
+        fs: Fs | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
     ) -> None:
         if not config.data_dir:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
         self.config = config
+        self._cluster_id = cluster_id
         self._fs = fs or OsFs()
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRandom()
@@ -145,6 +152,7 @@ class Node:
             config.data_dir,
             config=config.directory,
             background=True,
+            cluster_id=self._cluster_id,
             node_id=node_id if node_id >= 0 else None,
             fs=self._fs,
             clock=self._clock,

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -69,15 +69,23 @@ def serve(
     """Serve Kafka's protocol from a log directory."""
     if log_level not in _LEVELS:
         return fail(f"there is no log level {log_level!r}: {', '.join(_LEVELS)}")
-    clock = SystemClock()
-    started = clock.monotonic()
     gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
-    _log_to_stderr(_LEVELS[log_level])
-    # kio's types look for hypothesis and, where it is installed, take half a second to describe themselves to it.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    log_to_stderr(_LEVELS[log_level])
     mapping = _mapping(data_dir, listen or (), config, settings or (), environment=environment)
     if metrics is not None:
         mapping["metrics.listener"] = metrics
+    return serve_keys(mapping, lambda node, seconds: _say_ready(node, seconds, as_json=json))
+
+
+def serve_keys(
+    mapping: Mapping[str, str], say_ready: Callable[[Node, float], None], *, cluster_id: str | None = None
+) -> int:
+    """Serve with these keys until a signal comes; ``say_ready`` is given how many seconds the start took. A new
+    directory becomes one of this cluster, and one of another cluster is refused."""
+    clock = SystemClock()
+    started = clock.monotonic()
+    # kio's types look for hypothesis and, where it is installed, take half a second to describe themselves to it.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from seglog.broker.app import Node
     from seglog.core.broker_config import BrokerConfig
 
@@ -90,8 +98,8 @@ def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        async with Node(broker_config) as node:
-            _say_ready(node, clock.monotonic() - started, as_json=json)
+        async with Node(broker_config, cluster_id=cluster_id) as node:
+            say_ready(node, clock.monotonic() - started)
             gc.freeze()
             gc.enable()
             await stop.wait()
@@ -189,7 +197,7 @@ class _Lines(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def _log_to_stderr(level: int) -> None:
+def log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
     logging.basicConfig(level=level, handlers=[handler])
