@@ -40,15 +40,21 @@ class ConfigValue(NamedTuple):
 
 
 class Connection:
-    """A connection to one broker; blocks up to ``timeout`` seconds for each answer. OSError for what goes wrong."""
+    """A connection to one broker; blocks up to ``timeout`` seconds for each answer.
+
+    Raises `RequestFailedError`, which names the broker.
+    """
 
     def __init__(self, addresses: list[HostPort], timeout: float) -> None:
         self._socket = connect(addresses, timeout)
-        self._timeout = timeout
+        self._name = ",".join(map(str, addresses))
         self._number = 0
-        self._versions: dict[int, tuple[int, int]] = {}
-        answer = self._ask(ApiKey.API_VERSIONS, 0, {})
-        _check(answer.error_code, f"{addresses[0]}: ApiVersions")
+        try:
+            answer = self._ask(ApiKey.API_VERSIONS, 0, {})
+            _check(answer.error_code, f"{self._name}: ApiVersions")
+        except BaseException:
+            self.close()
+            raise
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def close(self) -> None:
@@ -62,7 +68,7 @@ class Connection:
         ours, theirs = APIS[key], self._versions.get(key)
         version = -1 if theirs is None else min(ours.high, theirs[1])
         if theirs is None or version < max(ours.low, theirs[0]):
-            raise RequestFailedError(f"the broker has no {key.name} that is known here")
+            raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
         return self._ask(key, version, contents)
 
     def _ask(self, key: ApiKey, version: int, contents: Mapping[str, Any]) -> Message:
@@ -72,13 +78,16 @@ class Connection:
         if version >= api.flexible:
             head += b"\0"
         body = write_message(request_class(key, version), contents)
-        self._socket.sendall(_SIZE.pack(len(head) + len(body)) + head + body)
-        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
-        if not 4 <= size <= _MAX_ANSWER:
-            raise RequestFailedError(f"an answer of {size} bytes: this is no Kafka broker")
-        data = self._receive(size)
+        try:
+            self._socket.sendall(_SIZE.pack(len(head) + len(body)) + head + body)
+            (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+            if not 4 <= size <= _MAX_ANSWER:
+                raise RequestFailedError(f"{self._name}: an answer of {size} bytes: this is no Kafka broker")
+            data = self._receive(size)
+        except OSError as error:
+            raise RequestFailedError(f"{self._name}: {key.name}: {error.strerror or error}") from error
         if _SIZE.unpack_from(data)[0] != self._number:
-            raise RequestFailedError("an answer to something else than what was asked: this is no Kafka broker")
+            raise RequestFailedError(f"{self._name}: an answer to another question: this is no Kafka broker")
         flexible = key != ApiKey.API_VERSIONS and version >= api.flexible
         return read_message(response_class(key, version), response_class(key, api.high), data, 5 if flexible else 4)
 
@@ -87,7 +96,7 @@ class Connection:
         while len(data) < size:
             piece = self._socket.recv(size - len(data))
             if not piece:
-                raise RequestFailedError("the broker has closed the connection")
+                raise RequestFailedError(f"{self._name}: the broker has closed the connection")
             data += piece
         return bytes(data)
 
