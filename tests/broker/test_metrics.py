@@ -6,7 +6,10 @@ import http.client
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -167,3 +170,39 @@ def test_without_a_listener_there_is_none(start: Callable[..., RunningNode]) -> 
         start({"metrics.listener": "nowhere"}, "other")
     with pytest.raises(InvalidConfigError, match=r"metrics\.listener"):
         start({"metrics.listener": "localhost:99999"}, "other")
+
+
+def test_serve_has_an_option_for_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "seglog", "serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"]
+    with subprocess.Popen(
+        [*command, str(tmp_path / "data"), "--metrics", "127.0.0.1:0"], stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            host, _, port = json.loads(process.stdout.readline())["metrics"].rpartition(":")
+            connection = http.client.HTTPConnection(host, int(port), timeout=20)
+            connection.request("GET", "/health")
+            assert json.loads(connection.getresponse().read())["status"] == "up"
+            connection.close()
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_what_is_documented_is_what_is_told(running: RunningNode) -> None:
+    """Names of the table in docs/metrics.md; a shortened one stands for its forerunner with another end."""
+    documented = set()
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE):
+        names = re.findall("`(.*?)`", row)
+        first = names[0]
+        for name in names:
+            if name.startswith("_"):
+                stem = first.removesuffix("_total").rpartition("_")[0]
+                documented.add(stem + name)
+            elif name.startswith("…"):
+                documented.add(first + name[1:])
+            else:
+                documented.add(name)
+    status, text = ask(running, "/metrics")
+    assert (status, set(re.findall("^# TYPE (.*?) ", text, re.MULTILINE))) == (200, documented)
