@@ -162,8 +162,8 @@ def test_errors_at_the_start_are_the_brokers(tmp_path: Path, *, process: bool) -
             second.start()
         second.close()
     assert os.path.exists(path)
-    with Broker(data_dir=path, process=process) as again:
-        assert topics(again) == {"t": 1}
+    with Broker(["t", "u"], data_dir=path, process=process) as again:
+        assert topics(again) == {"t": 1, "u": 1}
         taken = again.bootstrap.rpartition(":")[2]
         other = Broker(settings={"listeners": f"PLAINTEXT://127.0.0.1:{taken}"}, process=process)
         with pytest.raises(OSError, match="in use"):

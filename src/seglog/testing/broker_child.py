@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -15,6 +16,7 @@ from seglog.core.errors import SeglogError
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="seglog broker: %(levelname)s %(name)s: %(message)s")
+    gc.disable()  # while modules are loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cast(dict[str, ModuleType | None], sys.modules)["hypothesis"] = None  # see `without_hypothesis`
     from seglog.testing.broker_thread import ThreadRunner
@@ -22,6 +24,7 @@ def main() -> int:
     runner = ThreadRunner()
     for line in sys.stdin:
         print(json.dumps(_answer(runner, json.loads(line))), flush=True)
+        gc.enable()
     runner.stop()
     return 0
 
@@ -29,7 +32,7 @@ def main() -> int:
 def _answer(runner: Any, command: Mapping[str, Any]) -> dict[str, object]:
     ((verb, argument),) = command.items()
     acts = {
-        "start": lambda: runner.start(argument),
+        "start": lambda: runner.start(*argument),
         "reset": lambda: runner.reset(argument),
         "create": lambda: runner.create_topic(*argument),
     }

@@ -27,7 +27,7 @@ class ProcessRunner:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, settings: Mapping[str, str]) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
         # A group of its own: Ctrl-C is for the tests. In the same session still, so that the kernel wakes and ends it
         # if it was stopped when they end.
         self._process = subprocess.Popen(
@@ -38,7 +38,7 @@ class ProcessRunner:
             process_group=0,
         )
         try:
-            bootstrap = self._ask({"start": dict(settings)})
+            bootstrap = self._ask({"start": [dict(settings), dict(topics)]})
         except BaseException:
             self.kill()
             raise

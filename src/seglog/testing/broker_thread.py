@@ -28,11 +28,11 @@ class ThreadRunner:
         self._stopping: asyncio.Event
         self._node: Node
 
-    def start(self, settings: Mapping[str, str]) -> str:
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
         config = BrokerConfig.from_mapping(settings)
         self._ready.clear()
         self._error = None
-        self._thread = threading.Thread(target=self._run, args=[config], name="seglog-broker", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=[config, topics], name="seglog-broker", daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._failure() is not None:
@@ -83,19 +83,20 @@ class ThreadRunner:
         """What the thread has ended with."""
         return self._error
 
-    def _run(self, config: BrokerConfig) -> None:
+    def _run(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:
         try:
             with asyncio.Runner(loop_factory=_new_loop) as runner:
-                runner.run(self._main(config))
+                runner.run(self._main(config, topics))
         except (SeglogError, OSError) as error:
             self._error = error
         finally:
             self._ready.set()
 
-    async def _main(self, config: BrokerConfig) -> None:
+    async def _main(self, config: BrokerConfig, topics: Mapping[str, int]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         async with Node(config) as self._node:
+            broker_node.create_missing(self._node, topics)
             self._ready.set()
             await self._stopping.wait()
 
