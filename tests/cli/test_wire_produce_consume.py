@@ -258,3 +258,30 @@ def test_ctrl_c_ends_a_consumer_without_a_word(broker: RunningNode, topic_name: 
         assert process.stdout.readline() == b"x\n"
         process.send_signal(signal.SIGINT)
         assert (process.wait(30), process.stderr.read()) == (130, b"")
+
+
+def test_a_broker_that_goes_away_ends_a_consumer_that_does_not_follow(
+    tmp_path: Path, topic_name: str, run: Run
+) -> None:
+    (tmp_path / "lines").write_bytes(b"x\n")
+    environment = {**os.environ, "PYTHONPATH": "src"}
+    seglog = [sys.executable, "-m", "seglog"]
+    serve = [*seglog, "serve", "--json", "-d", str(tmp_path / "log"), "-l", "127.0.0.1:0"]
+    with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        bootstrap = json.loads(broker.stdout.readline())["bootstrap"]
+        assert run("produce", topic_name, "-b", bootstrap, "--from-file", tmp_path / "lines").code == 0
+        # Without an end that is seen, it waits as for a partition that is not read to its end.
+        consume = [*seglog, "consume", topic_name, "-b", bootstrap, "-e", "--timeout", "1"]
+        with subprocess.Popen(
+            [*consume, "-X", "enable.partition.eof=false"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"x\n"
+            broker.kill()
+            assert process.wait(60) == 2
+            assert process.stderr.read().startswith(b"seglog: consume: nothing came for ")

@@ -210,6 +210,8 @@ class _Run:
                 return
             if idle is not None and now() - last >= idle:
                 return
+            if not follow:
+                self._cluster.check_quiet("consume", now() - last)
 
     def _take(self, batch: Sequence[Any]) -> int:
         """Write a batch's records; returns how many they are."""

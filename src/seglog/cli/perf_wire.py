@@ -175,6 +175,9 @@ def consume(
                 batch = consumer.consume(10_000 if records is None else min(10_000, records - meter.records), _WAIT)
             if batch and not first:
                 first = meter.began = _now()
+            if not batch:
+                cluster.check_quiet(f"topic {topic}", _now() - meter.ended)
+                continue
             good = [message for message in batch if message.error() is None]
             meter.add(len(good), sum(len(message.value() or b"") + len(message.key() or b"") for message in good))
             for message in batch:

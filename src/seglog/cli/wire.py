@@ -90,6 +90,12 @@ class Cluster:
     def _note(self, error: Any) -> None:
         self._last_error = error.str()
 
+    def check_quiet(self, what: str, seconds: float) -> None:
+        """Raise the last error of the connections, if there was one and nothing has come for longer than an answer
+        may take: the library itself would try again for ever."""
+        if self._last_error and seconds > self.timeout:
+            raise RequestFailedError(f"{what}: nothing came for {seconds:.0f} s: {self._last_error}")
+
     # Answers
 
     @contextmanager
