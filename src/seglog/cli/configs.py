@@ -10,7 +10,7 @@ import typer
 from seglog.cli import wire
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire import Cluster
-from seglog.client.admin import ConfigValue
+from seglog.client.configs import ConfigValue
 
 _Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic.", show_default=False)

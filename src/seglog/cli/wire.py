@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from seglog.client.admin import Admin
 from seglog.client.bootstrap import connect, parse_bootstrap
 from seglog.core.errors import RequestFailedError
 from seglog.core.extras import require
+
+if TYPE_CHECKING:
+    from seglog.client.admin import Admin
 
 Bootstrap = Annotated[
     str,
@@ -78,6 +80,8 @@ class Cluster:
         protocol = str(self._settings.get("security.protocol", "plaintext"))
         if protocol.lower() != "plaintext":
             raise RequestFailedError(f"this goes over a plaintext listener only, not security.protocol={protocol}")
+        from seglog.client.admin import Admin  # the protocol's schema takes a while to load
+
         return Admin(self._addresses, self.timeout)
 
     def _client(self, kind: Callable[[Mapping[str, object]], Any], settings: Mapping[str, object]) -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from struct import Struct
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from kio.schema.errors import ErrorCode
 
 from seglog.client.bootstrap import HostPort, connect
+from seglog.client.configs import ConfigValue
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.reading import Message, read_message
@@ -27,16 +28,6 @@ _BROKER: Final = 4
 """The resource type of a broker's configuration; of all brokers if the name is empty."""
 SET: Final = 0
 DELETE: Final = 1
-
-
-class ConfigValue(NamedTuple):
-    """A key of a broker's or topic's configuration; ``value`` is None where it is a secret."""
-
-    name: str
-    value: str | None
-    source: int
-    is_read_only: bool
-    is_sensitive: bool
 
 
 class Connection:
