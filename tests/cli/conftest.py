@@ -1,12 +1,46 @@
-"""`run`: a command in this process, which saves the start of an interpreter."""
+"""`run`: a command in this process, which saves the start of an interpreter; and brokers for those that need one."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import sys
+from collections.abc import Iterator
+
 import pytest
 
-from tests.cli.run import Run, run_here
+from tests.broker.running import RunningNode
+from tests.cli.run import Ran, Run, run_here
+
+_numbers = itertools.count()
 
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     return run_here(capfdbinary)
+
+
+@pytest.fixture(scope="package")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """Running, with what tests leave in it: use topics and groups of your own."""
+    with RunningNode(tmp_path_factory.mktemp("broker") / "log") as running:
+        yield running
+
+
+@pytest.fixture
+def wire(run: Run, broker: RunningNode, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A command to that broker; what is given as ``stdin`` is its standard input."""
+
+    def act(*arguments: str, stdin: bytes = b"") -> Ran:
+        with monkeypatch.context() as patch:
+            patch.setenv("SEGLOG_BOOTSTRAP", broker.bootstrap)
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            return run(*arguments)
+
+    return act
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """One that no other test has."""
+    return f"topic-{next(_numbers)}"

@@ -1,7 +1,7 @@
 """`seglog`: one table of commands. A command's module is imported when it is asked for, so that each starts fast.
 
 To add a command: a line in `COMMANDS`, and a function of that name in the named module, with typer's parameters; it
-returns an exit code of `seglog.cli.output`. The jobs of `seglog spark` are in `SPARK_COMMANDS`, in the same way.
+returns an exit code of `seglog.cli.output`. Commands under one word, such as `seglog spark`, are in `GROUPS`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Command(NamedTuple):
 
     module: str
     help: str
+    function: str = ""
+    """Its name, if it is not the command's."""
 
 
 class Group(NamedTuple):
@@ -42,7 +44,40 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "find": Command("seglog.cli.find", "Look up an offset or a timestamp, step by step."),
     "verify": Command("seglog.cli.verify", "Check every byte of log directories, partitions and files."),
     "repair": Command("seglog.cli.repair", "Make a damaged partition or log directory whole again."),
-    "perf": Command("seglog.cli.perf", "How fast the engine appends, reads and verifies here."),
+    "serve": Command("seglog.cli.serve", "Serve Kafka's protocol from a log directory."),
+    "produce": Command("seglog.cli.produce", "Lines of standard input or of files into a topic."),
+    "consume": Command("seglog.cli.consume", "Records of topics, as lines or JSON."),
+    "offsets": Command("seglog.cli.offsets", "Where partitions begin and end, or an offset by time."),
+}
+
+TOPICS_COMMANDS: Final[Mapping[str, Command]] = {
+    "list": Command("seglog.cli.topics", "The names of all topics.", "list_topics"),
+    "describe": Command("seglog.cli.topics", "Partitions, leaders, replicas, configuration.", "describe_topics"),
+    "create": Command("seglog.cli.topics", "Make topics.", "create_topics"),
+    "delete": Command("seglog.cli.topics", "Delete topics with all that is in them.", "delete_topics"),
+    "alter": Command("seglog.cli.topics", "Give topics more partitions.", "alter_topics"),
+}
+
+CONFIGS_COMMANDS: Final[Mapping[str, Command]] = {
+    "describe": Command("seglog.cli.configs", "What is set, or with --all every key.", "describe_configs"),
+    "alter": Command("seglog.cli.configs", "Set keys and remove others.", "alter_configs"),
+}
+
+GROUPS_COMMANDS: Final[Mapping[str, Command]] = {
+    "list": Command("seglog.cli.groups", "All groups and their states.", "list_groups"),
+    "describe": Command("seglog.cli.groups", "Offsets and lag, members or states of groups.", "describe_groups"),
+    "delete": Command("seglog.cli.groups", "Delete groups that have no members.", "delete_groups"),
+    "delete-offsets": Command("seglog.cli.groups", "Forget a group's offsets for topics.", "delete_offsets"),
+    "reset-offsets": Command("seglog.cli.groups_reset", "Let a group go on from somewhere else.", "reset_offsets"),
+}
+
+PERF_COMMANDS: Final[Mapping[str, Command]] = {
+    "append": Command("seglog.cli.perf", "How fast the engine appends here."),
+    "read": Command("seglog.cli.perf", "How fast the engine reads here."),
+    "verify": Command("seglog.cli.perf", "How fast the engine verifies here."),
+    "produce": Command("seglog.cli.perf_wire", "How fast brokers take records."),
+    "consume": Command("seglog.cli.perf_wire", "How fast brokers give records."),
+    "e2e": Command("seglog.cli.perf_wire", "How long a record takes from producer to consumer."),
 }
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {
@@ -54,6 +89,10 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
 }
 
 GROUPS: Final[Mapping[str, Group]] = {
+    "topics": Group("Topics of a cluster (this and what follows needs seglog[client]).", TOPICS_COMMANDS),
+    "configs": Group("Configurations of topics and brokers.", CONFIGS_COMMANDS),
+    "groups": Group("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
+    "perf": Group("How fast the engine is on this machine, and brokers over the wire.", PERF_COMMANDS),
     "spark": Group("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
 }
 
@@ -109,7 +148,7 @@ def _add(app: typer.Typer, commands: Mapping[str, Command], wanted: str | None) 
 
 
 def _load(command: Command, name: str) -> Callable[..., int]:
-    function: Callable[..., int] = getattr(importlib.import_module(command.module), name)
+    function: Callable[..., int] = getattr(importlib.import_module(command.module), command.function or name)
 
     @wraps(function)
     def run(*arguments: object, **options: object) -> int:

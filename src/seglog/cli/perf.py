@@ -14,7 +14,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from seglog.cli.output import DAMAGE, FINE, Out, fail, format_size, progress
+from seglog.cli.output import DAMAGE, FINE, Out, format_size, progress
 from seglog.core.clock import SystemClock
 from seglog.records.batch import BatchHeader, entries, read_header
 from seglog.records.compression import Codec
@@ -26,7 +26,7 @@ from seglog.storage.verify import measure
 from seglog.storage.verify import verify as verify_paths
 
 TOPIC: Final = "seglog-perf"
-_APPEND, _READ, _VERIFY = _WORKS = ("append", "read", "verify")
+_APPEND, _READ, _VERIFY = "append", "read", "verify"
 _RECORDS: Final = 1_000_000
 _FETCH: Final = 1 << 20
 _DISTINCT: Final = 32
@@ -81,31 +81,62 @@ class Result(NamedTuple):
     latencies: Sequence[float] = ()
 
 
-def perf(
-    work: Annotated[str, typer.Argument(metavar="append|read|verify", help="What to measure.", show_default=False)],
-    records: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many records.", show_default="1,000,000")
-    ] = None,
-    record_size: Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")] = 1024,
-    batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")] = 16_384,
-    codec: Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = "none",
-    seconds: Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after so many seconds.")] = None,
-    directory: Annotated[
-        str | None,
-        typer.Option("--dir", metavar="DIR", help=f"Use the topic {TOPIC} of this log directory, and keep it."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> int:
-    """Append ready batches, or read or verify a log: records and MB a second, and how long each append or read takes.
+_Records = Annotated[int | None, typer.Option(metavar="N", min=1, help="How many records.", show_default="1,000,000")]
+_RecordSize = Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")]
+_BatchSize = Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")]
+_Codec = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
+_Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after so many seconds.")]
+_Directory = Annotated[
+    str | None,
+    typer.Option("--dir", metavar="DIR", help=f"Use the topic {TOPIC} of this log directory, and keep it."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-    Works in a temporary directory that is removed, unless there is a --dir. To be read or verified, records are
-    appended first where there are none.
+
+def append(
+    records: _Records = None,
+    record_size: _RecordSize = 1024,
+    batch_size: _BatchSize = 16_384,
+    codec: _Codec = "none",
+    seconds: _Seconds = None,
+    directory: _Directory = None,
+    json: _Json = False,
+) -> int:
+    """Append ready batches to a log: records and MB a second, and how long each append takes.
+
+    Works in a temporary directory that is removed, unless there is a --dir.
     """
-    if work not in _WORKS:
-        return fail(f"perf measures {', '.join(_WORKS)}, not {work!r}")
-    if work == _VERIFY and seconds is not None:
-        return fail("perf verify looks at all that is there: --seconds is for append and read")
-    load = Load(record_size, batch_size, Codec.parse(codec))
+    return _perf(_APPEND, records, Load(record_size, batch_size, Codec.parse(codec)), seconds, directory, json=json)
+
+
+def read(
+    records: _Records = None,
+    record_size: _RecordSize = 1024,
+    batch_size: _BatchSize = 16_384,
+    codec: _Codec = "none",
+    seconds: _Seconds = None,
+    directory: _Directory = None,
+    json: _Json = False,
+) -> int:
+    """Read a log, to which records are appended first where there are none: how fast, and how long each read takes."""
+    return _perf(_READ, records, Load(record_size, batch_size, Codec.parse(codec)), seconds, directory, json=json)
+
+
+def verify(
+    records: _Records = None,
+    record_size: _RecordSize = 1024,
+    batch_size: _BatchSize = 16_384,
+    codec: _Codec = "none",
+    directory: _Directory = None,
+    json: _Json = False,
+) -> int:
+    """Verify a log, to which records are appended first where there are none."""
+    return _perf(_VERIFY, records, Load(record_size, batch_size, Codec.parse(codec)), None, directory, json=json)
+
+
+def _perf(
+    work: str, records: int | None, load: Load, seconds: float | None, directory: str | None, *, json: bool
+) -> int:
     limit = Limit(_RECORDS if records is None and seconds is None else records, seconds)
     out = Out()
     with _place(directory) as path:
@@ -223,7 +254,7 @@ def _verify(path: str) -> tuple[Result, bool]:
 def _print(out: Out, work: str, load: Load, result: Result, *, json: bool) -> None:
     per_second = result.records / result.seconds if result.seconds else 0.0
     mb_per_second = result.bytes / result.seconds / 1e6 if result.seconds else 0.0
-    latencies = _latencies(result.latencies)
+    latencies = latencies_in_ms(result.latencies)
     if json:
         out.json(
             {
@@ -250,10 +281,10 @@ def _print(out: Out, work: str, load: Load, result: Result, *, json: bool) -> No
     out.flush()
 
 
-def _latencies(seconds: Sequence[float]) -> dict[str, float] | None:
+def latencies_in_ms(seconds: Sequence[float]) -> dict[str, float] | None:
     """Mean and percentiles (nearest rank) in milliseconds; None of nothing.
 
-    >>> _latencies([0.004, 0.001, 0.002, 0.003])
+    >>> latencies_in_ms([0.004, 0.001, 0.002, 0.003])
     {'mean': 2.5, 'p50': 2.0, 'p95': 4.0, 'p99': 4.0, 'p999': 4.0, 'max': 4.0}
     """
     if not seconds:

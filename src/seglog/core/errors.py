@@ -210,3 +210,23 @@ class DamagedPartitionError(SeglogError):
 
 class AdoptError(SeglogError):
     """The staged files of a job cannot be adopted; the message says why. Nothing of the job is visible."""
+
+
+# Requests.
+
+
+class InvalidRequestError(SeglogError):
+    """A request that cannot be what it claims to be: its bytes do not make the message, or its fields exclude each
+    other."""
+
+    code = 42
+
+
+class UnsupportedVersionError(SeglogError):
+    """A version of an API that is not served."""
+
+    code = 35
+
+
+class RequestFailedError(SeglogError):
+    """A broker that we are the client of refused, or did not answer; the message names it, or topic, group or key."""

@@ -368,21 +368,27 @@ def _open(path: str, flags: int) -> int:
     return _with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW, 0o666))
 
 
-def _with_descriptors(path: str, act: Callable[[], Of]) -> Of:
-    """``act``, which needs a file descriptor, with as many as this process may have.
+def allow_open_files() -> int:
+    """Take all the file descriptors that the hard limit allows, as Java does at its start; how many that is.
 
-    A log keeps all its segments open, with up to five descriptors each, and many a shell allows 1,024. Java takes all
-    that the hard limit allows at its start; here that is done when the soft limit is reached.
+    A log keeps all its segments open, with up to five descriptors each, and many a shell allows 1,024.
     """
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAC_OPEN_MAX if sys.platform == "darwin" and not 0 <= most < _MAC_OPEN_MAX else most
+    if wanted != allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted
+
+
+def _with_descriptors(path: str, act: Callable[[], Of]) -> Of:
+    """``act``, which needs a file descriptor, with as many as this process may have once the soft limit is reached."""
     try:
         return act()
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
-        allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _MAC_OPEN_MAX if sys.platform == "darwin" and not 0 <= most < _MAC_OPEN_MAX else most
-        if wanted != allowed:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allow_open_files() != allowed:
             return _with_descriptors(path, act)
         raise OSError(errno.EMFILE, f"Too many open files: {allowed} are allowed (ulimit -n)", path) from error
 

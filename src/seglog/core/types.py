@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, Protocol
 
 from seglog.core.errors import InvalidTopicError
 
@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 """Bytes that are looked at and never changed."""
 
 NO_TIMESTAMP: Final = -1
+NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
@@ -35,6 +36,15 @@ class TimestampType(IntEnum):
     NONE = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+
+class Slice(Protocol):
+    """Bytes that lie in a file and are read when they are sent."""
+
+    @property
+    def size(self) -> int: ...
+    def read_part(self, start: int, size: int) -> bytes:
+        """``size`` bytes from ``start`` on; fewer where the file was cut."""
 
 
 class TopicPartition(NamedTuple):

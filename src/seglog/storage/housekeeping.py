@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from seglog.core.errors import LogClosedError
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage import compaction
 from seglog.storage.checkpoint import write_offsets
-from seglog.storage.compaction import CompactionStats
 from seglog.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from seglog.storage.retention import Expired
 
 if TYPE_CHECKING:
+    from seglog.storage.compaction import CompactionStats
     from seglog.storage.log import Log
     from seglog.storage.log_dir import LogDir
 
@@ -157,6 +156,8 @@ def run_retention(directory: LogDir) -> dict[TopicPartition, list[Expired]]:
 
 def run_compaction(directory: LogDir) -> list[CompactionStats]:
     """Clean the logs that are dirty enough, one round after the other, until close."""
+    from seglog.storage import compaction  # when it is wanted first: a server is up sooner without it
+
     with directory.compacting:
         before = set(directory.uncleanable)
         done = compaction.run(

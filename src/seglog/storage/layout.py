@@ -40,6 +40,9 @@ ADOPT_MANIFEST: Final = "seglog.adopt"
 """Ours, at the top of a log directory: the job whose segments are being adopted (`seglog.storage.adopt`)."""
 LEDGER: Final = "seglog.ledger"
 """Ours, beside it: the jobs that were adopted."""
+METADATA: Final = "seglog.metadata"
+METADATA_FILES: Final = (METADATA, f"{METADATA}-wal", f"{METADATA}-shm")
+"""The metadata store of a broker that is alone, and what SQLite has beside it while it is open."""
 OWN_DIRECTORY: Final = ".seglog"
 """Inside of a partition: staging and saved bytes. Kafka ignores it there, and dies of one beside partitions."""
 

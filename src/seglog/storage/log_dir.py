@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from uuid import UUID
 
 from seglog.core.clock import Clock, SystemClock
@@ -25,7 +26,7 @@ from seglog.core.errors import (
     UnknownTopicError,
 )
 from seglog.core.fs import Fs, Lock, OsFs
-from seglog.core.types import TopicPartition
+from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage import adopt, dir_truncation, housekeeping, topic_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.checkpoint import (
@@ -34,7 +35,6 @@ from seglog.storage.checkpoint import (
     remove_clean_shutdown,
     write_clean_shutdown,
 )
-from seglog.storage.compaction import CompactionStats
 from seglog.storage.dir_files import (
     Checkpoints,
     check_fresh,
@@ -52,6 +52,9 @@ from seglog.storage.recovery import RecoveryReport
 from seglog.storage.retention import Expired
 from seglog.storage.topics_file import TopicEntry, read_topics
 from seglog.storage.worker import Worker
+
+if TYPE_CHECKING:
+    from seglog.storage.compaction import CompactionStats
 
 
 class TopicInfo(NamedTuple):
@@ -206,7 +209,13 @@ class LogDir:
         """
         with self.changing():
             topic_changes.create(self, name, partitions, config or {})
-            return self.topics()[name]
+            return self._info(name)
+
+    def add_partitions(self, name: str, count: int) -> TopicInfo:
+        """Give a topic more partitions, until it has ``count``. `UnknownTopicError`, ValueError (no more than now)."""
+        with self.changing():
+            topic_changes.add_partitions(self, name, count)
+            return self._info(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, refused partitions too; its files go after ``file.delete.delay.ms``. `UnknownTopicError`."""
@@ -220,20 +229,26 @@ class LogDir:
         """
         with self.changing():
             topic_changes.alter(self, name, changes)
-            return self.topics()[name]
+            return self._info(name)
+
+    def reconfigure(self, config: LogDirConfig) -> None:
+        """Another configuration of the directory, and so other defaults of its topics, from now on."""
+        with self.changing():
+            topic_changes.reconfigure(self, config)
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name, those with refused partitions too."""
         with self._lock:
-            return {
-                name: TopicInfo(
-                    name,
-                    self.topic_id(name),
-                    len(self.partitions_of(name)),
-                    dict(self.entries[name].config) if name in self.entries else topic_changes.KEEP_EVERYTHING,
-                )
-                for name in sorted(self.topic_names())
-            }
+            counts = Counter(partition.topic for partition in (*self.logs, *self.refused))
+            return {name: self._info(name, counts[name]) for name in sorted(counts.keys() | self.entries.keys())}
+
+    def _info(self, name: str, partitions: int | None = None) -> TopicInfo:
+        return TopicInfo(
+            name,
+            self.topic_id(name),
+            len(self.partitions_of(name)) if partitions is None else partitions,
+            dict(self.entries[name].config) if name in self.entries else topic_changes.KEEP_EVERYTHING,
+        )
 
     def topic_names(self) -> Set[str]:
         with self._lock:
@@ -275,7 +290,8 @@ class LogDir:
         self.logs[partition] = one.loaded.log
         self.reports[partition] = one.loaded.report
         self._ids[partition] = one.topic_id
-        housekeeping.plan_flush(self)
+        if one.loaded.log.config.flush_ms < MAX_INT64:
+            housekeeping.plan_flush(self)
 
     # Truncation (followers)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Final
 
-from seglog.core.config import TOPIC_KEYS, LogConfig
+from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import (
     DamagedPartitionError,
     InvalidLogDirError,
@@ -62,10 +62,37 @@ def create(directory: LogDir, name: str, partitions: int, config: Mapping[str, o
     with directory.health.guard():
         entry = TopicEntry(new_id(directory.rng), partitions, overrides)
         _write(directory, {**directory.entries, name: entry})
-        made = [TopicPartition(name, number) for number in range(partitions)]
-        make_directories(directory, made)
-        for partition in made:
-            directory.add(partition, load_partition(directory, partition, Known(clean=True)))
+        _make(directory, [TopicPartition(name, number) for number in range(partitions)])
+
+
+def _make(directory: LogDir, made: Sequence[TopicPartition]) -> None:
+    make_directories(directory, made)
+    for partition in made:
+        directory.add(partition, load_partition(directory, partition, Known(clean=True)))
+
+
+def add_partitions(directory: LogDir, name: str, count: int) -> None:
+    """See `LogDir.add_partitions`; crash-safe as `create` is."""
+    entry = _entry(directory, name)
+    count = index(count)
+    if not entry.partitions < count <= MAX_PARTITIONS:
+        raise ValueError(
+            f"topic {name!r} has {entry.partitions} partitions: it can have more, up to {MAX_PARTITIONS}, not {count}"
+        )
+    with directory.health.guard():
+        _write(directory, {**directory.entries, name: entry._replace(partitions=count)})
+        _make(directory, [TopicPartition(name, number) for number in range(entry.partitions, count)])
+
+
+def _entry(directory: LogDir, name: str) -> TopicEntry:
+    """What is known of a topic, of Kafka's making too. `UnknownTopicError`."""
+    entry = directory.entries.get(name)
+    if entry is not None:
+        return entry
+    partitions = directory.partitions_of(name)
+    if not partitions:
+        raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
+    return TopicEntry(directory.topic_id(name), 1 + max(one.partition for one in partitions), KEEP_EVERYTHING)
 
 
 def make_directories(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
@@ -164,12 +191,7 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
 
 def alter(directory: LogDir, name: str, changes: Mapping[str, object | None]) -> None:
     """See `LogDir.alter_config`."""
-    partitions = directory.partitions_of(name)
-    if not partitions:
-        raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
-    entry = directory.entries.get(name)
-    if entry is None:
-        entry = TopicEntry(directory.topic_id(name), 1 + max(one.partition for one in partitions), KEEP_EVERYTHING)
+    entry = _entry(directory, name)
     given = LogConfig.from_mapping({key: value for key, value in changes.items() if value is not None}).overrides()
     for key in changes:
         if key not in TOPIC_KEYS:
@@ -180,11 +202,24 @@ def alter(directory: LogDir, name: str, changes: Mapping[str, object | None]) ->
     with directory.health.guard():
         _write(directory, {**directory.entries, name: changed})
     config = config_of(directory, name)
-    for partition in partitions:
+    for partition in directory.partitions_of(name):
         log = directory.logs.get(partition)
         if log is not None:
             with log.lock:
                 log.config = config
+    housekeeping.plan_flush(directory)
+
+
+def reconfigure(directory: LogDir, config: LogDirConfig) -> None:
+    """See `LogDir.reconfigure`."""
+    configs = {
+        topic: config.topics.with_overrides(entry.config) for topic, entry in directory.entries.items()
+    }  # before anything changes: a topic's own configuration may not go with the new defaults
+    found = config.topics.with_overrides(KEEP_EVERYTHING)
+    directory.config = config
+    for partition, log in list(directory.logs.items()):
+        with log.lock:
+            log.config = configs.get(partition.topic, found)
     housekeeping.plan_flush(directory)
 
 

@@ -32,6 +32,7 @@ from seglog.storage.layout import (
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
+    METADATA_FILES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     is_set_aside,
@@ -42,7 +43,8 @@ from seglog.storage.verify.partition import Around, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, TOPICS, ADOPT_MANIFEST, LEDGER, BOOTSTRAP)
+_OURS: Final = (TOPICS, ADOPT_MANIFEST, LEDGER, *METADATA_FILES)
+_FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
 _KRAFT: Final = "__cluster_metadata"

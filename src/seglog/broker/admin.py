@@ -1,0 +1,216 @@
+"""Creating, growing and deleting topics: CreateTopics, CreatePartitions, DeleteTopics. Rules and messages of
+``ReplicationControlManager`` and ``ControllerApis``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from seglog.broker.changes import TopicChanges
+from seglog.broker.codes import NO_SUCH_ID, NO_SUCH_PARTITION, Code, RefusedError, failure
+from seglog.broker.config_rules import check_topic_config, describe_topic
+from seglog.broker.identity import Identity
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.settings import Configuration
+from seglog.broker.topic_names import check_topic_name
+from seglog.broker.topics import Topic, Topics
+from seglog.core.errors import SeglogError, TopicExistsError
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+_DUPLICATE: Final = "Duplicate topic name."
+
+
+class TopicApis:
+    """Changes which topics there are."""
+
+    def __init__(self, topics: Topics, changes: TopicChanges, identity: Identity, configuration: Configuration) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._identity = identity
+        self._configuration = configuration
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+        }
+
+    # CreateTopics
+
+    async def create_topics(self, request: Message, _: Context) -> Answer:
+        times = Counter(topic.name for topic in request.topics)
+        asked = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in request.topics)
+        answers: dict[str, dict[str, Any]] = {}
+        for topic in request.topics:
+            try:
+                if times[topic.name] > 1:
+                    raise RefusedError(Code.INVALID_REQUEST, _DUPLICATE)
+                if asked > MAX_PARTITIONS_PER_REQUEST:
+                    message = "Excessively large number of partitions per request."
+                    raise RefusedError(Code.POLICY_VIOLATION, message)
+                answers[topic.name] = await self._create(topic, validate_only=request.validate_only)
+            except SeglogError as error:
+                answers[topic.name] = {"name": topic.name, "configs": (), **failure(error)}
+        return {"topics": list(answers.values())}
+
+    async def _create(self, wanted: Message, *, validate_only: bool) -> dict[str, Any]:
+        name = wanted.name
+        self._check_name(name)
+        partitions = self._count(wanted)
+        overrides = check_topic_config({config.name: config.value for config in wanted.configs})
+        topic_id: UUID | None = None
+        if not validate_only:
+            try:
+                topic_id = (await self._changes.create(name, partitions, overrides)).topic_id
+            except TopicExistsError as error:
+                raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+        return {
+            "name": name,
+            "topic_id": topic_id,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "configs": describe_topic(overrides, self._configuration, None),
+        }
+
+    def _check_name(self, name: str) -> None:
+        """A legal name, which differs from all others by more than ``.`` and ``_``."""
+        if name in self._topics.by_name:
+            raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        check_topic_name(name)
+        flat = name.replace(".", "_")
+        if "_" in flat:
+            for other in self._topics.by_name:
+                if other.replace(".", "_") == flat:
+                    message = f"Topic '{name}' collides with existing topic: {other}"
+                    raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, message)
+
+    def _count(self, wanted: Message) -> int:
+        """How many partitions a topic gets; there is one replica of each, on this broker."""
+        partitions, factor = wanted.num_partitions, wanted.replication_factor
+        if wanted.assignments:
+            what = "A manual partition assignment was specified, but"
+            if factor != -1:
+                raise RefusedError(Code.INVALID_REQUEST, f"{what} replication factor was not set to -1.")
+            if partitions != -1:
+                raise RefusedError(Code.INVALID_REQUEST, f"{what} numPartitions was not set to -1.")
+            return self._count_assigned(wanted.assignments)
+        if factor < -1 or factor == 0:
+            message = "Replication factor must be larger than 0, or -1 to use the default value."
+            raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
+        if partitions < -1 or partitions == 0:
+            message = "Number of partitions was set to an invalid non-positive value."
+            raise RefusedError(Code.INVALID_PARTITIONS, message)
+        config = self._configuration.current
+        replicas = config.default_replication_factor if factor == -1 else factor
+        if replicas > 1:
+            message = (
+                f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} "
+                "cannot be reached because only 1 broker(s) are registered."
+            )
+            raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
+        return int(config.directory.num_partitions) if partitions == -1 else int(partitions)
+
+    def _count_assigned(self, assignments: Sequence[Message]) -> int:
+        numbers = [assignment.partition_index for assignment in assignments]
+        for number, times in Counter(numbers).items():
+            if times > 1:
+                message = f"Found multiple manual partition assignments for partition {number}"
+                raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        for assignment in assignments:
+            self._check_replicas(assignment.broker_ids)
+        if sorted(numbers) != list(range(len(numbers))):
+            message = "partitions should be a consecutive 0-based integer sequence"
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        return len(numbers)
+
+    def _check_replicas(self, brokers: Sequence[int]) -> None:
+        what = "The manual partition assignment includes"
+        if not brokers:
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
+        for broker in brokers:
+            if broker != self._identity.node_id:
+                message = f"{what} broker {broker}, but no such broker is registered."
+                raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        if len(brokers) > 1:
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} the broker {brokers[0]} more than once.")
+
+    # CreatePartitions
+
+    async def create_partitions(self, request: Message, _: Context) -> Answer:
+        times = Counter(topic.name for topic in request.topics)
+        results: dict[str, dict[str, Any]] = {}
+        for topic in request.topics:
+            results[topic.name] = {"name": topic.name}
+            try:
+                if times[topic.name] > 1:
+                    raise RefusedError(Code.INVALID_REQUEST, _DUPLICATE)
+                await self._grow(topic, validate_only=request.validate_only)
+            except SeglogError as error:
+                results[topic.name].update(failure(error))
+        return {"results": list(results.values())}
+
+    async def _grow(self, wanted: Message, *, validate_only: bool) -> None:
+        topic = self._topics.by_name.get(wanted.name)
+        if topic is None:
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        there, count = len(topic.partitions), wanted.count
+        if count == there:
+            raise RefusedError(Code.INVALID_PARTITIONS, f"Topic already has {there} partition(s).")
+        if count < there:
+            message = f"The topic {topic.name} currently has {there} partition(s); {count} would not be an increase."
+            raise RefusedError(Code.INVALID_PARTITIONS, message)
+        if count - there > MAX_PARTITIONS_PER_REQUEST:
+            raise RefusedError(Code.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        if wanted.assignments is not None:
+            if len(wanted.assignments) != count - there:
+                message = (
+                    f"Attempted to add {count - there} additional partition(s), but only {len(wanted.assignments)} "
+                    "assignment(s) were specified."
+                )
+                raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+            for assignment in wanted.assignments:
+                self._check_replicas(assignment.broker_ids)
+        if not validate_only:
+            await self._changes.add_partitions(topic, count)
+
+    # DeleteTopics
+
+    async def delete_topics(self, request: Message, context: Context) -> Answer:
+        names = Counter(topic.name for topic in request.topics if topic.name is not None)
+        ids = Counter(topic.topic_id for topic in request.topics if topic.topic_id)
+        answers: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
+        for wanted in request.topics:
+            key = (wanted.name, wanted.topic_id)
+            answers[key] = {"name": wanted.name, "topic_id": wanted.topic_id}
+            try:
+                if wanted.name is not None and wanted.topic_id:
+                    message = "You may not specify both topic name and topic id."
+                    raise RefusedError(Code.INVALID_REQUEST, message)
+                if wanted.name is None and not wanted.topic_id:
+                    raise RefusedError(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
+                if names[wanted.name] > 1 or ids[wanted.topic_id] > 1:
+                    message = _DUPLICATE if wanted.name is not None else "Duplicate topic id."
+                    raise RefusedError(Code.INVALID_REQUEST, message)
+                topic = self._to_delete(wanted, context)
+                answers[key] = {"name": topic.name, "topic_id": topic.topic_id}
+                await self._changes.delete(topic)
+            except SeglogError as error:
+                answers[key].update(failure(error))
+        return {"responses": list(answers.values())}
+
+    def _to_delete(self, wanted: Message, context: Context) -> Topic:
+        if not self._configuration.current.delete_topic_enable:
+            # Versions before KIP-322 have no code of its own for this.
+            code = Code.TOPIC_DELETION_DISABLED if context.version >= 3 else Code.INVALID_REQUEST
+            raise RefusedError(code, "Topic deletion is disabled.")
+        topic = self._topics.find(wanted.topic_id or wanted.name)
+        if topic is None:
+            if wanted.name is None:
+                raise RefusedError(Code.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
+        return topic

@@ -1,0 +1,299 @@
+"""The composition root: from a configuration to a broker that answers, top to bottom. What is opened last is closed
+first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Any, Final, Self
+
+from seglog.broker.admin import TopicApis
+from seglog.broker.changes import TopicChanges
+from seglog.broker.configs import ConfigApis
+from seglog.broker.dispatch import Dispatch, largest_frame
+from seglog.broker.fetch import Fetch
+from seglog.broker.group_offsets import GroupOffsets
+from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
+from seglog.broker.identity import Identity
+from seglog.broker.metadata import Metadata
+from seglog.broker.offsets import Offsets
+from seglog.broker.produce import Produce
+from seglog.broker.producers import ProducerApis, ProducerIds
+from seglog.broker.sessions import SessionCache
+from seglog.broker.settings import Configuration
+from seglog.broker.topics import Topic, Topics
+from seglog.broker.warm import warm_up
+from seglog.cluster.sqlite import SqliteStore
+from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, StoreError
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.core.addresses import WILDCARDS, Address, parse_host_port
+from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
+from seglog.core.clock import Clock, SystemClock
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import Fs, OsFs, allow_open_files
+from seglog.net.connection import Handler
+from seglog.net.listen import Endpoint, Listener, Shared
+from seglog.storage.checkpoint import encode_id
+from seglog.storage.layout import METADATA
+from seglog.storage.log_dir import LogDir
+
+_log: Final = logging.getLogger("seglog.broker")
+_NEVER_IDLE_MS: Final = 1 << 40
+
+
+class Node:
+    """A broker: ``async with Node(config) as node``. After `start`, ``addresses`` has what clients can connect to."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        cluster_id: str | None = None,
+        fs: Fs | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        if not config.data_dir:
+            raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
+        self.config = config
+        self._cluster_id = cluster_id
+        self._fs = fs or OsFs()
+        self._clock = clock or SystemClock()
+        self._rng = rng or SystemRandom()
+        self._parts = AsyncExitStack()
+        self.addresses: list[Address] = []
+        self.metrics_address: Address | None = None
+        self.directory: LogDir
+        self.store: MetadataStore
+        self.topics: Topics
+        self.changes: TopicChanges
+        self.groups: GroupCoordinator
+        self.identity: Identity
+        self.configuration: Configuration
+        self.shared: Shared
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` of the first listener, for clients."""
+        name = self.addresses[0].name
+        address = self.identity.advertised[name]
+        return f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
+
+    async def start(self) -> None:
+        """Open everything, and answer. Errors of `LogDir.open`, `StoreError`, OSError of a port that is taken; then all
+        is closed again."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._parts.aclose()
+            raise
+
+    async def _start(self) -> None:
+        config = self.config
+        allow_open_files()
+        await self._open_directory(config)
+        await self._open_store()
+        meta = self.directory.meta
+        node_id, cluster_id = meta.node_id or 0, meta.cluster_id or ""
+        self.identity = Identity(node_id=node_id, cluster_id=cluster_id, rack=config.broker_rack or None)
+        static = {
+            **config.given,
+            "node.id": str(node_id),
+            "broker.id": str(node_id),
+            "log.dirs": self.directory.path,
+        }
+        self.configuration = Configuration(BrokerConfig.from_mapping(static), self.store, node_id)
+        await self.configuration.load()
+        if self.configuration.current.directory != self.directory.config:
+            self.directory.reconfigure(self.configuration.current.directory)
+
+        self.topics = Topics(self.directory)
+        self.changes = TopicChanges(self.topics)
+        self._parts.push_async_callback(self.changes.close)
+        ids = ProducerIds(self.store)
+        self._parts.push_async_callback(ids.close)
+        settings = group_settings(self.configuration.current)
+        topic = TopicOfOffsets(self.topics, self.changes, settings)
+        self.groups = GroupCoordinator(topic, settings, clock=self._clock, rng=self._rng)
+        self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
+        self._begin("groups", self.groups.run())
+        if config.metrics_listener:
+            await self._listen_for_metrics(self._dispatch(ids), config.metrics_listener)
+        else:
+            await self._listen(self._dispatch(ids))
+        await self._register()
+        self._begin("warm-up", warm_up())
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Work that goes on as long as the broker runs."""
+        task = asyncio.get_running_loop().create_task(work, name=f"seglog-{name}")
+        task.add_done_callback(_say_why)
+        self._parts.push_async_callback(_end, task)
+
+    async def _open_directory(self, config: BrokerConfig) -> None:
+        node_id = config.node_id if config.node_id >= 0 else config.broker_id
+        self.directory = await asyncio.to_thread(
+            LogDir.open,
+            config.data_dir,
+            config=config.directory,
+            background=True,
+            cluster_id=self._cluster_id,
+            node_id=node_id if node_id >= 0 else None,
+            fs=self._fs,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self._parts.push_async_callback(asyncio.to_thread, self.directory.close)
+        loop = asyncio.get_running_loop()
+
+        def failed(error: OSError) -> None:  # in any thread
+            loop.call_soon_threadsafe(self._disk_failed, error)
+
+        self.directory.health.on_failure = failed
+
+    async def _open_store(self) -> None:
+        """Beside the logs; a directory that is only simulated has a store in memory."""
+        is_real = isinstance(self._fs, OsFs)
+        path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
+        self.store = await SqliteStore.open(path, clock=self._clock)
+        self._parts.push_async_callback(self.store.close)
+
+    def _dispatch(self, ids: ProducerIds) -> Dispatch:
+        config, topics, changes = self.configuration.current, self.topics, self.changes
+        loop = asyncio.get_running_loop()
+        sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._rng)
+        apis = (
+            Metadata(topics, changes, self.identity, self.configuration),
+            TopicApis(topics, changes, self.identity, self.configuration),
+            Offsets(topics, changes),
+            ConfigApis(topics, changes, self.configuration, self._took_effect),
+            ProducerApis(topics, ids),
+            GroupApis(self.groups, self.identity),
+            GroupOffsets(self.groups, topics),
+        )
+        handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
+        return Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=config.fetch_max_bytes), handlers)
+
+    async def _listen_for_metrics(self, dispatch: Dispatch, where: str) -> None:
+        """`_listen`, with requests measured; then, whoever asks over HTTP is told."""
+        from seglog.broker.metrics import Metrics  # here and not above: others are up sooner
+        from seglog.net.http import HttpListener
+
+        metrics = Metrics(
+            topics=self.topics,
+            groups=self.groups,
+            identity=self.identity,
+            now=self._clock.monotonic,
+            started_ms=self._clock.now_ms(),
+        )
+        tell_groups = self.changes.deleted
+
+        def deleted(gone: Topic) -> None:
+            tell_groups(gone)
+            metrics.topic_deleted(gone)
+
+        self.changes.deleted = deleted
+        await self._listen(metrics.measured(dispatch))
+        wanted = parse_host_port(where)
+        listener = HttpListener(wanted.host, wanted.port, metrics.pages(self.shared))
+        await listener.start()
+        self._parts.push_async_callback(listener.stop)
+        self.metrics_address = wanted._replace(port=listener.port)
+
+    async def _listen(self, dispatch: Handler) -> None:
+        config = self.configuration.current
+        idle_ms = config.connections_max_idle_ms
+        in_flight = config.queued_max_request_bytes
+        self.shared = Shared(
+            largest=lambda head: largest_frame(head, config.socket_request_max_bytes),
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            in_flight_bytes=in_flight if in_flight > 0 else max(IN_FLIGHT_BYTES, config.socket_request_max_bytes),
+            idle_ms=idle_ms if idle_ms > 0 else _NEVER_IDLE_MS,
+        )
+        told = {address.name: address for address in config.advertised_listeners}
+        for wanted in config.broker_listeners:
+            # A client may connect as soon as there is a socket, and is told this; the port may be yet to come.
+            self.identity.advertised[wanted.name] = _reachable(told.get(wanted.name, wanted), wanted.port)
+            listener = Listener(Endpoint(wanted.name, wanted.host, wanted.port), dispatch, self.shared)
+            endpoint = await listener.start()
+            self._parts.push_async_callback(listener.stop)
+            self.addresses.append(Address(*endpoint))
+            self.identity.advertised[wanted.name] = _reachable(told.get(wanted.name, wanted), endpoint.port)
+
+    async def _register(self) -> None:
+        """Tell the cluster that this broker is there. The directory is ours alone: what an earlier start of it has left
+        in this place is over."""
+        meta = self.directory.meta
+        directory_id = encode_id(meta.directory_id) if meta.directory_id is not None else ""
+        value = {
+            "directory.id": directory_id,
+            "listeners": {name: str(address) for name, address in self.identity.advertised.items()},
+            "rack": self.identity.rack,
+        }
+        data = json.dumps(value, sort_keys=True).encode()
+        name = f"brokers/{self.identity.node_id}"
+        session = await self.store.session(self.config.broker_session_timeout_ms, self._session_lost)
+        found = await self.store.get(name)
+        if found is not None:
+            if json.loads(found.value).get("directory.id") != directory_id:
+                raise StoreError(f"another broker has node.id {self.identity.node_id}")
+            await self.store.delete(name, ANY_VERSION)
+        await self.store.create(name, data, session)
+        try:
+            await self.store.create("cluster", json.dumps({"cluster.id": self.identity.cluster_id}).encode())
+        except NameExistsError:
+            return
+
+    async def stop(self) -> None:
+        """Accept nothing more, finish what has begun, flush everything, write the marker of a clean shutdown.
+
+        `LogDirOfflineError` if the disk fails at this."""
+        await self._parts.aclose()
+
+    # What is told of from elsewhere
+
+    def _took_effect(self, config: BrokerConfig) -> None:
+        self.shared.limit_connections(config.max_connections, config.max_connections_per_ip)
+
+    def _disk_failed(self, error: OSError) -> None:
+        """From here on every partition answers with KAFKA_STORAGE_ERROR, and metadata know of no leader."""
+        _log.critical("%s is out of use until the next start: %s", self.directory.path, error)
+        for topic in self.topics:
+            for partition in topic.partitions:
+                if partition is not None:
+                    partition.wake()
+
+    def _session_lost(self) -> None:
+        _log.error("the lease of node %d in the metadata store has ended", self.identity.node_id)
+
+
+def _reachable(address: Address, port: int) -> Address:
+    """What clients can connect to: a wildcard is no host, and port 0 no port."""
+    host = os.uname().nodename if address.host in WILDCARDS else address.host
+    return Address(address.name, host, address.port or port)
+
+
+def _say_why(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("%s has ended: %s", task.get_name(), error, exc_info=error)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,276 @@
+"""Configurations of topics and of brokers: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs,
+ListConfigResources. Rules and messages of ``ConfigurationControlManager`` and ``ConfigAdminManager``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from seglog.broker.changes import TopicChanges
+from seglog.broker.codes import Code, RefusedError, failure
+from seglog.broker.config_rules import (
+    check_topic_config,
+    complaint,
+    describe_broker,
+    describe_defaults,
+    describe_topic,
+)
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.settings import DEFAULT, Configuration
+from seglog.broker.topic_names import check_topic_name
+from seglog.broker.topics import Topics
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig
+from seglog.core.config import TOPIC_KEYS
+from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.settings import Names, unknown
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+from seglog.storage.topic_changes import KEEP_EVERYTHING
+
+
+class Resource(IntEnum):
+    """What has a configuration (``ConfigResource.Type``), as far as it is served."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_Change = tuple[str, Operation, str | None]
+_Update = Callable[[Mapping[str, str]], Mapping[str, str]]
+_ELSEWHERE: Final = {8: "loggers of a broker", 16: "client metrics", 32: "groups"}
+
+
+class ConfigApis:
+    """Describes and changes configurations; ``took_effect`` is told of a broker's new one."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        changes: TopicChanges,
+        configuration: Configuration,
+        took_effect: Callable[[BrokerConfig], None],
+    ) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._configuration = configuration
+        self._took_effect = took_effect
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+            ApiKey.LIST_CONFIG_RESOURCES: self.list_config_resources,
+        }
+
+    # Describe and list
+
+    def describe_configs(self, request: Message, _: Context) -> Answer:
+        results = []
+        for resource in request.resources:
+            result: dict[str, Any] = {
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "error_message": "",
+            }
+            try:
+                found = self._describe(resource)
+            except SeglogError as error:
+                result.update(failure(error))
+            else:
+                if not request.include_synonyms:
+                    found = [{**config, "synonyms": ()} for config in found]
+                if not getattr(request, "include_documentation", False):
+                    found = [{**config, "documentation": None} for config in found]
+                result["configs"] = found
+            results.append(result)
+        return {"results": results}
+
+    def _describe(self, resource: Message) -> list[dict[str, Any]]:
+        name = resource.resource_name
+        # An empty list asks for all, as Kafka takes it.
+        wanted = frozenset(resource.configuration_keys or ()) or None
+        if resource.resource_type == Resource.TOPIC:
+            check_topic_name(name)
+            if name not in self._topics.by_name:
+                raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "")
+            return describe_topic(self._overrides(name), self._configuration, wanted)
+        if resource.resource_type == Resource.BROKER:
+            if not name:
+                return describe_defaults(self._configuration, wanted)
+            if not name.isdecimal():
+                raise RefusedError(Code.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+            expected = self._configuration.node_id
+            if int(name) != expected:
+                message = f"Unexpected broker id, expected {expected} or empty string, but received {name}"
+                raise RefusedError(Code.INVALID_REQUEST, message)
+            return describe_broker(self._configuration, wanted)
+        raise _not_served(resource.resource_type)
+
+    def _overrides(self, name: str) -> Mapping[str, str]:
+        entry = self._topics.directory.entries.get(name)
+        return KEEP_EVERYTHING if entry is None else entry.config
+
+    def list_config_resources(self, request: Message, context: Context) -> Answer:
+        if context.version == 0:
+            return {"config_resources": ()}  # version 0 asks for client metrics only
+        asked = set(request.resource_types) or set(Resource)
+        if not asked <= {*Resource, *_ELSEWHERE}:
+            return {"error_code": Code.UNSUPPORTED_VERSION}
+        found = []
+        if Resource.BROKER in asked:
+            name = str(self._configuration.node_id)
+            found.append({"resource_name": name, "resource_type": int(Resource.BROKER)})
+        if Resource.TOPIC in asked:
+            kind = int(Resource.TOPIC)
+            found += [{"resource_name": topic.name, "resource_type": kind} for topic in self._topics]
+        return {"config_resources": found}
+
+    # Alter
+
+    async def alter_configs(self, request: Message, _: Context) -> Answer:
+        """Give a resource the keys of the request and no others."""
+
+        def changes(resource: Message) -> list[_Change]:
+            return [(config.name, Operation.SET, config.value) for config in resource.configs]
+
+        return await self._alter_all(request, changes, replace=True)
+
+    async def incremental_alter_configs(self, request: Message, _: Context) -> Answer:
+        def changes(resource: Message) -> list[_Change]:
+            found: list[_Change] = []
+            for config in resource.configs:
+                if config.config_operation not in set(Operation):
+                    raise RefusedError(Code.INVALID_REQUEST, f"Unknown operation type {config.config_operation}")
+                found.append((config.name, Operation(config.config_operation), config.value))
+            return found
+
+        return await self._alter_all(request, changes, replace=False)
+
+    async def _alter_all(
+        self, request: Message, changes: Callable[[Message], list[_Change]], *, replace: bool
+    ) -> Answer:
+        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        responses: dict[tuple[int, str], dict[str, Any]] = {}
+        for resource in request.resources:
+            kind, name = key = (resource.resource_type, resource.resource_name)
+            responses[key] = {"resource_type": kind, "resource_name": name}
+            try:
+                if times[key] > 1:
+                    raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
+                await self._alter(kind, name, changes(resource), replace=replace, validate_only=request.validate_only)
+            except SeglogError as error:
+                responses[key].update(failure(error))
+        return {"responses": list(responses.values())}
+
+    async def _alter(
+        self, kind: int, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool
+    ) -> None:
+        if max(Counter(key for key, _, _ in changes).values(), default=0) > 1:
+            raise RefusedError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
+        nulls = [key for key, operation, value in changes if value is None and operation is not Operation.DELETE]
+        if nulls:
+            raise RefusedError(Code.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        if kind == Resource.TOPIC:
+            await self._alter_topic(name, changes, replace=replace, validate_only=validate_only)
+        elif kind == Resource.BROKER:
+            await self._alter_broker(name, changes, replace=replace, validate_only=validate_only)
+        else:
+            raise _not_served(kind)
+
+    async def _alter_topic(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
+        if not name:
+            raise RefusedError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(name)
+        if name not in self._topics.by_name:
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        before = self._overrides(name)
+        after = check_topic_config(_changed(before, changes, self._topic_value, replace=replace))
+        if validate_only:
+            return
+        removed: dict[str, str | None] = {key: None for key in before if key not in after}
+        await self._changes.alter(name, {**removed, **after})
+
+    def _topic_value(self, key: str) -> str:
+        row = TOPIC_KEYS[key]
+        return row.rule.format(getattr(self._configuration.current.directory.topics, row.attribute, row.default))
+
+    async def _alter_broker(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
+        expected = self._configuration.node_id
+        if name and not name.isdecimal():
+            raise RefusedError(Code.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if name and int(name) != expected:
+            raise RefusedError(Code.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+        for key, operation, text in changes:
+            row = BROKER_KEYS.get(key)
+            if row is None:
+                if operation is Operation.DELETE:
+                    continue
+                raise RefusedError(Code.INVALID_CONFIG, str(unknown(key, BROKER_KEYS, "broker configuration")))
+            why = complaint(row, text) if operation is Operation.SET and text is not None else None
+            if why is not None:
+                raise RefusedError(Code.INVALID_REQUEST, why)
+        fixed = [key for key, _, _ in changes if key in BROKER_KEYS and key not in DYNAMIC_KEYS]
+        if fixed:
+            raise RefusedError(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+
+        def update(before: Mapping[str, str]) -> Mapping[str, str]:
+            return _changed(before, changes, self._broker_value, replace=replace)
+
+        try:
+            await self._configuration.change(
+                str(expected) if name else DEFAULT,
+                update,
+                self._changes,
+                self._took_effect,
+                validate_only=validate_only,
+            )
+        except InvalidConfigError as error:
+            raise RefusedError(Code.INVALID_REQUEST, str(error)) from error
+
+    def _broker_value(self, key: str) -> str:
+        row = BROKER_KEYS[key]
+        return self._configuration.current.given.get(key) or row.rule.format(row.default)
+
+
+def _changed(
+    before: Mapping[str, str], changes: Sequence[_Change], value_of: Callable[[str], str], *, replace: bool
+) -> dict[str, str]:
+    """The texts after the changes; ``value_of`` has what a list that was not given is made longer from."""
+    after = {} if replace else dict(before)
+    for key, operation, text in changes:
+        if operation is Operation.DELETE or text is None:
+            after.pop(key, None)
+            continue
+        if operation is Operation.SET:
+            after[key] = text
+            continue
+        row = TOPIC_KEYS.get(key) or BROKER_KEYS.get(key)
+        if row is None or not isinstance(row.rule, Names):
+            message = f"Can't {operation.name} to key {key} because its type is not LIST."
+            raise RefusedError(Code.INVALID_CONFIG, message)
+        items = [item for item in (after[key] if key in after else value_of(key)).split(",") if item]
+        given = [item.strip() for item in text.split(",") if item.strip()]
+        if operation is Operation.APPEND:
+            items += [item for item in given if item not in items]
+        else:
+            items = [item for item in items if item not in given]
+        after[key] = ",".join(items)
+    return after
+
+
+def _not_served(kind: int) -> RefusedError:
+    if kind in _ELSEWHERE:
+        return RefusedError(Code.INVALID_REQUEST, f"seglog has no configurations of {_ELSEWHERE[kind]}")
+    return RefusedError(Code.INVALID_REQUEST, f"Unknown resource type {kind}")

@@ -1,0 +1,93 @@
+"""From a frame to its answer: the only place where an exception becomes an error code for a whole request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from struct import Struct
+from typing import Final
+
+from seglog.broker.api_versions import api_versions, unknown_version
+from seglog.broker.fetch import Fetch
+from seglog.broker.produce import Produce
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.core.errors import InvalidRequestError
+from seglog.core.types import Slice
+from seglog.net.connection import Connection, Reply
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.fetch import FetchAnswer
+from seglog.protocol.framing import RequestHeader, frame_response, read_header
+from seglog.protocol.messages import read_request, write_response
+
+_log: Final = logging.getLogger("seglog.broker")
+_HEAD: Final = Struct(">hh")
+_PRODUCE: Final = ApiKey.PRODUCE
+_FETCH: Final = ApiKey.FETCH
+_API_VERSIONS: Final = ApiKey.API_VERSIONS
+
+
+def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
+    """How large a frame that begins with these bytes may be. `InvalidRequestError` for an API that is not served."""
+    key, _ = _HEAD.unpack_from(head)
+    api = APIS.get(key)
+    if api is None:
+        raise InvalidRequestError(f"API {key} is not served")
+    return socket_request_max_bytes if api.max_frame is None else min(api.max_frame, socket_request_max_bytes)
+
+
+class Dispatch:
+    """Answers frames: Produce and Fetch by hand, everything else by the handlers."""
+
+    def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, Handler]) -> None:
+        self._produce = produce
+        self._fetch = fetch
+        self._handlers = handlers
+
+    def __call__(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+        header = read_header(frame)
+        key, version, correlation_id, client_id, body = header
+        api = APIS[key]
+        if not api.served <= version <= api.high:
+            return _unsupported(header)
+        if key == _API_VERSIONS:
+            return _framed_body(header, api_versions(version, frame, body))
+        context = Context(key, version, client_id or "", connection.peer, connection.listener)
+        if key == _PRODUCE:
+            answer = self._produce(frame, body, context)
+            return None if answer is None else frame_response(key, version, correlation_id, len(answer)) + answer
+        if key == _FETCH:
+            fetched = self._fetch(frame, body, context)
+            if isinstance(fetched, FetchAnswer):
+                return _framed(header, fetched)
+            return _framed_later(header, fetched)
+        answer_ = self._handlers[key](read_request(key, version, frame, body), context)
+        if isinstance(answer_, Awaitable):
+            return _written_later(header, answer_)
+        return _written(header, answer_)
+
+
+def _unsupported(header: RequestHeader) -> bytes:
+    """ApiVersions answers a version that it does not know in version 0 (KIP-511); all others end the connection."""
+    if header.key != ApiKey.API_VERSIONS:
+        raise InvalidRequestError(f"version {header.version} of API {header.key} is not served")
+    return _framed_body(header._replace(version=0), unknown_version())
+
+
+def _written(header: RequestHeader, answer: Answer) -> bytes:
+    return _framed_body(header, write_response(header.key, header.version, answer))
+
+
+def _framed_body(header: RequestHeader, body: bytes) -> bytes:
+    return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
+
+
+async def _written_later(header: RequestHeader, answer: Awaitable[Answer]) -> Reply:
+    return _written(header, await answer)
+
+
+def _framed(header: RequestHeader, answer: FetchAnswer) -> list[bytes | Slice]:
+    return [frame_response(header.key, header.version, header.correlation_id, answer.size), *answer.parts]
+
+
+async def _framed_later(header: RequestHeader, answer: Awaitable[FetchAnswer]) -> Reply:
+    return _framed(header, await answer)

@@ -1,0 +1,224 @@
+"""Fetch: slices of logs, now if there is enough of them, else when there is or when the client has waited enough."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.broker.requests import Context
+from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
+from seglog.broker.topics import Topics
+from seglog.core.errors import OffsetOutOfRangeError, SeglogError
+from seglog.core.fs import File
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.fetch import TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
+from seglog.protocol.messages import Message, read_request
+from seglog.replication.partition import Partition
+from seglog.replication.waiters import Waiter
+from seglog.storage.reads import Fetched, UpTo
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+NOT_LEADER_OR_FOLLOWER: Final = 6
+INCONSISTENT_TOPIC_ID: Final = 103
+UNKNOWN_TOPIC_ID: Final = 100
+_ZERO: Final = UUID(int=0)
+
+
+class FileSlice(NamedTuple):
+    """Bytes of a segment's file."""
+
+    file: File
+    position: int
+    size: int
+
+    def read_part(self, start: int, size: int) -> bytes:
+        return self.file.pread(size, self.position + start)
+
+
+class _Request(NamedTuple):
+    """A request, its session found, if it has one. ``is_full``: every partition is answered."""
+
+    partitions: Iterable[tuple[PartitionKey, Wanted]]
+    session: Session | None
+    is_full: bool
+    max_bytes: int
+    min_bytes: int
+    up_to: UpTo
+    version: int
+
+
+class _Result(NamedTuple):
+    partitions: list[tuple[PartitionKey, FetchedPartition]]
+    size: int
+    is_urgent: bool
+
+
+class Fetch:
+    """Answers Fetch requests."""
+
+    def __init__(self, topics: Topics, sessions: SessionCache, *, max_bytes: int) -> None:
+        self._topics = topics
+        self._sessions = sessions
+        self._max_bytes = max_bytes
+
+    def __call__(self, frame: memoryview, body: int, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
+        """The response's body, or a wait for it."""
+        message = read_request(ApiKey.FETCH, context.version, frame, body)
+        try:
+            request = self._resolve(message, context.version)
+        except SeglogError as error:
+            return write_fetch(context.version, [], error=error.code)
+        result = self._read(request)
+        if result.is_urgent or result.size >= request.min_bytes or message.max_wait <= 0:
+            return self._answer(request, result)
+        return self._wait(request, result, message.max_wait / 1000)
+
+    def _resolve(self, message: Message, version: int) -> _Request:
+        named = "topic_id" if version >= TOPIC_IDS else "topic"
+        wanted = [
+            (
+                (getattr(topic, named) or _ZERO, partition.partition),
+                Wanted(
+                    partition.fetch_offset,
+                    partition.partition_max_bytes,
+                    partition.current_leader_epoch,
+                    partition.last_fetched_epoch,
+                ),
+            )
+            for topic in message.topics
+            for partition in topic.partitions
+        ]
+        forgotten = [
+            (getattr(topic, named) or _ZERO, number)
+            for topic in message.forgotten_topics_data
+            for number in topic.partitions
+        ]
+        session: Session | None = None
+        is_full = message.session_epoch in (FULL, NO_SESSION)
+        if is_full:
+            if message.session_id:
+                self._sessions.close(message.session_id)
+            if message.session_epoch == FULL and version >= 7:
+                session = self._sessions.open()
+        else:
+            session = self._sessions.find(message.session_id, message.session_epoch)
+        if session is not None:
+            session.update(wanted, forgotten)
+        return _Request(
+            partitions=wanted if session is None else session.partitions.items(),
+            session=session,
+            is_full=is_full,
+            max_bytes=min(message.max_bytes, self._max_bytes),
+            min_bytes=message.min_bytes,
+            up_to=UpTo.LAST_STABLE if message.isolation_level else UpTo.HIGH_WATERMARK,
+            version=version,
+        )
+
+    def _read(self, request: _Request) -> _Result:
+        found = []
+        size = 0
+        is_urgent = False
+        for key, wanted in list(request.partitions):
+            left = max(request.max_bytes - size, 0)
+            fetched = self._read_one(key, wanted, request.up_to, left, is_first=size == 0)
+            found.append((key, fetched))
+            if fetched.records is not None:
+                size += fetched.records.size
+            is_urgent = is_urgent or fetched.error != 0 or fetched.diverging is not None
+        return _Result(found, size, is_urgent)
+
+    def _read_one(
+        self, key: PartitionKey, wanted: Wanted, up_to: UpTo, left: int, *, is_first: bool
+    ) -> FetchedPartition:
+        topic, number = key
+        partition = self._topics.partition(topic, number)
+        if partition is None:
+            return FetchedPartition(number, self._why_not(topic, number))
+        try:
+            partition.check_epoch(wanted.current_leader_epoch)
+            diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+            if diverging is not None:
+                return _fetched(number, partition, None, up_to)._replace(
+                    diverging=(diverging.epoch, diverging.end_offset)
+                )
+            limit = min(wanted.max_bytes, left)
+            slice_ = partition.read(wanted.fetch_offset, limit, up_to, min_one=is_first)
+        except OffsetOutOfRangeError as error:
+            return FetchedPartition(number, error.code, log_start_offset=partition.log.log_start_offset)
+        except SeglogError as error:
+            return FetchedPartition(number, error.code)
+        return _fetched(number, partition, slice_, up_to)
+
+    def _why_not(self, topic: str | UUID, number: int) -> int:
+        found = self._topics.find(topic)
+        if found is not None and 0 <= number < len(found.partitions):
+            return NOT_LEADER_OR_FOLLOWER
+        return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
+
+    async def _wait(self, request: _Request, result: _Result, seconds: float) -> FetchAnswer:
+        partitions = []
+        for key, fetched in result.partitions:
+            partition = self._topics.partition(*key)
+            if partition is None or partition.log.high_watermark != fetched.high_watermark:
+                # It changed after it was read, before this began to wait.
+                return self._answer(request, self._read(request))
+            partitions.append(partition)
+        waiter = Waiter(request.min_bytes - result.size, seconds)
+        for partition in partitions:
+            partition.waiters.add(waiter)
+        try:
+            await waiter.wait()
+        finally:
+            for partition in partitions:
+                partition.waiters.discard(waiter)
+        return self._answer(request, self._read(request))
+
+    def _answer(self, request: _Request, result: _Result) -> FetchAnswer:
+        for key, fetched in result.partitions:
+            if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
+                partition.bytes_out += fetched.records.size
+        return _answer(request, result)
+
+
+def _fetched(number: int, partition: Partition, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
+    log = partition.log
+    committed = up_to is UpTo.LAST_STABLE
+    aborted = None
+    records = None
+    if slice_ is not None:
+        if committed:
+            aborted = [(txn.producer_id, txn.first_offset) for txn in slice_.aborted]
+        if slice_.file is not None and slice_.size:
+            records = FileSlice(slice_.file, slice_.position, slice_.size)
+    return FetchedPartition(
+        number,
+        0,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        [] if committed and aborted is None else aborted,
+        -1,
+        records,
+    )
+
+
+def _answer(request: _Request, result: _Result) -> FetchAnswer:
+    """Leave out what the client of a session knows already, and put what is left together by topics."""
+    session = request.session
+    topics: dict[str | UUID, list[FetchedPartition]] = {}
+    for key, fetched in result.partitions:
+        if session is not None:
+            told = Told(fetched.high_watermark, fetched.log_start_offset, fetched.error)
+            has_news = fetched.records is not None or fetched.diverging is not None or session.told.get(key) != told
+            if not has_news and not request.is_full:
+                continue
+            session.told[key] = told
+            if fetched.records is not None:
+                session.served(key)
+        topics.setdefault(key[0], []).append(fetched)
+    return write_fetch(
+        request.version,
+        [FetchedTopic(topic, partitions) for topic, partitions in topics.items()],
+        session_id=session.session_id if session is not None else 0,
+    )

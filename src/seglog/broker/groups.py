@@ -1,0 +1,279 @@
+"""Groups: finding their coordinator, joining, staying and leaving, and what there is of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from seglog.broker.changes import TopicChanges
+from seglog.broker.identity import NOT_ASKED, Identity
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.topics import Topics
+from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.groups import Group
+from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.steps import State
+from seglog.core.broker_config import BrokerConfig
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+from seglog.replication.partition import Partition
+
+GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+"""Read, delete, describe, describe and alter configs: without ACLs everyone may do everything."""
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
+_NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
+
+
+class TopicOfOffsets:
+    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`."""
+
+    def __init__(self, topics: Topics, changes: TopicChanges, settings: GroupSettings) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._settings = settings
+
+    def partitions(self) -> Sequence[Partition | None]:
+        topic = self._topics.by_name.get(OFFSETS_TOPIC)
+        return () if topic is None else topic.partitions
+
+    async def create(self) -> None:
+        settings = self._settings
+        await self._changes.ensure(OFFSETS_TOPIC, settings.offsets_topic_num_partitions, settings.topic_config())
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """What a broker's configuration says of groups."""
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_minutes=config.offsets_retention_minutes,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offsets_topic_num_partitions=config.offsets_topic_num_partitions,
+        offsets_topic_segment_bytes=config.offsets_topic_segment_bytes,
+        offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
+    )
+
+
+class GroupApis:
+    """Answers what members of groups and their administrators ask; offsets are in `seglog.broker.group_offsets`."""
+
+    def __init__(self, coordinator: GroupCoordinator, identity: Identity) -> None:
+        self._coordinator = coordinator
+        self._identity = identity
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.JOIN_GROUP: self.join_group,
+            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.LEAVE_GROUP: self.leave_group,
+            ApiKey.SYNC_GROUP: self.sync_group,
+            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DELETE_GROUPS: self.delete_groups,
+        }
+
+    # FindCoordinator
+
+    async def find_coordinator(self, request: Message, context: Context) -> Answer:
+        return {"coordinators": [await self._find(key, request.key_type, context) for key in request.coordinator_keys]}
+
+    async def _find(self, key: str, kind: int, context: Context) -> dict[str, Any]:
+        message = None
+        if kind == _GROUP:
+            code = await self._coordinator.locate(key)
+        elif kind == _TRANSACTION:
+            # Of all codes the one on which every client gives up at once, and not only for now.
+            code, message = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+        else:
+            code = Code.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
+        if message is None and context.version < 4:
+            message = code.name
+        found = {"key": key, "error_code": int(code), "error_message": message or "", **_NO_NODE}
+        if code is Code.NONE:
+            address = self._identity.advertised[context.listener]
+            found |= {"node_id": self._identity.node_id, "host": address.host, "port": address.port}
+        return found
+
+    # Members
+
+    async def join_group(self, request: Message, context: Context) -> Answer:
+        settings = self._coordinator.settings
+        session_timeout = request.session_timeout
+        if not request.group_id:
+            return _joined(JoinAnswer(Code.INVALID_GROUP_ID, request.member_id))
+        if not settings.group_min_session_timeout_ms <= session_timeout <= settings.group_max_session_timeout_ms:
+            return _joined(JoinAnswer(Code.INVALID_SESSION_TIMEOUT, request.member_id))
+        join = JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=context.client_id,
+            client_host=f"/{context.client_host}",
+            # Version 0 has one timeout for both.
+            rebalance_timeout=session_timeout if context.version == 0 else request.rebalance_timeout,
+            session_timeout=session_timeout,
+            protocol_type=request.protocol_type,
+            protocols=tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
+            version=context.version,
+        )
+        try:
+            return _joined(await self._coordinator.join(join))
+        except CoordinatorError as error:
+            return _joined(JoinAnswer(error.group_code))
+
+    async def sync_group(self, request: Message, context: Context) -> Answer:
+        if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            return _synced(SyncAnswer(Code.INCONSISTENT_GROUP_PROTOCOL))
+        if not request.group_id:
+            return _synced(SyncAnswer(Code.INVALID_GROUP_ID))
+        sync = SyncRequest(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            request.protocol_type,
+            request.protocol_name,
+            {one.member_id: one.assignment for one in request.assignments},
+        )
+        try:
+            return _synced(await self._coordinator.sync(sync))
+        except CoordinatorError as error:
+            return _synced(SyncAnswer(error.group_code))
+
+    def heartbeat(self, request: Message, _: Context) -> Answer:
+        if not request.group_id:
+            return {"error_code": int(Code.INVALID_GROUP_ID)}
+        try:
+            code = self._coordinator.heartbeat(
+                request.group_id, request.member_id, request.group_instance_id, request.generation_id
+            )
+        except CoordinatorError as error:
+            # While groups are loaded nobody is thrown out.
+            code = Code.NONE if error.group_code is Code.COORDINATOR_LOAD_IN_PROGRESS else error.group_code
+        return {"error_code": int(code)}
+
+    async def leave_group(self, request: Message, _: Context) -> Answer:
+        if not request.group_id:
+            return {"error_code": int(Code.INVALID_GROUP_ID)}
+        leaving = [Leaving(member.member_id, member.group_instance_id) for member in request.members]
+        try:
+            codes = await self._coordinator.leave(request.group_id, leaving)
+        except CoordinatorError as error:
+            return {"error_code": int(error.group_code)}
+        return {
+            "members": [
+                {"member_id": one.member_id, "group_instance_id": one.instance_id, "error_code": int(code)}
+                for one, code in zip(leaving, codes, strict=True)
+            ]
+        }
+
+    # Administration
+
+    def describe_groups(self, request: Message, context: Context) -> Answer:
+        operations = GROUP_OPERATIONS if context.version >= 3 and request.include_authorized_operations else NOT_ASKED
+        groups = []
+        for group_id in request.groups:
+            described = {"group_id": group_id, **self._describe(group_id, context.version)}
+            if not described.get("error_code"):
+                described["authorized_operations"] = operations
+            groups.append(described)
+        return {"groups": groups}
+
+    def _describe(self, group_id: str, version: int) -> dict[str, Any]:
+        try:
+            group = self._coordinator.shard(group_id).groups.get(group_id)
+        except CoordinatorError as error:
+            return {"error_code": int(error.group_code)}
+        if group is not None:
+            return _described(group)
+        if version < 6:
+            return {"group_state": State.DEAD.value}
+        return {
+            "group_state": State.DEAD.value,
+            "error_code": int(Code.GROUP_ID_NOT_FOUND),
+            "error_message": f"Group {group_id} not found.",
+        }
+
+    def list_groups(self, request: Message, _: Context) -> Answer:
+        states = {state.lower().strip() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        try:
+            groups = [group for shard in self._coordinator.shards() for group in shard.groups.values()]
+        except CoordinatorError as error:
+            return {"error_code": int(error.group_code)}
+        return {
+            "groups": [
+                {
+                    "group_id": group.group_id,
+                    "protocol_type": group.protocol_type or "",
+                    "group_state": group.state.value,
+                    "group_type": "classic",
+                }
+                for group in groups
+                if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+            ]
+        }
+
+    async def delete_groups(self, request: Message, _: Context) -> Answer:
+        results = []
+        for group_id in dict.fromkeys(request.groups_names):
+            try:
+                code = await self._coordinator.delete_group(group_id)
+            except CoordinatorError as error:
+                code = error.group_code
+            results.append({"group_id": group_id, "error_code": int(code)})
+        return {"results": results}
+
+
+def _joined(answer: JoinAnswer) -> Answer:
+    return {
+        "error_code": int(answer.code),
+        "generation_id": answer.generation,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol,
+        "leader": answer.leader,
+        "skip_assignment": answer.skip_assignment,
+        "member_id": answer.member_id,
+        "members": [
+            {"member_id": member.member_id, "group_instance_id": member.instance_id, "metadata": member.metadata}
+            for member in answer.members
+        ],
+    }
+
+
+def _synced(answer: SyncAnswer) -> Answer:
+    return {
+        "error_code": int(answer.code),
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol,
+        "assignment": answer.assignment,
+    }
+
+
+def _described(group: Group) -> dict[str, Any]:
+    """Only of a stable group is it known which protocol its members speak."""
+    is_stable = group.state is State.STABLE
+    return {
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": group.protocol if is_stable else "",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata(group.protocol) if is_stable else b"",
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+    }

@@ -1,0 +1,235 @@
+"""What there is: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from seglog.broker.changes import TopicChanges
+from seglog.broker.codes import Code, failure
+from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.settings import Configuration
+from seglog.broker.topics import INTERNAL, Topic, Topics
+from seglog.core.errors import InvalidTopicError, SeglogError
+from seglog.core.types import validate_topic
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+_IDS_SINCE: Final = 12
+"""The version of Metadata from which on topics may be asked for by their ids."""
+
+
+class Metadata:
+    """Answers what topics, partitions and brokers there are; a topic that is asked for may be created by that."""
+
+    def __init__(self, topics: Topics, changes: TopicChanges, identity: Identity, configuration: Configuration) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._identity = identity
+        self._configuration = configuration
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
+        }
+
+    # Metadata
+
+    def metadata(self, request: Message, context: Context) -> Answer | Awaitable[Answer]:
+        config = self._configuration.current
+        may_create = config.auto_create_topics_enable and (context.version < 4 or request.allow_auto_topic_creation)
+        if may_create and request.topics is not None:
+            missing = [
+                topic.name
+                for topic in request.topics
+                if topic.name is not None and not topic.topic_id and topic.name not in self._topics.by_name
+            ]
+            if missing:
+                return self._create_first(list(dict.fromkeys(missing)), request, context)
+        return self._metadata(request, context, {})
+
+    async def _create_first(self, names: list[str], request: Message, context: Context) -> Answer:
+        """Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates meanwhile; here the first answer has the topic."""
+        refused = {}
+        config = self._configuration.current
+        for name in names:
+            try:
+                if name in INTERNAL:
+                    continue  # their coordinators create them
+                await self._changes.ensure(name, config.directory.num_partitions, {})
+            except SeglogError as error:
+                refused[name] = failure(error)["error_code"]
+        return self._metadata(request, context, refused)
+
+    def _metadata(self, request: Message, context: Context, refused: Mapping[str, int]) -> Answer:
+        wants_operations = bool(getattr(request, "include_topic_authorized_operations", False))
+        if request.topics is None:
+            answers = [self._topic(topic, wants_operations) for topic in self._topics]
+        else:
+            wanted = dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in request.topics)
+            answers = [self._named(name, topic_id, refused, wants_operations) for name, topic_id in wanted]
+        wants_cluster = bool(getattr(request, "include_cluster_authorized_operations", False))
+        return {
+            "brokers": self._identity.brokers(context.listener),
+            "cluster_id": self._identity.cluster_id,
+            "controller_id": self._identity.node_id,
+            "topics": answers,
+            "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED,
+        }
+
+    def _named(
+        self, name: str | None, topic_id: UUID | None, refused: Mapping[str, int], wants_operations: bool
+    ) -> dict[str, Any]:
+        if topic_id is not None and topic_id.int:
+            found = self._topics.by_id.get(topic_id)
+            if found is None:
+                return {"error_code": Code.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
+            return self._topic(found, wants_operations)
+        if name is None:
+            return {"error_code": Code.INVALID_REQUEST, "name": ""}
+        found = self._topics.by_name.get(name)
+        if found is not None:
+            return self._topic(found, wants_operations)
+        return {
+            "error_code": refused.get(name) or _why_not(name),
+            "name": name,
+            "is_internal": name in INTERNAL,
+            "topic_authorized_operations": TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+        }
+
+    def _topic(self, topic: Topic, wants_operations: bool, numbers: range | None = None) -> dict[str, Any]:
+        return {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "is_internal": topic.is_internal,
+            "partitions": self._partitions(topic, range(len(topic.partitions)) if numbers is None else numbers),
+            "topic_authorized_operations": TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+        }
+
+    def _partitions(self, topic: Topic, numbers: range) -> list[dict[str, Any]]:
+        nodes = (self._identity.node_id,)
+        is_offline = self._topics.directory.health.failure is not None
+        answers: list[dict[str, Any]] = []
+        for number in numbers:
+            partition = topic.partitions[number]
+            if partition is None or is_offline:
+                answers.append(
+                    {
+                        "error_code": Code.LEADER_NOT_AVAILABLE,
+                        "partition_index": number,
+                        "leader_id": -1,
+                        "replica_nodes": nodes,
+                        "offline_replicas": nodes,
+                    }
+                )
+            else:
+                answers.append(
+                    {
+                        "partition_index": number,
+                        "leader_id": nodes[0],
+                        "leader_epoch": partition.leader_epoch,
+                        "replica_nodes": nodes,
+                        "isr_nodes": nodes,
+                        "eligible_leader_replicas": (),
+                        "last_known_elr": (),
+                    }
+                )
+        return answers
+
+    # DescribeTopicPartitions
+
+    def describe_topic_partitions(self, request: Message, _: Context) -> Answer:
+        """A page of partitions, by topic in the order of their names (KIP-966)."""
+        cursor = request.cursor
+        if cursor is not None and cursor.partition_index < 0:
+            topics = [{"error_code": Code.INVALID_REQUEST, "name": topic.name} for topic in request.topics]
+            return {"topics": topics}
+        limit = max(1, request.response_partition_limit)
+        limit = min(limit, self._configuration.current.max_request_partition_size_limit)
+        asked = {topic.name for topic in request.topics} or set(self._topics.by_name)
+        start = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+        answers: list[dict[str, Any]] = []
+        for name in sorted(asked):
+            if name < start[0]:
+                continue
+            first = start[1] if name == start[0] else 0
+            if limit == 0:
+                return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": first}}
+            topic = self._topics.by_name.get(name)
+            if topic is None:
+                answers.append(
+                    {
+                        "error_code": _why_not(name),
+                        "name": name,
+                        "is_internal": name in INTERNAL,
+                        "topic_authorized_operations": TOPIC_OPERATIONS,
+                    }
+                )
+                continue
+            numbers = range(first, min(len(topic.partitions), first + limit))
+            answers.append(
+                {**self._topic(topic, wants_operations=True), "partitions": self._partitions(topic, numbers)}
+            )
+            limit -= len(numbers)
+            if first + len(numbers) < len(topic.partitions):
+                return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": numbers.stop}}
+        return {"topics": answers}
+
+    # DescribeCluster
+
+    def describe_cluster(self, request: Message, context: Context) -> Answer:
+        asked = request.endpoint_type if context.version >= 1 else _BROKERS
+        if asked == _CONTROLLERS:
+            message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            return {"error_code": Code.MISMATCHED_ENDPOINT_TYPE, "error_message": message}
+        if asked != _BROKERS:
+            return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": f"Unsupported endpoint type {asked}"}
+        wants_operations = request.include_cluster_authorized_operations
+        return {
+            "cluster_id": self._identity.cluster_id,
+            "controller_id": self._identity.node_id,
+            "brokers": self._identity.brokers(context.listener),
+            "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
+        }
+
+    # DescribeLogDirs
+
+    async def describe_log_dirs(self, request: Message, _: Context) -> Answer:
+        directory = self._topics.directory
+        if directory.health.failure is not None:
+            return {"results": [{"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": directory.path}]}
+        wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+        topics = []
+        for topic in self._topics:
+            if wanted is not None and topic.name not in wanted:
+                continue
+            partitions = [
+                {"partition_index": number, "partition_size": partition.log.size}
+                for number, partition in enumerate(topic.partitions)
+                if partition is not None and (wanted is None or number in wanted[topic.name])
+            ]
+            if partitions:
+                topics.append({"name": topic.name, "partitions": partitions})
+        usage = await asyncio.to_thread(shutil.disk_usage, directory.path)
+        return {
+            "results": [
+                {"log_dir": directory.path, "topics": topics, "total_bytes": usage.total, "usable_bytes": usage.free}
+            ]
+        }
+
+
+def _why_not(name: str) -> Code:
+    try:
+        validate_topic(name)
+    except InvalidTopicError:
+        return Code.INVALID_TOPIC_EXCEPTION
+    return Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,246 @@
+"""A broker's metrics, by the names that dashboards for Kafka know them by (the usual rules of the JMX exporter, and
+kafka_exporter's for groups), and its health.
+
+Requests are timed where they are handed over, only if there is a listener for metrics; what a partition takes in and
+gives out is counted always, by plain additions. All else is read from the broker when someone asks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from http import HTTPStatus
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from seglog.broker.identity import Identity
+from seglog.broker.process_use import process_families
+from seglog.broker.topics import Topic, Topics
+from seglog.coordinators.codes import CoordinatorError
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.shard import Shard
+from seglog.coordinators.steps import State
+from seglog.core.fs import OsFs
+from seglog.core.metrics import CONTENT_TYPE, QUANTILES, Durations, Family, Labels, Sample, render
+from seglog.net.connection import Connection, Handler, Reply
+from seglog.net.http import Page, Pages
+from seglog.net.listen import Shared
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.replication.partition import Partition
+
+_KEY: Final = Struct(">h")
+_RUNNING: Final = 3
+"""``BrokerState.RUNNING``."""
+_SERVER: Final = "kafka_server_"
+_GROUPS: Final = "kafka_coordinator_group_groupmetadatamanager_"
+_CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_REPLICAS: Final = "kafka_server_replicamanager_"
+_COUNTED: Final = (
+    ("messages_in", "messagesin", "Records appended."),
+    ("bytes_in", "bytesin", "Bytes of batches appended."),
+    ("bytes_out", "bytesout", "Bytes of batches given to consumers."),
+    ("appends", "totalproducerequests", "Appends, each partition of a request by itself."),
+)
+
+
+class Metrics:
+    """Reads the parts of a broker. `topic_deleted` is told of each, so that what is counted for all never falls."""
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        groups: GroupCoordinator,
+        identity: Identity,
+        now: Callable[[], float],
+        started_ms: int,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._identity = identity
+        self._now = now
+        self._started_ms = started_ms
+        self._durations = {int(key): Durations() for key in APIS}
+        self._seen: dict[tuple[str, UUID], Topic] = {}
+        self._gone = dict.fromkeys((name for name, _, _ in _COUNTED), 0)
+
+    def measured(self, handler: Handler) -> Handler:
+        """The same handler, whose requests are counted and timed until their answer is there."""
+        now, durations = self._now, self._durations
+
+        async def later(answer: Awaitable[Reply], begun: float, durations_of: Durations) -> Reply:
+            try:
+                return await answer
+            finally:
+                durations_of.add(now() - begun)
+
+        def handle(connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+            begun = now()
+            of = durations[_KEY.unpack_from(frame)[0]]
+            reply = handler(connection, frame)
+            if reply is None or isinstance(reply, bytes | list):
+                of.add(now() - begun)
+                return reply
+            return later(reply, begun, of)
+
+        return handle
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Keep what was counted of it."""
+        self._seen.pop((topic.name, topic.topic_id), None)
+        for name in self._gone:
+            self._gone[name] += _total(topic, name)
+
+    def pages(self, shared: Shared) -> Pages:
+        """``/metrics`` and ``/health``."""
+        return {
+            "/metrics": lambda: Page(render(self.families(shared)), CONTENT_TYPE),
+            "/health": self.health,
+            "/": lambda: Page(b"seglog: /metrics /health\n"),
+        }
+
+    def health(self) -> Page:
+        """200 as long as records can be written and read; 503 when the log directory has failed."""
+        failure = self._topics.directory.health.failure
+        answer = {
+            "status": "up" if failure is None else "down",
+            "node": self._identity.node_id,
+            "cluster": self._identity.cluster_id,
+            "directory": self._topics.directory.path,
+        }
+        if failure is not None:
+            answer["failure"] = str(failure)
+        status = HTTPStatus.OK if failure is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return Page(json.dumps(answer).encode() + b"\n", "application/json", status)
+
+    def families(self, shared: Shared) -> Iterator[Family]:
+        yield from self._traffic()
+        yield from self._requests()
+        yield from self._of_partitions()
+        yield from self._of_groups()
+        by_listener = Counter(connection.listener for connection in shared.connections)
+        yield Family(
+            "kafka_server_socket_server_metrics_connection_count",
+            "gauge",
+            "Connections of clients.",
+            [Sample(by_listener[name], [("listener", name)]) for name in self._identity.advertised],
+        )
+        yield from process_families(OsFs(), self._started_ms)
+
+    def _traffic(self) -> Iterator[Family]:
+        """Per topic, and without a label for all topics, those that are gone as well."""
+        self._seen.update({(topic.name, topic.topic_id): topic for topic in self._topics})
+        for name, told, text in _COUNTED:
+            of_topics = [(topic, _total(topic, name)) for topic in self._seen.values()]
+            samples = [Sample(self._gone[name] + sum(count for _, count in of_topics))]
+            samples += [Sample(count, [("topic", topic.name)]) for topic, count in of_topics if self._is_there(topic)]
+            yield Family(f"kafka_server_brokertopicmetrics_{told}_total", "counter", text, samples)
+
+    def _is_there(self, topic: Topic) -> bool:
+        return self._topics.by_name.get(topic.name) is topic
+
+    def _requests(self) -> Iterator[Family]:
+        """Fetch a second time as FetchConsumer: there are no other fetches yet."""
+        named = [(_camel_case(key.name), self._durations[key]) for key in ApiKey]
+        named.append(("FetchConsumer", self._durations[ApiKey.FETCH]))
+        counts = [Sample(of.count, [("request", name)]) for name, of in named if of.count]
+        yield Family("kafka_network_requestmetrics_requests_total", "counter", "Requests answered.", counts)
+        times: list[Sample] = []
+        for name, of in named:
+            if of.count:
+                label = ("request", name)
+                times += [
+                    Sample(seconds * 1000, [label, ("quantile", f"{fraction:.3g}".ljust(4, "0"))])
+                    for fraction, seconds in zip(QUANTILES, of.quantiles(), strict=True)
+                ]
+                times += [Sample(of.total * 1000, [label], "_sum"), Sample(of.count, [label], "_count")]
+        text = "Milliseconds from a whole request to its answer; quantiles of the last 1,024."
+        yield Family("kafka_network_requestmetrics_totaltimems", "summary", text, times)
+
+    def _of_partitions(self) -> Iterator[Family]:
+        found = list(_partitions(self._topics))
+        is_down = self._topics.directory.health.failure is not None
+        missing = sum(partition is None for topic in self._topics for partition in topic.partitions)
+        offline = len(found) + missing if is_down else missing
+        kinds: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
+            ("size", "Bytes of a partition's segments.", lambda one: one.log.size),
+            ("logstartoffset", "First offset.", lambda one: one.log.log_start_offset),
+            ("logendoffset", "Offset of the next record.", lambda one: one.log.log_end_offset),
+            ("numlogsegments", "Segments.", lambda one: len(one.log.segments)),
+        )
+        for name, text, read in kinds:
+            yield Family(f"kafka_log_log_{name}", "gauge", text, [Sample(read(one), labels) for labels, one in found])
+        count = len(found) + missing
+        gauges = (
+            (f"{_REPLICAS}partitioncount", "Partitions of this broker.", count),
+            (f"{_REPLICAS}leadercount", "Partitions that it leads.", count - offline),
+            (f"{_REPLICAS}underreplicatedpartitions", "Partitions with too few replicas in sync.", 0),
+            (f"{_REPLICAS}underminisrpartitioncount", "Partitions below min.insync.replicas.", 0),
+            (f"{_REPLICAS}offlinereplicacount", "Partitions that cannot be read.", offline),
+            (f"{_CONTROLLER}activecontrollercount", "Whether this is the controller.", 1),
+            (f"{_CONTROLLER}activebrokercount", "Brokers of the cluster.", 1),
+            (f"{_CONTROLLER}globaltopiccount", "Topics.", len(self._topics.by_name)),
+            (f"{_CONTROLLER}globalpartitioncount", "Partitions.", count),
+            (f"{_CONTROLLER}offlinepartitionscount", "Partitions without a leader.", offline),
+            ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", int(is_down)),
+            (f"{_SERVER}kafkaserver_brokerstate", "3: running.", _RUNNING),
+        )
+        for name, text, value in gauges:
+            yield Family(name, "gauge", text, [Sample(value)])
+
+    def _of_groups(self) -> Iterator[Family]:
+        shards = self._shards()
+        states = Counter(group.state for shard in shards for group in shard.groups.values())
+        yield Family(f"{_GROUPS}numgroups", "gauge", "Groups.", [Sample(states.total())])
+        for state in State:
+            name = f"{_GROUPS}numgroups{state.value.lower()}"
+            yield Family(name, "gauge", f"Groups that are {state.value}.", [Sample(states[state])])
+        yield Family(
+            f"{_GROUPS}numoffsets", "gauge", "Offsets committed.", [Sample(sum(len(shard.offsets) for shard in shards))]
+        )
+        members = [
+            Sample(len(group.members), [("consumergroup", name)])
+            for shard in shards
+            for name, group in shard.groups.items()
+        ]
+        yield Family("kafka_consumergroup_members", "gauge", "Members of a group.", members)
+        offsets: list[Sample] = []
+        lags: list[Sample] = []
+        for labels, offset, end in self._committed(shards):
+            offsets.append(Sample(offset, labels))
+            if end is not None:
+                lags.append(Sample(max(end - offset, 0), labels))
+        yield Family("kafka_consumergroup_current_offset", "gauge", "Offset that a group has committed.", offsets)
+        yield Family("kafka_consumergroup_lag", "gauge", "Records between that and the end.", lags)
+
+    def _shards(self) -> list[Shard]:
+        try:
+            return list(self._groups.shards())
+        except CoordinatorError:  # they are being loaded
+            return []
+
+    def _committed(self, shards: Iterable[Shard]) -> Iterator[tuple[Labels, int, int | None]]:
+        for shard in shards:
+            for group in shard.offsets.groups():
+                for (topic, number), stored in shard.offsets.of(group).items():
+                    partition = self._topics.partition(topic, number)
+                    end = None if partition is None else partition.log.high_watermark
+                    labels = [("consumergroup", group), ("topic", topic), ("partition", str(number))]
+                    yield labels, stored.value.offset, end
+
+
+def _total(topic: Topic, counter: str) -> int:
+    return sum(getattr(partition, counter) for partition in topic.partitions if partition is not None)
+
+
+def _partitions(topics: Topics) -> Iterator[tuple[Labels, Partition]]:
+    for topic in topics:
+        for number, partition in enumerate(topic.partitions):
+            if partition is not None:
+                yield [("topic", topic.name), ("partition", str(number))], partition
+
+
+def _camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))

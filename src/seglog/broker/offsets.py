@@ -1,0 +1,158 @@
+"""Where in a partition: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from seglog.broker.changes import TopicChanges
+from seglog.broker.codes import Code, RefusedError, failure
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.topics import INTERNAL, Topics
+from seglog.core.errors import OffsetOutOfRangeError, SeglogError
+from seglog.core.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+from seglog.replication.partition import Partition
+from seglog.storage.log import Log
+from seglog.storage.reads import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_SINCE: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Times that stand for something else, and the version of ListOffsets that brought each."""
+_NONE: Final = FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+_READ_COMMITTED: Final = 1
+
+
+class Offsets:
+    """Answers questions for offsets, and moves a log's first one."""
+
+    def __init__(self, topics: Topics, changes: TopicChanges) -> None:
+        self._topics = topics
+        self._changes = changes
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
+            ApiKey.DELETE_RECORDS: self.delete_records,
+        }
+
+    def _partition(self, topic: str, number: int) -> Partition:
+        partition = self._topics.partition(topic, number)
+        if partition is not None:
+            return partition
+        found = self._topics.find(topic)
+        if found is not None and 0 <= number < len(found.partitions):
+            raise RefusedError(Code.KAFKA_STORAGE_ERROR)
+        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # ListOffsets
+
+    def list_offsets(self, request: Message, context: Context) -> Answer:
+        topics = []
+        for topic in request.topics:
+            times = Counter(wanted.partition_index for wanted in topic.partitions)
+            answers = {}
+            for wanted in topic.partitions:
+                number = wanted.partition_index
+                try:
+                    if times[number] > 1:
+                        raise RefusedError(Code.INVALID_REQUEST)
+                    if wanted.timestamp < 0 and context.version < _SINCE.get(wanted.timestamp, 1 << 15):
+                        raise RefusedError(Code.UNSUPPORTED_VERSION)
+                    partition = self._partition(topic.name, number)
+                    partition.check_epoch(wanted.current_leader_epoch)
+                    found = _find(partition, wanted.timestamp, request.isolation_level)
+                except SeglogError as error:
+                    answers[number] = {"partition_index": number, "error_code": failure(error)["error_code"]}
+                else:
+                    at, offset, epoch = found
+                    answers[number] = {
+                        "partition_index": number,
+                        "timestamp": at,
+                        "offset": offset,
+                        "leader_epoch": epoch,
+                    }
+            topics.append({"name": topic.name, "partitions": list(answers.values())})
+        return {"topics": topics}
+
+    # OffsetForLeaderEpoch
+
+    def offset_for_leader_epoch(self, request: Message, _: Context) -> Answer:
+        return {
+            "topics": [
+                {"topic": topic.topic, "partitions": [self._end_of(topic.topic, wanted) for wanted in topic.partitions]}
+                for topic in request.topics
+            ]
+        }
+
+    def _end_of(self, topic: str, wanted: Message) -> dict[str, Any]:
+        try:
+            partition = self._partition(topic, wanted.partition)
+            partition.check_epoch(wanted.current_leader_epoch)
+            end = partition.end_offset_for(wanted.leader_epoch)
+        except SeglogError as error:
+            return {"partition": wanted.partition, "error_code": failure(error)["error_code"]}
+        return {"partition": wanted.partition, "leader_epoch": end.epoch, "end_offset": end.end_offset}
+
+    # DeleteRecords
+
+    async def delete_records(self, request: Message, _: Context) -> Answer:
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [await self._delete_before(topic.name, wanted) for wanted in topic.partitions],
+                }
+                for topic in request.topics
+            ]
+        }
+
+    async def _delete_before(self, topic: str, wanted: Message) -> dict[str, Any]:
+        try:
+            if topic in INTERNAL:
+                raise RefusedError(Code.INVALID_TOPIC_EXCEPTION)
+            log = self._partition(topic, wanted.partition_index).log
+            if log.config.compact and not log.config.delete:
+                raise RefusedError(Code.POLICY_VIOLATION)
+            low_watermark = await self._changes.run(lambda: _delete_before(log, wanted.offset))
+        except SeglogError as error:
+            code = failure(error)["error_code"]
+            return {"partition_index": wanted.partition_index, "low_watermark": -1, "error_code": code}
+        return {"partition_index": wanted.partition_index, "low_watermark": low_watermark}
+
+
+def _find(partition: Partition, timestamp: int, isolation_level: int) -> FoundOffset:
+    """Rules of ``Partition.fetchOffsetForTimestamp``."""
+    log = partition.log
+    end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
+    if timestamp == LATEST:
+        return FoundOffset(NO_TIMESTAMP, end, partition.leader_epoch)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _NONE  # nothing is elsewhere
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        found = log.offset_for_timestamp(EARLIEST)
+        assert found is not None
+        # An empty log knows of no epoch yet: what is written next is of this one.
+        return found if found.leader_epoch >= 0 else found._replace(leader_epoch=partition.leader_epoch)
+    found = log.offset_for_timestamp(timestamp)
+    return found if found is not None and found.offset < end else _NONE
+
+
+def _delete_before(log: Log, offset: int) -> int:
+    if offset < -1:
+        raise OffsetOutOfRangeError(f"offset {offset} of {log.topic_partition}")
+    if 0 <= offset <= log.log_start_offset:
+        return log.log_start_offset  # they are gone already
+    return log.delete_records(offset)

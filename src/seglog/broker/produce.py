@@ -1,0 +1,84 @@
+"""Produce: each partition's batches into its log, each partition with its own error."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from seglog.broker.requests import Context
+from seglog.broker.topics import Topics
+from seglog.core.errors import InvalidRequestError, SeglogError
+from seglog.protocol.produce import (
+    PartitionAnswer,
+    PartitionData,
+    ProduceRequest,
+    TopicAnswer,
+    read_produce,
+    write_produce,
+)
+from seglog.replication.partition import Partition
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+NOT_LEADER_OR_FOLLOWER: Final = 6
+INVALID_TOPIC: Final = 17
+INVALID_REQUIRED_ACKS: Final = 21
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
+INVALID_RECORD: Final = 87
+UNKNOWN_TOPIC_ID: Final = 100
+_ADMIN_CLIENT: Final = "__admin_client"
+"""Whose records Kafka lets into its internal topics (``AddOffsetsToTxn`` of old; ``AuthHelper``)."""
+
+
+class Produce:
+    """Answers Produce requests."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | None:
+        """The response's body; None with acks=0, which is not answered.
+
+        `InvalidRequestError` closes the connection: the only way in which a producer with acks=0 learns of an error.
+        """
+        request = read_produce(frame, context.version, body)
+        topics = [
+            TopicAnswer(topic, [self._append(request, topic, data, context) for data in partitions])
+            for topic, partitions in request.topics
+        ]
+        if request.acks == 0:
+            if any(answer.error for topic in topics for answer in topic.partitions):
+                raise InvalidRequestError("an append with acks=0 was refused")
+            return None
+        return write_produce(context.version, topics)
+
+    def _append(
+        self, request: ProduceRequest, topic: str | UUID, data: PartitionData, context: Context
+    ) -> PartitionAnswer:
+        number, records = data
+        if request.acks not in (-1, 0, 1):
+            return PartitionAnswer(number, INVALID_REQUIRED_ACKS)
+        if request.transactional_id is not None:
+            message = "seglog has no transactions yet: produce without transactional.id"
+            return PartitionAnswer(number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=message)
+        partition = self._topics.partition(topic, number)
+        if partition is None:
+            return PartitionAnswer(number, self._why_not(topic, number))
+        if records is None:
+            return PartitionAnswer(number, INVALID_RECORD, error_message="no records")
+        if context.client_id != _ADMIN_CLIENT and _is_internal(partition):
+            return PartitionAnswer(number, INVALID_TOPIC, error_message="an internal topic is written by the broker")
+        try:
+            appended = partition.append(records)
+        except SeglogError as error:
+            return PartitionAnswer(number, error.code, error_message=str(error))
+        return PartitionAnswer(number, 0, appended.first_offset, appended.log_append_time, appended.log_start_offset)
+
+    def _why_not(self, topic: str | UUID, number: int) -> int:
+        found = self._topics.find(topic)
+        if found is not None and 0 <= number < len(found.partitions):
+            return NOT_LEADER_OR_FOLLOWER  # it is ours, and damaged: see the server's log
+        return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_internal(partition: Partition) -> bool:
+    return partition.topic_partition.topic.startswith("__")

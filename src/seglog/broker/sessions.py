@@ -1,0 +1,120 @@
+"""Fetch sessions (KIP-227): what a consumer wants is named once, and after that only what changes.
+
+A session is its partitions in the order in which they are served, with what the client was told last. The cache holds
+``max.incremental.fetch.session.cache.slots``; a full one lets a newcomer in only in the place of a session that was not
+used for `EVICTION_SECONDS`, or answers it without a session, which is legal and only costs bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.errors import SeglogError
+from seglog.core.types import MAX_INT32
+
+EVICTION_SECONDS: Final = 120.0
+FULL: Final = 0
+"""The epoch that asks for a new session."""
+NO_SESSION: Final = -1
+"""The epoch that asks for none."""
+
+PartitionKey = tuple[str | UUID, int]
+
+
+class FetchSessionIdNotFoundError(SeglogError):
+    """A session that was evicted, or never was: the client makes a full request."""
+
+    code = 70
+    retriable = True
+
+
+class InvalidFetchSessionEpochError(SeglogError):
+    """A request of the session is missing or came twice."""
+
+    code = 71
+    retriable = True
+
+
+class Wanted(NamedTuple):
+    """What a client wants of one partition."""
+
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+class Told(NamedTuple):
+    """What the client knows of a partition: it is left out of an answer while nothing of this changes."""
+
+    high_watermark: int
+    log_start_offset: int
+    error: int
+
+
+class Session:
+    """One client's partitions. ``is_full``: all of them are in the next answer, changed or not."""
+
+    __slots__ = ("epoch", "last_used", "partitions", "session_id", "told")
+
+    def __init__(self, session_id: int, now: float) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.last_used = now
+        self.partitions: dict[PartitionKey, Wanted] = {}
+        self.told: dict[PartitionKey, Told] = {}
+
+    def update(self, wanted: Iterable[tuple[PartitionKey, Wanted]], forgotten: Iterable[PartitionKey]) -> None:
+        for key, one in wanted:
+            self.partitions[key] = one
+        for key in forgotten:
+            self.partitions.pop(key, None)
+            self.told.pop(key, None)
+
+    def served(self, key: PartitionKey) -> None:
+        """Records of this partition went out: next time the others have their turn before it."""
+        self.partitions[key] = self.partitions.pop(key)
+
+
+class SessionCache:
+    """All sessions of a broker."""
+
+    def __init__(self, slots: int, *, now: Callable[[], float], rng: Random) -> None:
+        self._slots = slots
+        self._now = now
+        self._rng = rng
+        self._sessions: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self) -> Session | None:
+        """A new session, None if there is no room for one."""
+        now = self._now()
+        if len(self._sessions) >= self._slots:
+            oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
+            if oldest is None or now - oldest.last_used < EVICTION_SECONDS:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._rng.randrange(1, MAX_INT32)
+        session = self._sessions[session_id] = Session(session_id, now)
+        return session
+
+    def find(self, session_id: int, epoch: int) -> Session:
+        """The session of an incremental request, whose turn it is."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}")
+        if epoch != session.epoch:
+            raise InvalidFetchSessionEpochError(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
+        session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
+        session.last_used = self._now()
+        return session
+
+    def close(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)

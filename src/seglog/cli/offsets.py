@@ -1,0 +1,108 @@
+"""`seglog offsets`: where partitions begin and end, or an offset by time, as kafka-get-offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from seglog.cli import wire
+from seglog.cli.find import parse_time
+from seglog.cli.output import FINE, Out, fail, format_time, show_table
+from seglog.cli.wire import Cluster
+
+_SPECIAL: Final = {"latest": "latest", "-1": "latest", "earliest": "earliest", "-2": "earliest"} | {
+    "max-timestamp": "max-timestamp",
+    "-3": "max-timestamp",
+}
+
+
+def offsets(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default="all but Kafka's own"),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
+    ] = None,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option("--partitions", "--partition", "-p", metavar="0,2-4", help="Only these.", show_default="all"),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="earliest, latest, max-timestamp (or -2, -1, -3), or the first record at or after a time: "
+            "ms since 1970 or ISO 8601, in UTC without a zone.",
+            show_default="earliest and latest",
+        ),
+    ] = None,
+    isolation_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="latest is read_uncommitted, or read_committed.")
+    ] = "read_uncommitted",
+    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
+    properties: wire.Properties = None,
+    command_config: wire.CommandConfig = None,
+    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    json: wire.Json = False,
+) -> int:
+    """Offsets of partitions: where they begin and end, or what is there at a time."""
+    if isolation_level not in ("read_uncommitted", "read_committed"):
+        return fail(f"--isolation-level is read_uncommitted or read_committed, not {isolation_level}")
+    at: str | int | None = None
+    if time is not None:
+        try:
+            at = _SPECIAL[time] if time in _SPECIAL else parse_time(time)
+        except ValueError:
+            return fail(f"--time is {', '.join(_SPECIAL)}, ms since 1970 or a time like 2013-01-01T05:00Z, not {time}")
+    wanted = wire.numbers(partitions, "--partitions")
+    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    found = [
+        (topic, number)
+        for topic, there in _topics(cluster, [*(names or ()), *(topics or ())]).items()
+        for number in there
+        if not wanted or number in wanted
+    ]
+    out = Out()
+    committed = isolation_level == "read_committed"
+    if at is None:
+        first, last = cluster.offsets(found, "earliest"), cluster.offsets(found, "latest", read_committed=committed)
+        ranges = [(*one, first[one].offset, last[one].offset) for one in found]
+        if json:
+            for topic, number, start, end in ranges:
+                out.json({"topic": topic, "partition": number, "earliest": start, "latest": end})
+        else:
+            show_table(
+                out,
+                ("topic", "partition", "earliest", "latest", "records at most"),
+                [(*one, one[3] - one[2]) for one in ranges],
+                right=("partition", "earliest", "latest", "records at most"),
+            )
+    else:
+        answers = cluster.offsets(found, at, read_committed=committed)
+        for one in found if json else ():
+            offset, stamp = answers[one].offset, answers[one].timestamp
+            out.json(
+                {
+                    "topic": one[0],
+                    "partition": one[1],
+                    "offset": None if offset < 0 else offset,
+                    "timestamp": None if stamp < 0 else stamp,
+                }
+            )
+        if not json:
+            rows = [
+                (*one, "-" if answers[one].offset < 0 else answers[one].offset, format_time(answers[one].timestamp))
+                for one in found
+            ]
+            show_table(out, ("topic", "partition", "offset", "timestamp"), rows, right=("partition", "offset"))
+    out.flush()
+    return FINE
+
+
+def _topics(cluster: Cluster, names: list[str]) -> dict[str, list[int]]:
+    if names:
+        return cluster.partitions(names)
+    return {name: there for name, there in cluster.topics().items() if name not in wire.INTERNAL}

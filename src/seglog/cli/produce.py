@@ -1,0 +1,246 @@
+"""`seglog produce`: lines of standard input or of files into a topic, as kcat -P, rpk and Kafka's console producer."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from seglog.cli import wire
+from seglog.cli.follow import FollowedFile, Line, Place, Positions
+from seglog.cli.output import FAILED, FINE, Out, fail
+from seglog.cli.wire import Cluster
+from seglog.cli.wire_formats import check_format, parse, unescape
+from seglog.cli.wire_lines import LineReader, ToSend, read_object
+from seglog.cli.wire_partitions import PARTITIONERS
+from seglog.cli.wire_sender import Sender, SendSettings
+from seglog.core.clock import SystemClock
+
+_SAVE_EVERY: Final = 1.0
+"""Seconds between two times that positions are saved."""
+_LOOK_EVERY: Final = 0.25
+"""Seconds between two looks for more lines."""
+
+_Format = Annotated[str, typer.Option(metavar="FORMAT", help="text, json, hex or base64.")]
+
+
+class _Place(NamedTuple):
+    """Where a line came from, for errors and for the positions that are saved."""
+
+    path: str
+    number: int
+    end: Place | None
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    from_file: Annotated[
+        list[str] | None,
+        typer.Option("--from-file", "-l", metavar="FILE", help="Read this file, not stdin.", show_default=False),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as files grow, are rotated or cut, as tail -F does.")
+    ] = False,
+    from_end: Annotated[bool, typer.Option("--from-end", help="Begin behind what is there already.")] = False,
+    position_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Keep here how far files were sent, and go on there.", show_default=False),
+    ] = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Each line is a record as consume --json prints it.")
+    ] = False,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="With --records: each goes to its partition.")
+    ] = False,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="A line is key, this, value.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of all.", show_default=False)
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all.", show_default=False),
+    ] = None,
+    parse_headers: Annotated[
+        bool, typer.Option("--parse-headers", help="A line begins with name:value,name:value and a tab.")
+    ] = False,
+    key_format: _Format = "text",
+    value_format: _Format = "text",
+    header_format: _Format = "text",
+    tombstones: Annotated[bool, typer.Option("--tombstones", "-Z", help="Send what is empty as null.")] = False,
+    null: Annotated[
+        str | None, typer.Option("--null", metavar="TEXT", help="Send what is TEXT as null.", show_default=False)
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Send all to this one.", show_default=False),
+    ] = None,
+    partitioner: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="murmur2 (Java's), crc32 (librdkafka's) and fnv1a hash the key, and without one stay with a partition "
+            "for a batch; sticky does so always; round-robin; random.",
+        ),
+    ] = "murmur2",
+    acks: Annotated[str, typer.Option("--acks", "-a", metavar="N", help="all (-1), 1 or 0.")] = "all",
+    idempotent: Annotated[
+        bool | None,
+        typer.Option("--idempotent/--no-idempotent", help="Once and in order.", show_default="with --acks all"),
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="How often to send again.", show_default="for five minutes")
+    ] = None,
+    codec: Annotated[
+        str, typer.Option("--codec", "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 1_000_000,
+    linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
+    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
+    properties: wire.Properties = None,
+    command_config: wire.CommandConfig = None,
+    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    json: Annotated[bool, typer.Option("--json", help="Print at the end what was sent, as a JSON document.")] = False,
+) -> int:
+    """Send each line as a record; ends when all are acknowledged. A line that is no record ends it, too."""
+    if partitioner not in PARTITIONERS:
+        return fail(f"--partitioner is {', '.join(PARTITIONERS)}, not {partitioner}")
+    if (follow or from_end or position_file) and not from_file:
+        return fail("--follow, --from-end and --position-file need --from-file")
+    try:
+        settings = SendSettings.parse(acks, codec, idempotent, retries, batch_size, linger_ms, for_ever=follow)
+        for given, option in ((key_format, "--key"), (value_format, "--value"), (header_format, "--header")):
+            check_format(given, f"{option}-format")
+        lines = LineReader(
+            None if key_separator is None else unescape(key_separator),
+            None if key is None else parse(key.encode(errors="surrogateescape"), key_format),
+            [
+                (name, parse(value.encode(errors="surrogateescape"), header_format))
+                for name, value in _headers(header or ())
+            ],
+            parse_headers,
+            key_format,
+            value_format,
+            header_format,
+            tombstones,
+            None if null is None else unescape(null),
+        )
+    except ValueError as error:
+        return fail(error)
+    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    sender = Sender(cluster, topic, settings, partitioner, partition)
+    run = _Run(sender, partial(read_object, keep_partition=keep_partitions) if records else lines.read)
+    code = FINE
+    with _interrupted_by_sigterm(wanted=follow):
+        try:
+            if from_file:
+                run.files(from_file, follow=follow, from_end=from_end, position_file=position_file)
+            else:
+                run.stream(sys.stdin.buffer)
+        except KeyboardInterrupt:
+            if not follow:
+                sender.discard()
+                raise
+        except ValueError as error:
+            fail(error)
+            code = FAILED
+        finally:
+            run.end()
+    if json:
+        out = Out()
+        out.json(sender.document())
+        out.flush()
+    return code
+
+
+def _headers(given: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--header: {text!r} is not NAME=VALUE")
+        yield name, value
+
+
+@contextmanager
+def _interrupted_by_sigterm(*, wanted: bool) -> Iterator[None]:
+    """SIGTERM as Ctrl-C, so that what was read is sent."""
+    if not wanted:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Run:
+    """Lines from wherever to a sender."""
+
+    def __init__(self, sender: Sender, read: Callable[[bytes], ToSend]) -> None:
+        self._sender = sender
+        self._read = read
+        self._positions: Positions | None = None
+        self._sent: dict[str, Place] = {}
+        self._now = SystemClock().monotonic
+        self._saved_at = self._now()
+
+    def stream(self, stream: Any) -> None:
+        for number, line in enumerate(stream, start=1):
+            self._send(line.removesuffix(b"\n"), f"line {number}")
+
+    def files(self, paths: Sequence[str], *, follow: bool, from_end: bool, position_file: str | None) -> None:
+        if position_file is not None:
+            self._positions = Positions(position_file)
+            self._positions.load()
+        places = {path: self._positions.of(path) if self._positions else None for path in paths}
+        files = {path: FollowedFile(path, at=place, from_end=from_end) for path, place in places.items()}
+        numbers = dict.fromkeys(paths, 0)
+        if not follow:
+            for path, file in files.items():
+                for line in file.whole():
+                    numbers[path] += 1
+                    self._line(line, numbers[path])
+            return
+        while True:
+            for path, file in files.items():
+                for line in file.lines():
+                    numbers[path] += 1
+                    self._line(line, numbers[path])
+                    self._save_now_and_then()
+            self._save_now_and_then()
+            self._sender.wait(_LOOK_EVERY)
+
+    def _line(self, line: Line, number: int) -> None:
+        self._send(line.data, f"{line.path}, line {number} since the start")
+        self._sent[line.path] = line.end
+
+    def _send(self, line: bytes, where: str) -> None:
+        try:
+            record = self._read(line)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        self._sender.send(record)
+
+    def _save_now_and_then(self) -> None:
+        if self._positions is not None and self._now() - self._saved_at >= _SAVE_EVERY:
+            self._save()
+
+    def _save(self) -> None:
+        """A position counts when all before it is acknowledged."""
+        self._sender.flush()
+        if self._positions is not None and not self._sender.has_ended:
+            for path, place in self._sent.items():
+                self._positions.delivered(path, place)
+            self._positions.save()
+        self._saved_at = self._now()
+
+    def end(self) -> None:
+        self._save()

@@ -1,0 +1,203 @@
+"""`seglog serve`: a broker in the foreground, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from seglog.cli.output import FINE, Out, fail, warn
+from seglog.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from seglog.broker.app import Node
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def serve(
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--data-dir",
+            "-d",
+            metavar="DIR",
+            help="Where the logs are; by default a place of yours.",
+            show_default=False,
+        ),
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listen",
+            "-l",
+            metavar="HOST:PORT",
+            help="Where to listen (127.0.0.1:9092); more than once for more.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", metavar="FILE", help="A server.properties of Kafka's.", show_default=False),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties.", show_default=False),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Where to tell metrics for Prometheus, /metrics, and the health, /health.",
+            show_default=False,
+        ),
+    ] = None,
+    environment: Annotated[
+        bool, typer.Option("--environment", help="Take keys from variables KAFKA_..., as Kafka's image does.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Say that it is ready as one JSON document.")] = False,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+) -> int:
+    """Serve Kafka's protocol from a log directory."""
+    if log_level not in _LEVELS:
+        return fail(f"there is no log level {log_level!r}: {', '.join(_LEVELS)}")
+    gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
+    log_to_stderr(_LEVELS[log_level])
+    mapping = _mapping(data_dir, listen or (), config, settings or (), environment=environment)
+    if metrics is not None:
+        mapping["metrics.listener"] = metrics
+    return serve_keys(mapping, lambda node, seconds: _say_ready(node, seconds, as_json=json))
+
+
+def serve_keys(
+    mapping: Mapping[str, str], say_ready: Callable[[Node, float], None], *, cluster_id: str | None = None
+) -> int:
+    """Serve with these keys until a signal comes; ``say_ready`` is given how many seconds the start took. A new
+    directory becomes one of this cluster, and one of another cluster is refused."""
+    clock = SystemClock()
+    started = clock.monotonic()
+    # kio's types look for hypothesis and, where it is installed, take half a second to describe themselves to it.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    from seglog.broker.app import Node
+    from seglog.core.broker_config import BrokerConfig
+
+    broker_config = BrokerConfig.from_mapping(mapping)
+    for note in broker_config.notes:
+        warn(f"seglog: {note}")
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        async with Node(broker_config, cluster_id=cluster_id) as node:
+            say_ready(node, clock.monotonic() - started)
+            gc.freeze()
+            gc.enable()
+            await stop.wait()
+
+    _run(run())
+    return FINE
+
+
+def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
+    listeners = [str(address) for address in node.addresses]
+    partitions = sum(len(topic.partitions) for topic in node.topics)
+    identity, path, metrics = node.identity, node.directory.path, node.metrics_address
+    out = Out()
+    if as_json:
+        out.json(
+            {
+                "bootstrap": node.bootstrap,
+                "listeners": listeners,
+                "node": identity.node_id,
+                "cluster": identity.cluster_id,
+                "directory": path,
+                "partitions": partitions,
+                "seconds": round(seconds, 3),
+                "metrics": None if metrics is None else f"{metrics.host}:{metrics.port}",
+            }
+        )
+    else:
+        out.line(
+            f"seglog is ready: {', '.join(listeners)} (node {identity.node_id}, cluster {identity.cluster_id}, "
+            f"{partitions} partitions in {path}, {seconds:.2f} s)"
+        )
+    out.flush()
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def _mapping(
+    data_dir: str | None, listen: Sequence[str], config: str | None, settings: Sequence[str], *, environment: bool
+) -> dict[str, str]:
+    """The broker's keys: of the file, over that of the environment, over that of the command line."""
+    from seglog.core.addresses import parse_host_port
+    from seglog.core.broker_config import keys_of_environment
+    from seglog.core.fs import OsFs
+    from seglog.storage.properties import decode_properties
+
+    mapping: dict[str, str] = {}
+    if config is not None:
+        found = decode_properties(OsFs().read(config), config)
+        mapping.update({key: one.value for key, one in found.items()})
+    if environment:
+        mapping.update(keys_of_environment(os.environ))
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
+        mapping[key.strip()] = value.strip()
+    if listen:
+        try:
+            mapping["listeners"] = ",".join(str(parse_host_port(text)) for text in listen)
+        except ValueError as error:
+            raise typer.BadParameter(f"--listen: {error}") from error
+    if data_dir is not None:
+        mapping["log.dirs"] = data_dir
+    elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
+        mapping["log.dirs"] = default_data_dir(os.environ)
+    return mapping
+
+
+def default_data_dir(environment: Mapping[str, str]) -> str:
+    """The user's own, by the rules of XDG.
+
+    >>> default_data_dir({"HOME": "/home/ann"}), default_data_dir({"XDG_DATA_HOME": "/data"})
+    ('/home/ann/.local/share/seglog', '/data/seglog')
+    """
+    home = environment.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".local", "share")
+    return os.path.join(home, "seglog")
+
+
+class _Lines(logging.Formatter):
+    """One line a record, as key=value: easy to read, and to search by machine."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
+        text = record.getMessage().replace("\n", "\\n").replace('"', "'")
+        line = f'time={at}.{record.msecs:03.0f} level={record.levelname.lower()} logger={record.name} msg="{text}"'
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    logging.basicConfig(level=level, handlers=[handler])

@@ -1,0 +1,194 @@
+"""How keys, values and headers are read and shown: text, hex, base64 or JSON; and kcat's format strings. Pure."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from binascii import Error as BinasciiError
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+FORMATS: Final = ("text", "json", "hex", "base64")
+_ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Received(NamedTuple):
+    """A record as a consumer has it. ``timestamp_type`` is 0 (create), 1 (append) or -1; ``leader_epoch`` None or -1
+    where it is not known."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    leader_epoch: int | None
+
+
+class Formats(NamedTuple):
+    """How to show what; None of a value that is null is shown as ``null``."""
+
+    key: str
+    value: str
+    header: str
+    null: bytes
+
+
+def check_format(name: str, option: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"{option} is {', '.join(FORMATS)}, not {name}")
+    return name
+
+
+def parse(data: bytes, form: str) -> bytes:
+    """What was typed in a format, as the bytes that it stands for. Raises ValueError.
+
+    >>> parse(b"6869", "hex"), parse(b"aGk=", "base64"), parse(b'{"a": 1}', "json")
+    (b'hi', b'hi', b'{"a": 1}')
+    """
+    if form == "text":
+        return data
+    try:
+        if form == "hex":
+            return bytes.fromhex(data.decode("ascii"))
+        if form == "base64":
+            return b64decode(data, validate=True)
+        json.loads(data)
+    except (ValueError, BinasciiError, RecursionError) as error:
+        raise ValueError(f"{_short(data)} is not {form}") from error
+    return data
+
+
+def show(data: bytes | None, form: str, null: bytes = b"") -> bytes:
+    """Bytes in a format, for a line. Raises ValueError for what is not JSON and should be.
+
+    >>> show(b"hi", "hex"), show(b"hi", "base64"), show(None, "text", b"NULL")
+    (b'6869', b'aGk=', b'NULL')
+    """
+    if data is None:
+        return null
+    if form == "hex":
+        return data.hex().encode()
+    if form == "base64":
+        return b64encode(data)
+    if form == "json":
+        return json.dumps(_loads(data), ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
+    return data
+
+
+def as_json(data: bytes | None, form: str) -> Any:
+    """Bytes in a format, for a field of a JSON object; text that is not UTF-8 gets U+FFFD."""
+    if data is None:
+        return None
+    return _loads(data) if form == "json" else show(data, form).decode(errors="replace")
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{_short(data)} is not json") from error
+
+
+def _short(data: bytes) -> str:
+    text = data[:60].decode(errors="replace")
+    return repr(f"{text}…" if len(data) > 60 else text)
+
+
+def record_object(record: Received, formats: Formats) -> dict[str, Any]:
+    """The fields of `seglog dump --records --json`; those that a client does not get are null."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestampType": record.timestamp_type,
+        "key": as_json(record.key, formats.key),
+        "value": as_json(record.value, formats.value),
+        "headers": [[name, as_json(value, formats.header)] for name, value in record.headers],
+        "isControl": False,
+        "isTransactional": None,
+        "producerId": None,
+        "producerEpoch": None,
+        "sequence": None,
+        "leaderEpoch": record.leader_epoch,
+    }
+
+
+def compile_format(text: str, formats: Formats) -> Callable[[Received], bytes]:
+    r"""A format string of kcat's: %s value, %k key, %S and %K their sizes (-1 of null), %R the value's size as four
+    bytes, %t topic, %p partition, %o offset, %T timestamp, %h headers, %%; and the escapes \n \r \t \0 \\ \xNN.
+    """
+    parts: list[bytes | Callable[[Received], bytes]] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character == "%":
+            name = text[position : position + 1]
+            position += 1
+            parts.append(b"%" if name == "%" else _field(name, formats))
+        elif character == "\\":
+            escape, position = _escape(text, position)
+            parts.append(escape)
+        else:
+            parts.append(character.encode())
+    return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+
+def unescape(text: str) -> bytes:
+    r"""
+    >>> unescape(r"a\tb\x00")
+    b'a\tb\x00'
+    """
+    found, position = b"", 0
+    while position < len(text):
+        if text[position] == "\\":
+            piece, position = _escape(text, position + 1)
+        else:
+            piece, position = text[position].encode(), position + 1
+        found += piece
+    return found
+
+
+def _escape(text: str, position: int) -> tuple[bytes, int]:
+    """What stands behind a backslash, and the position behind it."""
+    name = text[position : position + 1]
+    if name == "x":
+        digits = text[position + 1 : position + 3]
+        try:
+            return bytes([int(digits, 16)]), position + 3
+        except ValueError:
+            raise ValueError(f"\\x{digits} is no byte") from None
+    if name not in _ESCAPES:
+        raise ValueError(f"\\{name} is no escape: \\n \\r \\t \\0 \\\\ \\xNN")
+    return _ESCAPES[name], position + 1
+
+
+def _field(name: str, formats: Formats) -> Callable[[Received], bytes]:
+    key, value, header, null = formats
+    fields: dict[str, Callable[[Received], bytes]] = {
+        "s": lambda record: show(record.value, value, null),
+        "k": lambda record: show(record.key, key, null),
+        "S": lambda record: b"%d" % _size(record.value),
+        "K": lambda record: b"%d" % _size(record.key),
+        "R": lambda record: _size(record.value).to_bytes(4, "big", signed=True),
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "T": lambda record: b"%d" % record.timestamp,
+        "h": lambda record: b",".join(
+            name.encode(errors="replace") + b"=" + show(content, header, null) for name, content in record.headers
+        ),
+    }
+    if name not in fields:
+        raise ValueError(f"%{name} is no field: {' '.join(f'%{known}' for known in fields)} %%")
+    return fields[name]
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)

@@ -1,0 +1,1 @@
+"""Talking to brokers, ours and others."""

@@ -1,0 +1,205 @@
+"""One request and its answer at a time, over our own protocol code: for what confluent-kafka's admin does not have.
+
+That is: deleting a group's offsets, the sizes of partitions, and the defaults of all brokers. PLAINTEXT only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kio.schema.errors import ErrorCode
+
+from seglog.client.bootstrap import HostPort, connect
+from seglog.client.configs import ConfigValue
+from seglog.core.errors import RequestFailedError
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.reading import Message, read_message
+from seglog.protocol.schema import request_class, response_class
+from seglog.protocol.writing import write_message
+
+_SIZE: Final = Struct(">i")
+_HEADER: Final = Struct(">hhih")
+_CLIENT_ID: Final = b"seglog"
+_MAX_ANSWER: Final = 100 << 20
+_BROKER: Final = 4
+"""The resource type of a broker's configuration; of all brokers if the name is empty."""
+SET: Final = 0
+DELETE: Final = 1
+
+
+class Connection:
+    """A connection to one broker; blocks up to ``timeout`` seconds for each answer.
+
+    Raises `RequestFailedError`, which names the broker.
+    """
+
+    def __init__(self, addresses: list[HostPort], timeout: float) -> None:
+        self._socket = connect(addresses, timeout)
+        self._name = ",".join(map(str, addresses))
+        self._number = 0
+        try:
+            answer = self._ask(ApiKey.API_VERSIONS, 0, {})
+            _check(answer.error_code, f"{self._name}: ApiVersions")
+        except BaseException:
+            self.close()
+            raise
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
+        """The answer in the newest version that both sides know.
+
+        ``contents`` has fields by their names in every version that may be taken; so has the answer.
+        """
+        ours, theirs = APIS[key], self._versions.get(key)
+        version = -1 if theirs is None else min(ours.high, theirs[1])
+        if theirs is None or version < max(ours.low, theirs[0]):
+            raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
+        return self._ask(key, version, contents)
+
+    def _ask(self, key: ApiKey, version: int, contents: Mapping[str, Any]) -> Message:
+        api = APIS[key]
+        self._number += 1
+        head = _HEADER.pack(key, version, self._number, len(_CLIENT_ID)) + _CLIENT_ID
+        if version >= api.flexible:
+            head += b"\0"
+        body = write_message(request_class(key, version), contents)
+        try:
+            self._socket.sendall(_SIZE.pack(len(head) + len(body)) + head + body)
+            (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+            if not 4 <= size <= _MAX_ANSWER:
+                raise RequestFailedError(f"{self._name}: an answer of {size} bytes: this is no Kafka broker")
+            data = self._receive(size)
+        except OSError as error:
+            raise RequestFailedError(f"{self._name}: {key.name}: {error.strerror or error}") from error
+        if _SIZE.unpack_from(data)[0] != self._number:
+            raise RequestFailedError(f"{self._name}: an answer to another question: this is no Kafka broker")
+        flexible = key != ApiKey.API_VERSIONS and version >= api.flexible
+        return read_message(response_class(key, version), response_class(key, api.high), data, 5 if flexible else 4)
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise RequestFailedError(f"{self._name}: the broker has closed the connection")
+            data += piece
+        return bytes(data)
+
+
+class Admin:
+    """Asks each broker what it alone can answer. Use as a context manager; one thread."""
+
+    def __init__(self, bootstrap: list[HostPort], timeout: float) -> None:
+        self._timeout = timeout
+        self._first = Connection(bootstrap, timeout)
+        self._others: dict[HostPort, Connection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._first.close()
+        for connection in self._others.values():
+            connection.close()
+
+    def partition_sizes(self) -> dict[tuple[str, int, int], int]:
+        """Bytes of each replica on its disk, by topic, partition and broker."""
+        sizes = {}
+        for node, address in self._brokers().items():
+            answer = self._at(address).ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+            for directory in answer.results:
+                for topic in directory.topics:
+                    for partition in topic.partitions:
+                        sizes[topic.name, partition.partition_index, node] = partition.partition_size
+        return sizes
+
+    def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str | None]:
+        """Forget what a group has committed for partitions: by each, None or the reason why not."""
+        topics: dict[str, list[Mapping[str, int]]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(topic, []).append({"partition_index": partition})
+        wanted = [{"name": name, "partitions": numbers} for name, numbers in topics.items()]
+        answer = self._at(self._coordinator(group)).ask(ApiKey.OFFSET_DELETE, {"group_id": group, "topics": wanted})
+        _check(answer.error_code, f"group {group}")
+        return {
+            (topic.name, partition.partition_index): describe_code(partition.error_code)
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+
+    def describe_broker_defaults(self) -> list[ConfigValue]:
+        """What holds for all brokers that say nothing else."""
+        resource = {"resource_type": _BROKER, "resource_name": "", "configuration_keys": None}
+        answer = self._first.ask(ApiKey.DESCRIBE_CONFIGS, {"resources": [resource]})
+        (result,) = answer.results
+        _check(result.error_code, "broker defaults", result.error_message)
+        return [
+            ConfigValue(one.name, one.value, one.config_source, one.read_only, one.is_sensitive)
+            for one in result.configs
+        ]
+
+    def alter_broker_defaults(self, changes: Mapping[str, str | None], *, validate_only: bool) -> None:
+        """Set keys, or remove those with None, for all brokers."""
+        configs = [
+            {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
+            for name, value in changes.items()
+        ]
+        resource = {"resource_type": _BROKER, "resource_name": "", "configs": configs}
+        contents = {"resources": [resource], "validate_only": validate_only}
+        answer = self._at(self._controller()).ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, contents)
+        for result in answer.responses:
+            _check(result.error_code, "broker defaults", result.error_message)
+
+    def _metadata(self) -> Message:
+        # No topics: before version 1, where an empty list means all, no broker of today answers.
+        return self._first.ask(ApiKey.METADATA, {"topics": (), "allow_auto_topic_creation": False})
+
+    def _brokers(self) -> dict[int, HostPort]:
+        return {broker.node_id: HostPort(broker.host, broker.port) for broker in self._metadata().brokers}
+
+    def _controller(self) -> HostPort:
+        metadata = self._metadata()
+        brokers = {broker.node_id: HostPort(broker.host, broker.port) for broker in metadata.brokers}
+        if metadata.controller_id not in brokers:
+            raise RequestFailedError("the cluster has no controller now")
+        return brokers[metadata.controller_id]
+
+    def _coordinator(self, group: str) -> HostPort:
+        contents = {"key": group, "key_type": 0, "coordinator_keys": (group,)}
+        answer = self._first.ask(ApiKey.FIND_COORDINATOR, contents)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        _check(found.error_code, f"coordinator of group {group}", found.error_message)
+        return HostPort(found.host, found.port)
+
+    def _at(self, address: HostPort) -> Connection:
+        if address not in self._others:
+            self._others[address] = Connection([address], self._timeout)
+        return self._others[address]
+
+
+def describe_code(code: int) -> str | None:
+    """The name of one of Kafka's errors; None for none.
+
+    >>> describe_code(0), describe_code(86), describe_code(12345)
+    (None, 'GROUP_SUBSCRIBED_TO_TOPIC', 'error 12345')
+    """
+    if code == 0:
+        return None
+    try:
+        return ErrorCode(code).name.upper()
+    except ValueError:
+        return f"error {code}"
+
+
+def _check(code: int, what: str, message: str | None = None) -> None:
+    reason = describe_code(code)
+    if reason is not None:
+        raise RequestFailedError(f"{what}: {f'{reason}: {message}' if message else reason}")

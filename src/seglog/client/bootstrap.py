@@ -1,0 +1,53 @@
+"""Brokers as a command line names them, and whether one of them is there."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, NamedTuple
+
+from seglog.core.errors import RequestFailedError
+
+_PORT: Final = 9092
+
+
+class HostPort(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bootstrap(text: str) -> list[HostPort]:
+    """``HOST[:PORT]``, several with commas between them; ValueError for what is none.
+
+    >>> [str(one) for one in parse_bootstrap("a:1, PLAINTEXT://b,[::1]:3")]
+    ['a:1', 'b:9092', '[::1]:3']
+    """
+    found = [_parse(part.strip().rpartition("://")[2]) for part in text.split(",") if part.strip()]
+    if not found:
+        raise ValueError("no broker is named")
+    return found
+
+
+def _parse(text: str) -> HostPort:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return HostPort(host, int(port))
+
+
+def connect(addresses: list[HostPort], timeout: float) -> socket.socket:
+    """A connection to the first that takes one; `RequestFailedError`, with the reason of each, if none does."""
+    reasons = []
+    for address in addresses:
+        try:
+            return socket.create_connection(address, timeout=timeout)
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    raise RequestFailedError(f"no broker answers at {', '.join(reasons)}")

@@ -1,0 +1,303 @@
+"""What members of a classic group ask for: to join, their assignment, to stay, to leave, to commit. Pure.
+
+Each function takes a group and returns a code, or a `Step` for `seglog.coordinators.groups`' driver; `stored` goes on
+when records are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from seglog.coordinators.codec import GroupKey
+from seglog.coordinators.codes import Code
+from seglog.coordinators.groups import Group
+from seglog.coordinators.members import Member
+from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, Ticket
+from seglog.coordinators.steps import Assigned, Emptied, NewGroup, Now, Pending, State, StaticReplaced, Step
+
+MAX_PENDING: Final = 10_000
+"""Member ids given out in one group and not used yet: more than that are no consumers starting, and the oldest go."""
+_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+_ID_REQUIRED_FROM: Final = 4
+_SKIPS_ASSIGNMENT_FROM: Final = 9
+
+# Joining
+
+
+def join(group: Group, request: JoinRequest, ticket: Ticket, new_id: str, now: Now) -> Step:
+    """A JoinGroup; ``new_id`` is for a member that has none."""
+    step = Step(now)
+    if not _has_room_for(group, request.member_id):
+        group.remove(request.member_id, step)
+        step.reply(ticket, JoinAnswer(Code.GROUP_MAX_SIZE_REACHED))
+    elif group.state is State.DEAD:
+        step.reply(ticket, JoinAnswer(Code.COORDINATOR_NOT_AVAILABLE, request.member_id))
+    elif not _speaks(group, request):
+        step.reply(ticket, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    elif request.member_id:
+        _join_again(group, request, ticket, step)
+    elif request.instance_id is not None and request.instance_id in group.members.static:
+        _join_as_static(group, request, request.instance_id, ticket, new_id, step)
+    elif request.instance_id is None and request.version >= _ID_REQUIRED_FROM:
+        _give_id(group, request, ticket, new_id, step)
+    else:
+        _add(group, request, ticket, new_id, step)
+    return step
+
+
+def _has_room_for(group: Group, member_id: str) -> bool:
+    """While a rebalance is prepared those who have joined count: the last ones of a group too large stay outside."""
+    members = group.members
+    if group.state is State.PREPARING:
+        joined = member_id in members and members[member_id].awaiting_join is not None
+        return joined or members.joining < group.limits.max_size
+    if group.state in (State.COMPLETING, State.STABLE):
+        return member_id in members or len(members) < group.limits.max_size
+    return True
+
+
+def _speaks(group: Group, request: JoinRequest) -> bool:
+    if group.state is State.EMPTY:
+        return bool(request.protocol_type and request.protocols)
+    return group.protocol_type == request.protocol_type and group.members.supports(request.protocols)
+
+
+def _give_id(group: Group, request: JoinRequest, ticket: Ticket, new_id: str, step: Step) -> None:
+    """Whoever cannot use the id does not become a member that all others wait for (KIP-394)."""
+    pending = group.members.pending
+    if len(pending) >= MAX_PENDING:
+        group.remove(next(iter(pending)), step)
+    pending[new_id] = None
+    group.expect(new_id, request.session_timeout, step.now)
+    step.reply(ticket, JoinAnswer(Code.MEMBER_ID_REQUIRED, new_id))
+
+
+def _join_again(group: Group, request: JoinRequest, ticket: Ticket, step: Step) -> None:
+    member_id = request.member_id
+    if member_id in group.members.pending:
+        if request.instance_id is not None:  # a static member is never pending: this is no client of Kafka's
+            step.reply(ticket, JoinAnswer(Code.UNKNOWN_SERVER_ERROR))
+        else:
+            _add(group, request, ticket, member_id, step)
+        return
+    code = group.members.check(member_id, request.instance_id)
+    if code is not Code.NONE:
+        step.reply(ticket, JoinAnswer(code, member_id))
+        return
+    member = group.members[member_id]
+    is_follower = member_id != group.members.leader
+    is_same = member.protocols == request.protocols
+    if is_same and (group.state is State.COMPLETING or (group.state is State.STABLE and is_follower)):
+        # It did not get the answer to its join: the generation goes on.
+        step.reply(ticket, group.joined(member))
+        return
+    _wait(group, member, request, ticket, step)
+    group.prepare_or_complete(step)
+
+
+def _add(group: Group, request: JoinRequest, ticket: Ticket, member_id: str, step: Step) -> None:
+    members = group.members
+    member = Member.joining(request, member_id)
+    if group.state is State.PREPARING and group.previous is State.EMPTY:
+        group.new_member_added = True
+    if not members:
+        group.protocol_type = request.protocol_type
+    members.add(member)
+    members.await_join(member, ticket)
+    # Without an id it cannot send heartbeats, and a closed connection is not noticed while it waits.
+    group.expect(member_id, _NEW_MEMBER_JOIN_TIMEOUT_MS, step.now)
+    group.prepare_or_complete(step)
+
+
+def _wait(group: Group, member: Member, request: JoinRequest, ticket: Ticket, step: Step) -> None:
+    group.members.update(member, request)
+    before = group.members.await_join(member, ticket)
+    if before is not ticket:  # the client asked again on a new connection; nobody reads the old answer
+        step.reply(before, JoinAnswer(Code.REBALANCE_IN_PROGRESS, member.member_id))
+
+
+def _join_as_static(
+    group: Group, request: JoinRequest, instance_id: str, ticket: Ticket, new_id: str, step: Step
+) -> None:
+    """A static member that was restarted: its assignment is still there, and mostly nobody else need notice."""
+    members = group.members
+    leader_before = members.leader
+    old = members[members.static[instance_id]]
+    timeouts_before = old.rebalance_timeout, old.session_timeout
+    step.reply(members.await_join(old, None), JoinAnswer(Code.FENCED_INSTANCE_ID, old.member_id))
+    step.reply(old.awaiting_sync, SyncAnswer(Code.FENCED_INSTANCE_ID))
+    group.sessions.pop(old.member_id, None)
+    member = members.replace_static(instance_id, new_id)
+    members.update(member, request)
+    group.renew(member, step.now)
+    if group.state is State.STABLE and members.select_protocol() == group.protocol:
+        step.records.append((GroupKey(group.group_id), group.value()))
+        step.pending = StaticReplaced(
+            ticket, new_id, old.member_id, leader_before, request, old.protocols, timeouts_before
+        )
+        return
+    members.await_join(member, ticket)
+    # While assignments are made, the leader may be assigning to the old id: all begin anew then, too.
+    group.prepare_or_complete(step)
+
+
+_HEARTBEAT: Final[Mapping[State, Code]] = {
+    State.EMPTY: Code.UNKNOWN_MEMBER_ID,
+    State.PREPARING: Code.REBALANCE_IN_PROGRESS,
+    State.COMPLETING: Code.NONE,
+    State.STABLE: Code.NONE,
+    State.DEAD: Code.COORDINATOR_NOT_AVAILABLE,
+}
+"""What a member of the right generation is told."""
+
+
+def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
+    """A SyncGroup: the leader brings the assignments, the others wait for theirs."""
+    step = Step(now)
+    code = _check_sync(group, request)
+    if code is not Code.NONE:
+        step.reply(ticket, SyncAnswer(code))
+        return step
+    member = group.members[request.member_id]
+    _has_synced(group, member)
+    if group.state is State.STABLE:
+        step.reply(ticket, SyncAnswer(Code.NONE, group.protocol_type, group.protocol, member.assignment))
+        return step
+    if member.awaiting_sync is not None and member.awaiting_sync is not ticket:
+        step.reply(member.awaiting_sync, SyncAnswer(Code.REBALANCE_IN_PROGRESS))
+    member.awaiting_sync = ticket
+    if group.members.leader == member.member_id:
+        step.records.append((GroupKey(group.group_id), group.value(request.assignments)))
+        step.pending = Assigned(group.generation, request.assignments)
+    return step
+
+
+def _check_sync(group: Group, request: SyncRequest) -> Code:
+    if group.state is State.DEAD:
+        return Code.COORDINATOR_NOT_AVAILABLE
+    code = group.members.check(request.member_id, request.instance_id)
+    if code is not Code.NONE:
+        return code
+    if request.generation != group.generation:
+        return Code.ILLEGAL_GENERATION
+    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol, group.protocol):
+        return Code.INCONSISTENT_GROUP_PROTOCOL
+    return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
+
+
+def _differ(asked: str | None, has: str | None) -> bool:
+    return asked is not None and has is not None and asked != has
+
+
+def _has_synced(group: Group, member: Member) -> None:
+    group.members.pending_sync.discard(member.member_id)
+    if not group.members.pending_sync:
+        group.sync_deadline = None
+
+
+def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> Code:
+    """A member is alive; what it is told."""
+    if group.state is not State.DEAD:
+        code = group.members.check(member_id, instance_id)
+        if code is not Code.NONE:
+            return code
+        if generation != group.generation:
+            return Code.ILLEGAL_GENERATION
+        group.renew(group.members[member_id], now)
+    return _HEARTBEAT[group.state]
+
+
+def leave(group: Group, leaving: Sequence[Leaving], now: Now) -> tuple[Step, list[Code]]:
+    """Members go, each with its own code."""
+    step = Step(now)
+    codes = [_leave(group, one, step) for one in leaving]
+    if Code.NONE in codes and not group.is_empty:
+        group.prepare_or_complete(step)
+    return step, codes
+
+
+def _leave(group: Group, leaving: Leaving, step: Step) -> Code:
+    member_id: str | None = leaving.member_id
+    if not member_id:
+        member_id = None if leaving.instance_id is None else group.members.static.get(leaving.instance_id)
+        if member_id is None:
+            return Code.UNKNOWN_MEMBER_ID
+    elif member_id not in group.members.pending:
+        code = group.members.check(member_id, leaving.instance_id)
+        if code is not Code.NONE:
+            return code
+    group.remove(member_id, step)
+    return Code.NONE
+
+
+def check_commit(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> Code:
+    """Whether this member, or a client that is in no group (generation -1), may commit; a commit is a heartbeat too."""
+    if group.state is State.DEAD:
+        return Code.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is State.EMPTY:
+        return Code.NONE
+    if generation < 0 and not member_id and instance_id is None:
+        return Code.UNKNOWN_MEMBER_ID
+    code = group.members.check(member_id, instance_id)
+    if code is not Code.NONE:
+        return code
+    if generation != group.generation:
+        return Code.ILLEGAL_GENERATION
+    if group.state is State.COMPLETING:
+        return Code.REBALANCE_IN_PROGRESS
+    group.renew(group.members[member_id], now)
+    return Code.NONE
+
+
+def stored(group: Group, pending: Pending, code: Code, now: Now) -> Step:
+    """The records of a step are written, or could not be."""
+    step = Step(now)
+    if group.state is State.DEAD or isinstance(pending, Emptied):
+        return step  # an emptied group that was not written down has its last members again after a start, for a while
+    if isinstance(pending, NewGroup):
+        if code is not Code.NONE:
+            step = group.die(code, now)
+    elif isinstance(pending, Assigned):
+        if group.state is State.COMPLETING and pending.generation == group.generation:
+            _assigned(group, pending.assignments, code, step)
+    elif code is Code.NONE:
+        step.reply(pending.ticket, _skipping(group, pending))
+    else:
+        _undo_static(group, pending, step)
+        step.reply(pending.ticket, JoinAnswer(code))
+    return step
+
+
+def _assigned(group: Group, assignments: Mapping[str, bytes], code: Code, step: Step) -> None:
+    if code is Code.NONE:
+        group.assign(assignments, code, step)
+        group.go(State.STABLE, step.now)
+    else:
+        group.assign({}, code, step)
+        group.prepare_or_complete(step)
+
+
+def _skipping(group: Group, replaced: StaticReplaced) -> JoinAnswer:
+    """A leader that came back need not assign again; before version 9 the only way is to hide the lead from it."""
+    if replaced.new_id not in group.members:
+        return JoinAnswer(Code.UNKNOWN_MEMBER_ID)
+    answer = group.joined(group.members[replaced.new_id])
+    if replaced.request.version >= _SKIPS_ASSIGNMENT_FROM:
+        return answer._replace(skip_assignment=answer.leader == replaced.new_id)
+    return answer._replace(leader=replaced.leader_before or "", members=())
+
+
+def _undo_static(group: Group, replaced: StaticReplaced, step: Step) -> None:
+    member = group.members.by_id.get(replaced.new_id)
+    if member is None or member.instance_id is None:
+        return
+    rebalance_timeout, session_timeout = replaced.timeouts_before
+    group.members.update(
+        member,
+        replaced.request._replace(
+            protocols=replaced.protocols_before, rebalance_timeout=rebalance_timeout, session_timeout=session_timeout
+        ),
+    )
+    group.sessions.pop(replaced.new_id, None)
+    group.renew(group.members.replace_static(member.instance_id, replaced.old_id), step.now)

@@ -1,0 +1,129 @@
+"""What groups have committed, and what transactions still hold back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.coordinators.codec import NO_RETENTION, CommitKey, Committed, Entry
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Stored(NamedTuple):
+    """A commit and the offset of its record."""
+
+    value: Committed
+    record: int
+
+
+class FetchedOffset(NamedTuple):
+    """``value`` is None where nothing is committed; ``is_unstable``: an open transaction may change that."""
+
+    value: Committed | None
+    is_unstable: bool = False
+
+
+class Offsets:
+    """The commits of the groups of one partition of ``__consumer_offsets``.
+
+    A transaction's commits wait for its marker; then they count where they are younger than what is there, since a
+    plain commit may have come between (``OffsetMetadataManager.replayEndTransactionMarker``).
+    """
+
+    __slots__ = ("_groups", "_pending")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Place, Stored]] = {}
+        self._pending: dict[int, dict[str, dict[Place, Stored]]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def groups(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def of(self, group: str) -> Mapping[Place, Stored]:
+        return self._groups.get(group, {})
+
+    def put(self, key: CommitKey, value: Committed | None, record: int, producer_id: int = -1) -> None:
+        """A record of a commit, or of its deletion; ``producer_id`` is of the transaction that it is part of."""
+        place = key.topic, key.partition
+        if value is None:
+            _drop(self._groups, key.group, place)
+            for groups in self._pending.values():
+                _drop(groups, key.group, place)
+        else:
+            groups = self._groups if producer_id < 0 else self._pending.setdefault(producer_id, {})
+            groups.setdefault(key.group, {})[place] = Stored(value, record)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for group, offsets in self._pending.pop(producer_id, {}).items():
+            if commit:
+                there = self._groups.setdefault(group, {})
+                for place, stored in offsets.items():
+                    if place not in there or there[place].record < stored.record:
+                        there[place] = stored
+
+    def is_pending(self, group: str, place: Place) -> bool:
+        return any(place in groups.get(group, ()) for groups in self._pending.values())
+
+    def has_open_transactions(self, group: str) -> bool:
+        return any(group in groups for groups in self._pending.values())
+
+    def places(self, group: str) -> list[Place]:
+        """Everything committed, by a transaction or not."""
+        places = dict.fromkeys(self.of(group))
+        for groups in self._pending.values():
+            places.update(dict.fromkeys(groups.get(group, ())))
+        return list(places)
+
+    def fetch(self, group: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
+        """A commit; none of a topic that was deleted and made anew, if both ids are known."""
+        if require_stable and self.is_pending(group, place):
+            return FetchedOffset(None, is_unstable=True)
+        stored = self.of(group).get(place)
+        if stored is None or is_of_other_topic(stored.value, topic_id):
+            return FetchedOffset(None)
+        return FetchedOffset(stored.value)
+
+    def deletions(self, group: str, wanted: Callable[[Place, Committed | None], bool]) -> list[Entry]:
+        """Records that delete the commits that are ``wanted`` (None: only a transaction has one)."""
+        there = self.of(group)
+        return [
+            (CommitKey(group, *place), None)
+            for place in self.places(group)
+            if wanted(place, there[place].value if place in there else None)
+        ]
+
+    def expired(
+        self, group: str, now_ms: int, retention_ms: int, since: int | None, is_subscribed: Callable[[str], bool]
+    ) -> list[Entry]:
+        """Records that delete what is too old, counted from ``since`` or else from each commit (KIP-211).
+
+        A commit of a topic that is being read stays, and one that a transaction is about to replace. One with an expiry
+        of its own goes by that.
+        """
+
+        def is_expired(place: Place, value: Committed | None) -> bool:
+            if value is None or is_subscribed(place[0]) or self.is_pending(group, place):
+                return False
+            if value.expire_timestamp != NO_RETENTION:
+                return now_ms >= value.expire_timestamp
+            return now_ms - (value.commit_timestamp if since is None else since) >= retention_ms
+
+        return self.deletions(group, is_expired)
+
+
+def is_of_other_topic(value: Committed, topic_id: UUID | None) -> bool:
+    return value.topic_id is not None and topic_id is not None and value.topic_id != topic_id
+
+
+def _drop(groups: dict[str, dict[Place, Stored]], group: str, place: Place) -> None:
+    offsets = groups.get(group)
+    if offsets is not None:
+        offsets.pop(place, None)
+        if not offsets:
+            del groups[group]

@@ -1,0 +1,354 @@
+"""The group coordinator of this broker: what is decided in `seglog.coordinators.shard` is written, timed and answered.
+
+A request finds the partition of ``__consumer_offsets`` that its group lives in. Its records are appended there as one
+batch; whoever asked is answered when they are below the high watermark. On one event loop: between two awaits nothing
+else runs, so that a decision and its append are one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from seglog.coordinators.codec import Entry, encode
+from seglog.coordinators.codes import Code, CoordinatorError, code_of_append
+from seglog.coordinators.groups import NEVER, Group
+from seglog.coordinators.loading import load
+from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest
+from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
+from seglog.coordinators.shard import Changed, CommitRequest, Shard
+from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
+from seglog.core.clock import Clock
+from seglog.core.errors import SeglogError
+from seglog.records.record import NewRecord, encode_batch
+from seglog.replication.partition import Partition
+from seglog.replication.waiters import Waiter
+from seglog.storage.admit import Origin
+
+_log: Final = logging.getLogger("seglog.coordinators")
+_PART_BYTES: Final = 256 << 10
+"""Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""
+
+
+class _Home:
+    """A partition with the groups that live in it. ``is_loaded`` when all its records are replayed; ``gone`` are topics
+    that were deleted before."""
+
+    __slots__ = ("gone", "is_loaded", "partition", "shard", "timers")
+
+    def __init__(self, partition: Partition, shard: Shard) -> None:
+        self.partition = partition
+        self.shard = shard
+        self.is_loaded = partition.log.log_start_offset == partition.log.high_watermark
+        self.gone: list[tuple[str, UUID | None]] = []
+        self.timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+
+
+class GroupCoordinator:
+    """All groups of this broker. `run` loads them and looks after them as long as the broker runs."""
+
+    def __init__(self, topic: OffsetsTopic, settings: GroupSettings, *, clock: Clock, rng: Random) -> None:
+        self.settings = settings
+        self._topic = topic
+        self._clock = clock
+        self._rng = rng
+        self._limits = GroupLimits(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
+        self._homes: dict[int, _Home] = {}
+        self._creation: asyncio.Task[None] | None = None
+        self._wants_loading = asyncio.Event()
+        self._owner: asyncio.TaskGroup | None = None
+
+    # Life
+
+    async def run(self) -> None:
+        """Load what is there, then expire offsets, until it is cancelled."""
+        next_check = self._clock.monotonic() + self.settings.offsets_retention_check_interval_ms / 1000
+        try:
+            async with asyncio.TaskGroup() as self._owner:
+                while True:
+                    await self._load_all()
+                    wait = next_check - self._clock.monotonic()
+                    if wait <= 0:
+                        self.expire_offsets()
+                        next_check = self._clock.monotonic() + self.settings.offsets_retention_check_interval_ms / 1000
+                        continue
+                    # Not `wait_for`, which may take the event for an answer when it is cancelled at the same time.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(wait):
+                            await self._wants_loading.wait()
+        finally:
+            self._owner = None
+            self._stop()
+
+    async def _load_all(self) -> None:
+        self._wants_loading.clear()
+        for number in range(len(self._topic.partitions())):
+            home = self._home(number)
+            if home is None or home.is_loaded:
+                continue
+            for _ in load(home.shard, home.partition):
+                await asyncio.sleep(0)
+            home.is_loaded = True
+            self._append_quietly(home, home.shard.topics_deleted(home.gone))
+            for group_id, step in home.shard.loaded(self._now()):
+                self._do(home, group_id, step)
+
+    def _stop(self) -> None:
+        for home in self._homes.values():
+            for _, timer in home.timers.values():
+                timer.cancel()
+            home.timers.clear()
+            for group in home.shard.groups.values():
+                _answer(group.die(Code.NOT_COORDINATOR, self._now()))
+        self._homes.clear()
+
+    # Where a group lives
+
+    def partition_of(self, group_id: str) -> int:
+        count = len(self._topic.partitions()) or self.settings.offsets_topic_num_partitions
+        return java_hash(group_id) % count
+
+    async def locate(self, group_id: str) -> Code:
+        """Whether this broker coordinates the group; makes the topic, if it is the first one."""
+        if self._owner is None:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        if not self._topic.partitions():
+            if self._creation is None or self._creation.done():
+                self._creation = self._owner.create_task(self._create())
+            await asyncio.shield(self._creation)  # it goes on for the others when one who waits has gone
+        return Code.NONE if self._home(self.partition_of(group_id)) is not None else Code.COORDINATOR_NOT_AVAILABLE
+
+    async def _create(self) -> None:
+        try:
+            await self._topic.create()
+        except SeglogError as error:
+            _log.error("%s could not be made: %s", OFFSETS_TOPIC, error)
+
+    def _home(self, number: int) -> _Home | None:
+        partitions = self._topic.partitions()
+        partition = partitions[number] if number < len(partitions) else None
+        if partition is None:
+            return None
+        home = self._homes.get(number)
+        if home is None or home.partition is not partition:
+            home = self._homes[number] = _Home(partition, Shard(self._limits, self.settings.offset_metadata_max_bytes))
+            if not home.is_loaded:
+                self._wants_loading.set()
+        return home
+
+    def _home_of(self, group_id: str) -> _Home:
+        if self._owner is None:
+            raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
+        home = self._home(self.partition_of(group_id))
+        if home is None:
+            raise CoordinatorError(Code.NOT_COORDINATOR, f"group {group_id} is not of this broker")
+        if not home.is_loaded:
+            raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
+        return home
+
+    def shard(self, group_id: str) -> Shard:
+        """For questions. Raises `CoordinatorError` where the group is not of this broker, or not loaded yet."""
+        return self._home_of(group_id).shard
+
+    def shards(self) -> Iterator[Shard]:
+        """All of them. Raises `CoordinatorError` if one is not loaded yet."""
+        for number in range(len(self._topic.partitions())):
+            home = self._home(number)
+            if home is not None:
+                if not home.is_loaded:
+                    raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
+                yield home.shard
+
+    def _now(self) -> Now:
+        return Now(int(self._clock.monotonic() * 1000), self._clock.now_ms())
+
+    # Members
+
+    async def join(self, request: JoinRequest) -> JoinAnswer:
+        """Raises `CoordinatorError`."""
+        home = self._home_of(request.group_id)
+        ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        prefix = request.client_id if request.instance_id is None else request.instance_id
+        new_id = f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
+        self._do(home, request.group_id, home.shard.join(request, ticket, new_id, self._now()))
+        answer = await ticket
+        assert isinstance(answer, JoinAnswer)
+        return answer
+
+    async def sync(self, request: SyncRequest) -> SyncAnswer:
+        """Raises `CoordinatorError`."""
+        home = self._home_of(request.group_id)
+        ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._do(home, request.group_id, home.shard.sync(request, ticket, self._now()))
+        answer = await ticket
+        assert isinstance(answer, SyncAnswer)
+        return answer
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Code:
+        """Raises `CoordinatorError`."""
+        return self._home_of(group_id).shard.heartbeat(group_id, member_id, instance_id, generation, self._now())
+
+    async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[Code]:
+        """Raises `CoordinatorError`."""
+        home = self._home_of(group_id)
+        step, codes = home.shard.leave(group_id, leaving, self._now())
+        self._do(home, group_id, step)
+        return codes
+
+    # Offsets and groups
+
+    async def commit(self, request: CommitRequest) -> list[Code]:
+        """Raises `CoordinatorError`."""
+        home = self._home_of(request.group_id)
+        return await self._change(home, home.shard.commit(request, self._now()))
+
+    async def delete_offsets(self, group_id: str, places: Sequence[tuple[str, int]]) -> list[Code]:
+        """Raises `CoordinatorError`."""
+        home = self._home_of(group_id)
+        return await self._change(home, home.shard.delete_offsets(group_id, places))
+
+    async def delete_group(self, group_id: str) -> Code:
+        """Raises `CoordinatorError`."""
+        home = self._home_of(group_id)
+        codes = await self._change(home, home.shard.delete_groups([group_id]))
+        self._watch(home, group_id)
+        return codes[0]
+
+    def topics_deleted(self, topics: Sequence[tuple[str, UUID | None]]) -> None:
+        """Topics are no more: what groups have committed of them goes, too."""
+        for home in list(self._homes.values()):
+            if home.is_loaded:
+                self._append_quietly(home, home.shard.topics_deleted(topics))
+            else:
+                home.gone += topics
+
+    def expire_offsets(self) -> None:
+        """Delete offsets that nobody has used for ``offsets.retention.minutes``."""
+        for home in list(self._homes.values()):
+            if home.is_loaded:
+                self._append_quietly(
+                    home, home.shard.expire(self._now(), self.settings.offsets_retention_minutes * 60_000)
+                )
+
+    async def _change(self, home: _Home, changed: Changed) -> list[Code]:
+        if changed.records:
+            try:
+                end = self._append_in_parts(home, changed.records)
+            except SeglogError as error:
+                raise CoordinatorError(code_of_append(error), str(error)) from error
+            if not await self._is_committed(home.partition, end):
+                raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "not committed in time")
+        return changed.codes
+
+    # Writing
+
+    def _append(self, home: _Home, records: Sequence[Entry]) -> int:
+        """As one batch, and true from now on; the offset behind it. Raises what `Log.append` raises."""
+        now = self._clock.now_ms()
+        encoded = [encode(entry) for entry in records]
+        batch = encode_batch(
+            [NewRecord(value, key, now) for key, value in encoded],
+            codec=self.settings.offsets_topic_compression_codec,
+            base_sequence=0,  # as Kafka has it, though there is no producer
+        )
+        appended = home.partition.append(batch, Origin.COORDINATOR)
+        home.shard.apply(records, appended.first_offset)
+        return appended.last_offset + 1
+
+    def _append_in_parts(self, home: _Home, records: Sequence[Entry]) -> int:
+        """Records none of which needs the others: in one batch, if they fit."""
+        part: list[Entry] = []
+        size = end = 0
+        for record in records:
+            key, value = record
+            part.append(record)
+            size += sum(len(field) for field in (*key, *(value or ())) if isinstance(field, str)) + 64
+            if size >= _PART_BYTES:
+                end = self._append(home, part)
+                part, size = [], 0
+        return self._append(home, part) if part else end
+
+    def _append_quietly(self, home: _Home, records: Sequence[Entry]) -> None:
+        try:
+            self._append_in_parts(home, records)
+        except SeglogError as error:
+            _log.error("offsets in %s could not be deleted: %s", home.partition.topic_partition, error)
+
+    async def _is_committed(self, partition: Partition, end: int) -> bool:
+        """Wait for the high watermark to come to ``end``, for ``offsets.commit.timeout.ms``."""
+        deadline = self._clock.monotonic() + self.settings.offsets_commit_timeout_ms / 1000
+        while partition.log.high_watermark < end:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return False
+            waiter = Waiter(1, left)
+            partition.waiters.add(waiter)
+            try:
+                await waiter.wait()
+            finally:
+                partition.waiters.discard(waiter)
+        return True
+
+    # Steps of groups
+
+    def _do(self, home: _Home, group_id: str, step: Step) -> None:
+        """Answer, write, and go on with what waited for that."""
+        group = home.shard.groups.get(group_id)
+        _answer(step)
+        if step.records and group is not None:
+            pending = step.pending
+            try:
+                end = self._append(home, step.records)
+            except SeglogError as error:
+                _log.error("group %s could not be written: %s", group_id, error)
+                self._stored(home, group, pending, code_of_append(error))
+            else:
+                if home.partition.log.high_watermark >= end:
+                    self._stored(home, group, pending, Code.NONE)
+                else:
+                    assert self._owner is not None  # else there was no home
+                    self._owner.create_task(self._store_later(home, group, pending, end))
+        self._watch(home, group_id)
+
+    async def _store_later(self, home: _Home, group: Group, pending: Pending | None, end: int) -> None:
+        committed = await self._is_committed(home.partition, end)
+        self._stored(home, group, pending, Code.NONE if committed else Code.COORDINATOR_NOT_AVAILABLE)
+
+    def _stored(self, home: _Home, group: Group, pending: Pending | None, code: Code) -> None:
+        if pending is not None:
+            self._do(home, group.group_id, home.shard.stored(group, pending, code, self._now()))
+
+    def _watch(self, home: _Home, group_id: str) -> None:
+        """See to it that the group is asked when its next deadline comes. Later deadlines cost nothing."""
+        group = home.shard.groups.get(group_id)
+        earliest = NEVER if group is None else group.earliest
+        armed = home.timers.get(group_id)
+        if armed is not None:
+            if armed[0] <= earliest < NEVER:
+                return
+            armed[1].cancel()
+            del home.timers[group_id]
+        if earliest < NEVER:
+            seconds = max(earliest / 1000 - self._clock.monotonic(), 0)
+            timer = asyncio.get_running_loop().call_later(seconds, self._fire, home, group_id)
+            home.timers[group_id] = (earliest, timer)
+
+    def _fire(self, home: _Home, group_id: str) -> None:
+        home.timers.pop(group_id, None)
+        group = home.shard.groups.get(group_id)
+        while group is not None and (step := group.fire(self._now())) is not None:
+            self._do(home, group_id, step)
+            group = home.shard.groups.get(group_id)
+        self._watch(home, group_id)
+
+
+def _answer(step: Step) -> None:
+    for ticket, answer in step.replies:
+        assert isinstance(ticket, asyncio.Future)
+        if not ticket.done():  # whose client has gone is cancelled
+            ticket.set_result(answer)

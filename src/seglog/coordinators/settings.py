@@ -1,0 +1,59 @@
+"""The topic that groups live in, and Kafka's settings for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from seglog.records.compression import Codec
+from seglog.replication.partition import Partition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class OffsetsTopic(Protocol):
+    """Where the records are."""
+
+    def partitions(self) -> Sequence[Partition | None]:
+        """By number; None for one that cannot be served, nothing at all before the topic is made."""
+
+    async def create(self) -> None:
+        """Make the topic. Raises what `LogDir.create_topic` raises."""
+
+
+class GroupSettings(NamedTuple):
+    """Kafka's keys (with underscores) and defaults; times in milliseconds but where the name says else."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_segment_bytes: int = 100 << 20
+    offsets_topic_compression_codec: int = Codec.NONE
+    offsets_commit_timeout_ms: int = 5_000
+
+    def topic_config(self) -> dict[str, str]:
+        """What ``__consumer_offsets`` is made with (``GroupCoordinatorService.groupMetadataTopicConfigs``)."""
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self.offsets_topic_segment_bytes),
+        }
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode`` without its sign, as Kafka does it: the smallest int, which has no opposite, gives 0.
+
+    >>> java_hash("hello"), java_hash("polygenelubricants")
+    (99162322, 0)
+    """
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        value = (31 * value + (data[position] << 8 | data[position + 1])) & 0xFFFFFFFF
+    value = value - (1 << 32) if value >> 31 else value
+    return 0 if value == -(1 << 31) else abs(value)

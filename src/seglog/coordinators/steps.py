@@ -1,0 +1,103 @@
+"""The states of a classic group, and what an event in one comes to. Pure.
+
+============ ============================== ====================================================================
+from         to                             when
+============ ============================== ====================================================================
+Empty        PreparingRebalance             a member joins; waits ``group.initial.rebalance.delay.ms`` for others
+Preparing    CompletingRebalance            all members have joined, or their rebalance timeout has passed
+Preparing    Empty                          as before, and nobody is left
+Completing   Stable                         the leader's assignment is written
+Completing   PreparingRebalance             a member joins, leaves, is gone or does not ask for its assignment
+Stable       PreparingRebalance             as before, or the leader joins again, or a member with other protocols
+any          Dead                           the group is deleted, or no longer this coordinator's
+============ ============================== ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from seglog.coordinators.codec import Entry
+from seglog.coordinators.requests import Answer, JoinRequest, Protocols, Ticket
+
+
+class State(Enum):
+    """The values are what DescribeGroups says."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+NEXT: Final[Mapping[State, frozenset[State]]] = {
+    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
+    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY, State.DEAD}),
+    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
+    State.DEAD: frozenset(),
+}
+"""Where a group may go; all else is a mistake of ours."""
+
+
+class Now(NamedTuple):
+    """Monotonic milliseconds for deadlines, and those since 1970 for what is written down."""
+
+    monotonic: int
+    wall: int
+
+
+class NewGroup(NamedTuple):
+    """The group's first record is written."""
+
+
+class Assigned(NamedTuple):
+    """The leader's assignment is written."""
+
+    generation: int
+    assignments: Mapping[str, bytes]
+
+
+class StaticReplaced(NamedTuple):
+    """A static member has a new id in a stable group; with what to undo it."""
+
+    ticket: Ticket
+    new_id: str
+    old_id: str
+    leader_before: str | None
+    request: JoinRequest
+    protocols_before: Protocols
+    timeouts_before: tuple[int, int]
+
+
+class Emptied(NamedTuple):
+    """That the group is empty is written."""
+
+
+Pending = NewGroup | Assigned | StaticReplaced | Emptied
+
+
+class Step:
+    """What an event came to."""
+
+    __slots__ = ("now", "pending", "records", "replies")
+
+    def __init__(self, now: Now) -> None:
+        self.now = now
+        self.replies: list[tuple[Ticket, Answer]] = []
+        self.records: list[Entry] = []
+        self.pending: Pending | None = None
+
+    def reply(self, ticket: Ticket | None, answer: Answer) -> None:
+        if ticket is not None:
+            self.replies.append((ticket, answer))
+
+
+class GroupLimits(NamedTuple):
+    """Kafka's ``group.*`` settings that a group itself needs."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1

@@ -1,0 +1,82 @@
+"""Numbers that are counted while a broker works, and Prometheus' text format of them. Pure.
+
+A counter is a plain attribute that is added to; what is told of it is put together when someone asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+"""Those of Kafka's histograms, as the usual rules of the JMX exporter show them."""
+_KEPT: Final = 1024
+"""Durations that quantiles are taken of, a power of two. Kafka's samples have 1,028 (Yammer's)."""
+
+Labels = Sequence[tuple[str, str]]
+
+
+class Sample(NamedTuple):
+    """One line: ``suffix`` is appended to the family's name."""
+
+    value: float
+    labels: Labels = ()
+    suffix: str = ""
+
+
+class Family(NamedTuple):
+    """A metric with all its labels."""
+
+    name: str
+    kind: Literal["counter", "gauge", "summary"]
+    help: str
+    samples: Iterable[Sample]
+
+
+class Durations:
+    """How often something was done, how long all of it took, and quantiles of the last 1,024 times."""
+
+    __slots__ = ("_last", "count", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self._last: list[float] = [0.0] * _KEPT
+
+    def add(self, seconds: float) -> None:
+        count = self.count
+        self._last[count & (_KEPT - 1)] = seconds
+        self.count = count + 1
+        self.total += seconds
+
+    def quantiles(self, fractions: Sequence[float] = QUANTILES) -> list[float]:
+        """Seconds: the least that so large a part of the last ones did not exceed; 0.0 where there are none."""
+        last = sorted(self._last[: self.count])
+        if not last:
+            return [0.0 for _ in fractions]
+        return [last[min(int(fraction * len(last)), len(last) - 1)] for fraction in fractions]
+
+
+def render(families: Iterable[Family]) -> bytes:
+    r"""
+    >>> family = Family("up_total", "counter", "Times.", [Sample(2, [("topic", 'a"b')]), Sample(0.5)])
+    >>> print(render([family]).decode(), end="")
+    # HELP up_total Times.
+    # TYPE up_total counter
+    up_total{topic="a\"b"} 2
+    up_total 0.5
+    """
+    lines: list[str] = []
+    for name, kind, text, samples in families:
+        lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}\n")
+        for value, labels, suffix in samples:
+            inner = ",".join([f'{key}="{_escaped(one)}"' for key, one in labels])
+            lines.append(f"{name}{suffix}{{{inner}}} {value:.17g}\n" if inner else f"{name}{suffix} {value:.17g}\n")
+    return "".join(lines).encode()
+
+
+def _escaped(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return value

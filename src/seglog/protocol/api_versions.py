@@ -1,0 +1,54 @@
+"""ApiVersions by hand: it is the first that every client asks, and a server's port answers it before the classes of
+all other messages are loaded."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from seglog.core.errors import InvalidRequestError
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.wire import Reader, uvarint
+
+_FLEXIBLE: Final = APIS[ApiKey.API_VERSIONS].flexible
+_ROW: Final = Struct(">hhh")
+_ROWS: Final = [_ROW.pack(api.key, api.low, api.high) for api in APIS.values()]
+_THROTTLED_SINCE: Final = 1
+_NO_TIME: Final = bytes(4)
+_NO_TAGS: Final = b"\0"
+_Software = tuple[str, str]
+
+
+def read_api_versions(version: int, data: bytes | bytearray | memoryview, position: int) -> _Software | None:
+    """Name and version of the client's software; None in the versions that have no place for it."""
+    if version < _FLEXIBLE:
+        return None
+    reader = Reader(data, position)
+    found = _text(reader), _text(reader)
+    reader.skip_tags()
+    return found
+
+
+def _text(reader: Reader) -> str:
+    length = reader.uvarint() - 1
+    if length < 0:
+        raise InvalidRequestError("a text that may not be null")
+    try:
+        return reader.take(length).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError("a text is not UTF-8") from error
+
+
+def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = True) -> bytes:
+    """The response's body: all APIs that are served, no features.
+
+    >>> write_api_versions(0, 35, with_apis=False).hex()
+    '002300000000'
+    """
+    rows = _ROWS if with_apis else []
+    code = error_code.to_bytes(2, "big", signed=True)
+    if version < _FLEXIBLE:
+        time = _NO_TIME if version >= _THROTTLED_SINCE else b""
+        return code + len(rows).to_bytes(4, "big") + b"".join(rows) + time
+    table = b"".join(row + _NO_TAGS for row in rows)
+    return code + uvarint(len(rows) + 1) + table + _NO_TIME + _NO_TAGS

@@ -1,0 +1,101 @@
+"""The one table of APIs: which requests are served, in which versions, how large a frame may be.
+
+ApiVersions, dispatch, the fuzzer and the documentation are made from it. An API that is not here is not advertised.
+Versions are those of a Kafka 4.3 broker, capped where a newer one asks for what is not built yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+_SMALL: Final = 1 << 20
+"""Bytes of a request that only names things: a megabyte has room for ten thousand partitions."""
+
+
+class ApiKey(IntEnum):
+    """Kafka's numbers (``ApiKeys.java``)."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Api(NamedTuple):
+    """``low`` to ``high`` are advertised, versions from ``served`` on answered; others get UNSUPPORTED_VERSION.
+
+    ``flexible``: the first version with tagged fields. ``max_frame``: bytes, None for ``socket.request.max.bytes``.
+    """
+
+    key: ApiKey
+    low: int
+    high: int
+    flexible: int
+    served: int = 0
+    max_frame: int | None = _SMALL
+
+
+APIS: Final[Mapping[int, Api]] = {
+    api.key: api
+    for api in (
+        # Clients test for a range that begins at 0 before they use v2 batches (KAFKA-18659); 0 to 2 are not served.
+        Api(ApiKey.PRODUCE, 0, 13, 9, served=3, max_frame=None),
+        Api(ApiKey.FETCH, 4, 18, 12),
+        Api(ApiKey.LIST_OFFSETS, 1, 11, 6),
+        Api(ApiKey.METADATA, 0, 13, 9),
+        Api(ApiKey.OFFSET_COMMIT, 2, 10, 8),
+        Api(ApiKey.OFFSET_FETCH, 1, 10, 6),
+        Api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
+        Api(ApiKey.JOIN_GROUP, 0, 9, 6),
+        Api(ApiKey.HEARTBEAT, 0, 4, 4),
+        Api(ApiKey.LEAVE_GROUP, 0, 5, 4),
+        Api(ApiKey.SYNC_GROUP, 0, 5, 4),
+        Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
+        Api(ApiKey.LIST_GROUPS, 0, 5, 3),
+        Api(ApiKey.API_VERSIONS, 0, 4, 3),
+        Api(ApiKey.CREATE_TOPICS, 2, 7, 5),
+        Api(ApiKey.DELETE_TOPICS, 1, 6, 4),
+        Api(ApiKey.DELETE_RECORDS, 0, 2, 2),
+        Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
+        Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
+        Api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2),
+        Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
+        Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
+        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
+        Api(ApiKey.OFFSET_DELETE, 0, 0, 1 << 15),
+        Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
+        Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
+        Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
+        Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    )
+}

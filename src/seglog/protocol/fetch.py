@@ -1,0 +1,125 @@
+"""Fetch responses by hand: what stands between slices of files, which go out as they lie there.
+
+::
+
+    throttle_time int32 | error int16 (7+) | session_id int32 (7+)
+    | [topic | [partition int32 | error int16 | high_watermark int64 | last_stable_offset int64
+                | log_start_offset int64 (5+) | [producer_id int64 | first_offset int64] nullable
+                | preferred_read_replica int32 (11+) | records]]
+
+Topic: name, from version 13 on id. From version 12 on lengths are varints of length + 1, and tagged fields follow each
+part; of those ``diverging_epoch`` (0) and ``current_leader`` (1) of a partition are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.types import NO_OFFSET, Slice
+from seglog.protocol.wire import uvarint
+
+FLEXIBLE: Final = 12
+TOPIC_IDS: Final = 13
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_SESSION: Final = Struct(">ihi")
+_PARTITION: Final = Struct(">ihqq")
+_PARTITION_5: Final = Struct(">ihqqq")
+_ABORTED: Final = Struct(">qq")
+_DIVERGING: Final = Struct(">iq")
+_LEADER: Final = Struct(">ii")
+
+
+class FetchedPartition(NamedTuple):
+    """``aborted`` are (producer id, first offset), None unless read_committed was asked for; ``diverging`` is an epoch
+    and where it ends; ``leader`` the current leader and its epoch, where it is not this broker."""
+
+    partition: int
+    error: int = 0
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    aborted: Sequence[tuple[int, int]] | None = None
+    preferred_read_replica: int = -1
+    records: Slice | None = None
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+
+
+class FetchedTopic(NamedTuple):
+    topic: str | UUID
+    partitions: Sequence[FetchedPartition]
+
+
+class FetchAnswer(NamedTuple):
+    """``parts``: bytes and slices, in their order, ``size`` bytes in all."""
+
+    parts: list[bytes | Slice]
+    size: int
+
+
+def write_fetch(
+    version: int, topics: Sequence[FetchedTopic], *, error: int = 0, session_id: int = 0, throttle_ms: int = 0
+) -> FetchAnswer:
+    """The body of a Fetch response."""
+    flexible = version >= FLEXIBLE
+    parts: list[bytes | Slice] = []
+    size = 0
+    out = bytearray(_SESSION.pack(throttle_ms, error, session_id) if version >= 7 else _INT32.pack(throttle_ms))
+    _put_count(out, len(topics), flexible=flexible)
+    for topic, partitions in topics:
+        if isinstance(topic, UUID):
+            out += topic.bytes
+        else:
+            raw = topic.encode()
+            out += uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))
+            out += raw
+        _put_count(out, len(partitions), flexible=flexible)
+        for partition in partitions:
+            records = partition.records
+            length = 0 if records is None else records.size
+            _put_head(out, partition, version, flexible=flexible)
+            _put_count(out, length, flexible=flexible)
+            if records is not None and length:
+                parts += (bytes(out), records)
+                size += len(out) + length
+                out.clear()
+            if flexible:
+                _put_tags(out, partition)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    parts.append(bytes(out))
+    return FetchAnswer(parts, size + len(out))
+
+
+def _put_head(out: bytearray, partition: FetchedPartition, version: int, *, flexible: bool) -> None:
+    number, error, high_watermark, stable, log_start, aborted, preferred, _, _, _ = partition
+    if version >= 5:
+        out += _PARTITION_5.pack(number, error, high_watermark, stable, log_start)
+    else:
+        out += _PARTITION.pack(number, error, high_watermark, stable)
+    _put_count(out, -1 if aborted is None else len(aborted), flexible=flexible)
+    for producer_id, first_offset in aborted or ():
+        out += _ABORTED.pack(producer_id, first_offset)
+        if flexible:
+            out.append(0)
+    if version >= 11:
+        out += _INT32.pack(preferred)
+
+
+def _put_tags(out: bytearray, partition: FetchedPartition) -> None:
+    """Tagged structs: the number of tags, and for each its tag, its size, its fields and their own (no) tags."""
+    out.append((partition.diverging is not None) + (partition.leader is not None))
+    if partition.diverging is not None:
+        out += bytes((0, _DIVERGING.size + 1)) + _DIVERGING.pack(*partition.diverging) + b"\0"
+    if partition.leader is not None:
+        out += bytes((1, _LEADER.size + 1)) + _LEADER.pack(*partition.leader) + b"\0"
+
+
+def _put_count(out: bytearray, count: int, *, flexible: bool) -> None:
+    out += uvarint(count + 1) if flexible else _INT32.pack(count)

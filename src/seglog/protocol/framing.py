@@ -1,0 +1,57 @@
+"""Frames and headers: what stands before the body of a request and of a response (KIP-482 for the flexible ones)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from seglog.core.errors import InvalidRequestError
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.wire import Reader
+
+SIZE: Final = Struct(">i")
+_HEADER: Final = Struct(">hhi")
+_ANSWER: Final = Struct(">ii")
+_ANSWER_FLEXIBLE: Final = Struct(">iib")
+
+
+class RequestHeader(NamedTuple):
+    """``body`` is the position at which the request's body begins. ``client_id`` may be None."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
+    """The header of a request (without the four bytes of its size).
+
+    An API or version that is not known is given back with the body right behind the correlation id: whoever answers
+    with UNSUPPORTED_VERSION needs no more. Raises `InvalidRequestError`.
+    """
+    if len(frame) < _HEADER.size:
+        raise InvalidRequestError(f"a request of {len(frame)} bytes has no header")
+    key, version, correlation_id = _HEADER.unpack_from(frame)
+    api = APIS.get(key)
+    if api is None or not api.served <= version <= api.high:
+        return RequestHeader(key, version, correlation_id, None, _HEADER.size)
+    reader = Reader(frame, _HEADER.size)
+    length = reader.integer("int16")
+    if length < -1:
+        raise InvalidRequestError(f"a client id of {length} bytes")
+    try:
+        client_id = None if length < 0 else reader.take(length).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError("the client id is not UTF-8") from error
+    if version >= api.flexible:
+        reader.skip_tags()
+    return RequestHeader(key, version, correlation_id, client_id, reader.position)
+
+
+def frame_response(key: int, version: int, correlation_id: int, body_size: int) -> bytes:
+    """Size and header that stand before a response's body. ApiVersions has the old header in all versions (KIP-511)."""
+    if key != ApiKey.API_VERSIONS and version >= APIS[key].flexible:
+        return _ANSWER_FLEXIBLE.pack(body_size + 5, correlation_id, 0)
+    return _ANSWER.pack(body_size + 4, correlation_id)

@@ -1,0 +1,1 @@
+"""A partition with its role, and who waits for what in it."""

@@ -1,0 +1,252 @@
+"""A broker for tests: real sockets, real files, nothing to install or to start before.
+
+    with Broker({"orders": 3}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+It runs in a thread of this process with an event loop of its own, so that it is there at once, in a notebook too; or,
+with ``process=True``, as a process, which may be killed. Its data are in a temporary directory, its port is one that
+is free, and it keeps both over a restart.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import socket
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from types import MappingProxyType, ModuleType, TracebackType
+from typing import Final, Protocol, Self, cast
+
+from seglog.core.errors import SeglogError
+
+__all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
+
+_LOOPBACK: Final = "127.0.0.1"
+TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1",
+        "log.segment.delete.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+    }
+)
+"""Where a broker for tests differs from one that serves: nobody waits for what a test does not wait for."""
+
+
+class BrokerError(SeglogError):
+    """The broker is not in a state in which this can be done, or it has ended by itself."""
+
+
+class Runner(Protocol):
+    """Where a broker runs. All of it is called from one thread at a time."""
+
+    def start(self, settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
+        """Run, with these topics; what clients connect to. Raises what `Node.start` and `LogDir.create_topic` raise."""
+
+    def stop(self) -> None:
+        """End it cleanly. Raises what `Node.stop` raises; it has ended then, too."""
+
+    def kill(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def reset(self, topics: Mapping[str, int]) -> None: ...
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None: ...
+
+
+class Broker:
+    """A broker that starts at the beginning of a ``with`` and is gone at its end.
+
+    ``topics`` are there from the start and after each `reset`: names, or names with their numbers of partitions.
+    ``settings`` are keys of ``server.properties``; they go over `TEST_SETTINGS`. ``data_dir`` is a directory to use
+    instead of a temporary one; it is left where it is. Use it from one thread at a time; clients may be in any.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        *,
+        settings: Mapping[str, object] = MappingProxyType({}),
+        process: bool = False,
+        data_dir: str | None = None,
+    ) -> None:
+        self.topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+        self.settings = {**TEST_SETTINGS, **{key: _text(value) for key, value in settings.items()}}
+        self.is_process = process
+        self.data_dir = data_dir or ""
+        self.is_running = False
+        self.is_paused = False
+        self._bootstrap = ""
+        self._kept: socket.socket | None = None
+        self._is_temporary = data_dir is None
+        self._remove: weakref.finalize[..., Broker] | None = None
+        self._runner = _runner(process=process)
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` for ``bootstrap.servers``; the same for as long as this object is used."""
+        if not self._bootstrap:
+            raise BrokerError("the broker was not started: use it in a with statement, or call start()")
+        return self._bootstrap
+
+    def __repr__(self) -> str:
+        state = "paused" if self.is_paused else "running" if self.is_running else "stopped"
+        return f"<Broker {self._bootstrap or '(no address yet)'} {state}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start, for the first time or again on the same port and data. Raises what is wrong with its settings or its
+        directory; nothing happens if it runs."""
+        if self.is_running:
+            return
+        if not self.data_dir:
+            self.data_dir = tempfile.mkdtemp(prefix="seglog-")
+            self._remove = weakref.finalize(self, shutil.rmtree, self.data_dir, ignore_errors=True)
+        port = self._bootstrap.rpartition(":")[2] or "0"
+        self._release_port()
+        listeners = f"PLAINTEXT://{_LOOPBACK}:{port}"
+        settings = {"listeners": listeners, "log.dirs": self.data_dir, **self.settings}
+        self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics)
+        self.is_running = True
+
+    def stop(self) -> None:
+        """Stop as on SIGTERM. Data and port are kept for `start`; clients find that nobody answers."""
+        if not self.is_running:
+            return
+        self.resume()
+        self.is_running = False
+        try:
+            self._runner.stop()
+        finally:
+            self._keep_port()
+
+    def kill(self) -> None:
+        """End it as by SIGKILL, without a last write. Only a process can be killed."""
+        if not self.is_process:
+            raise BrokerError("a broker in a thread cannot be killed: Broker(process=True) can")
+        self._check_running()
+        self.is_running = self.is_paused = False
+        self._runner.kill()
+        self._keep_port()
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop or `kill` it, and start it again on the same port and data."""
+        if self.is_running:
+            if kill:
+                self.kill()
+            else:
+                self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Answer nobody, while connections stay open: what clients see of a machine that hangs."""
+        self._check_running()
+        if not self.is_paused:
+            self._runner.pause()
+            self.is_paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`, with all that has come in meanwhile."""
+        if self.is_paused:
+            self._runner.resume()
+            self.is_paused = False
+
+    def reset(self) -> None:
+        """As new: all topics and groups are deleted, members sent away, and ``topics`` there, empty. A broker that was
+        stopped or paused runs again."""
+        self.start()
+        self.resume()
+        self._runner.reset(self.topics)
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+        """Errors of `LogDir.create_topic`. It is gone after the next `reset`."""
+        self._check_running()
+        if self.is_paused:
+            raise BrokerError("the broker is paused: resume() it first")
+        self._runner.create_topic(name, partitions, {key: _text(value) for key, value in (config or {}).items()})
+
+    def close(self) -> None:
+        """Stop, and remove what is temporary. `start` begins anew, on another port."""
+        try:
+            if self.is_running and self.is_process and self._is_temporary:
+                self.kill()  # nobody will read what it would still write
+            else:
+                self.stop()
+        finally:
+            self._release_port()
+            self._bootstrap = ""
+            if self._remove is not None:
+                self._remove()
+                self._remove = None
+            if self._is_temporary:
+                self.data_dir = ""
+
+    def _check_running(self) -> None:
+        if not self.is_running:
+            raise BrokerError("the broker does not run: start() it first")
+
+    def _keep_port(self) -> None:
+        """Hold the port while nobody listens there, so that no other process is given it: clients are refused. The
+        socket is bound and does not listen, which with SO_REUSEADDR leaves room for the broker's own."""
+        host, _, port = self._bootstrap.rpartition(":")
+        kept = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            kept.bind((host, int(port)))
+        except OSError:  # a host of the user's own settings; or someone was faster, which start() will say
+            kept.close()
+        else:
+            self._kept = kept
+
+    def _release_port(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+def _runner(*, process: bool) -> Runner:
+    """What it takes is loaded only now, and by whoever makes a broker."""
+    if process:
+        from seglog.testing.broker_process import ProcessRunner
+
+        return ProcessRunner()
+    with without_hypothesis():
+        from seglog.testing.broker_thread import ThreadRunner
+
+        import_module("kio.static.primitive")  # which the broker does only when the first request comes
+    return ThreadRunner()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def without_hypothesis() -> Iterator[None]:
+    """kio's types describe themselves to hypothesis where it is installed, which takes longer than all else. Whoever
+    has loaded it already, or does so later, has it."""
+    modules = cast(dict[str, ModuleType | None], sys.modules)
+    is_hidden = "hypothesis" not in modules
+    if is_hidden:
+        modules["hypothesis"] = None
+    collects = gc.isenabled()
+    gc.disable()  # of modules that are loaded nothing is garbage; that takes a third of the time otherwise
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+        if is_hidden and modules.get("hypothesis", sys) is None:
+            del modules["hypothesis"]

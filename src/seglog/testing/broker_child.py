@@ -1,0 +1,48 @@
+"""The process of a `ProcessRunner`: a broker in a thread, and commands from standard input until that ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, cast
+
+from seglog.core.errors import SeglogError
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.WARNING, format="seglog broker: %(levelname)s %(name)s: %(message)s")
+    gc.disable()  # while modules are loaded
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cast(dict[str, ModuleType | None], sys.modules)["hypothesis"] = None  # see `without_hypothesis`
+    from seglog.testing.broker_thread import ThreadRunner
+
+    runner = ThreadRunner()
+    for line in sys.stdin:
+        print(json.dumps(_answer(runner, json.loads(line))), flush=True)
+        gc.enable()
+    runner.stop()
+    return 0
+
+
+def _answer(runner: Any, command: Mapping[str, Any]) -> dict[str, object]:
+    ((verb, argument),) = command.items()
+    acts = {
+        "start": lambda: runner.start(*argument),
+        "reset": lambda: runner.reset(argument),
+        "create": lambda: runner.create_topic(*argument),
+    }
+    try:
+        return {"result": acts[verb]()}
+    except SeglogError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    except OSError as error:
+        return {"error": "OSError", "message": str(error), "arguments": [error.errno, error.strerror, error.filename]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Fixtures for pytest, there as soon as seglog is installed: ``def test_it(seglog_broker): ...``
+
+The broker is started once for a session, in each process of pytest-xdist for itself, and is as new for each test.
+Override `seglog_topics`, `seglog_settings` or `seglog_process` in a ``conftest.py`` for another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from seglog.testing.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def seglog_topics() -> Mapping[str, int] | Iterable[str]:
+    """Topics that each test finds, empty: names, or names with their numbers of partitions."""
+    return ()
+
+
+@pytest.fixture(scope="session")
+def seglog_settings() -> Mapping[str, object]:
+    """Keys of server.properties."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def seglog_process() -> bool:
+    """Whether the broker is a process of its own, which `Broker.kill` needs."""
+    return False
+
+
+@pytest.fixture(scope="session")
+def seglog_session_broker(
+    seglog_topics: Mapping[str, int] | Iterable[str], seglog_settings: Mapping[str, object], *, seglog_process: bool
+) -> Iterator[Broker]:
+    """The broker of the session, as the tests before have left it."""
+    from seglog.testing.broker import Broker
+
+    with Broker(seglog_topics, settings=seglog_settings, process=seglog_process) as broker:
+        yield broker
+
+
+@pytest.fixture
+def seglog_broker(seglog_session_broker: Broker) -> Broker:
+    """A broker that is as new: it runs, it has `seglog_topics`, empty, and no groups."""
+    seglog_session_broker.reset()
+    return seglog_session_broker
+
+
+@pytest.fixture
+def seglog_bootstrap(seglog_broker: Broker) -> str:
+    """What ``bootstrap.servers`` is set to."""
+    return seglog_broker.bootstrap

@@ -1,0 +1,24 @@
+"""Other people's clients in Python, whose modules warn of themselves when they are imported, and are not typed."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    kafka: Any = importlib.import_module("kafka")
+    aiokafka: Any = importlib.import_module("aiokafka")
+    aiokafka_admin: Any = importlib.import_module("aiokafka.admin")
+
+_confluent: Any = importlib.import_module("confluent_kafka.admin")
+AdminClient: Any = _confluent.AdminClient
+AlterConfigOpType: Any = _confluent.AlterConfigOpType
+ConfigEntry: Any = _confluent.ConfigEntry
+ConfigResource: Any = _confluent.ConfigResource
+ConfigSource: Any = _confluent.ConfigSource
+NewPartitions: Any = _confluent.NewPartitions
+NewTopic: Any = _confluent.NewTopic
+OffsetSpec: Any = _confluent.OffsetSpec
+ResourceType: Any = _confluent.ResourceType

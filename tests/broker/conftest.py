@@ -1,0 +1,43 @@
+"""A broker for the tests of a module, and one of its own for a test that stops it or breaks something."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.broker.running import RunningNode, Wire
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """Running; leave it so, and use topics of your own."""
+    with RunningNode(tmp_path_factory.mktemp("broker") / "log") as running:
+        yield running
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
+    """Starts brokers, one directory for each name; they are stopped at the test's end."""
+    with ExitStack() as stack:
+
+        def begin(settings: Mapping[str, str] | None = None, name: str = "log") -> RunningNode:
+            return stack.enter_context(RunningNode(tmp_path / name, settings))
+
+        yield begin
+
+
+@pytest.fixture
+def wire(broker: RunningNode) -> Iterator[Wire]:
+    with Wire(broker.bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic_name() -> str:
+    return f"topic-{next(_numbers)}"

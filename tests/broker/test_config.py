@@ -1,0 +1,135 @@
+"""A broker's keys: those of Kafka, with its types, defaults and ranges, but for what is named here."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from seglog.core.addresses import Address
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig, default_text
+from seglog.core.config import DIRECTORY_KEYS
+from seglog.core.errors import InvalidConfigError
+from seglog.core.settings import Integer
+from tests.core.kafka_keys import keys
+
+KAFKA = keys(
+    """
+advertised.listeners | LIST | null | none
+auto.create.topics.enable | BOOLEAN | true | null
+broker.id | INT | -1 | null
+broker.rack | STRING | null | null
+broker.session.timeout.ms | INT | 9000 | null
+connections.max.idle.ms | LONG | 600000 | null
+controller.listener.names | LIST | REQUIRED | none
+default.replication.factor | INT | 1 | null
+delete.topic.enable | BOOLEAN | true | null
+fetch.max.bytes | INT | 57671680 | [1024,...]
+group.initial.rebalance.delay.ms | INT | 3000 | null
+group.max.session.timeout.ms | INT | 1800000 | null
+group.max.size | INT | 2147483647 | [1,...]
+group.min.session.timeout.ms | INT | 6000 | null
+listeners | LIST | [PLAINTEXT://:9092] | none
+log.dir | LIST | [/tmp/kafka-logs] | none
+log.dirs | LIST | null | none
+max.connections | INT | 2147483647 | [0,...]
+max.connections.per.ip | INT | 2147483647 | [0,...]
+max.incremental.fetch.session.cache.slots | INT | 1000 | [0,...]
+max.request.partition.size.limit | INT | 2000 | [1,...]
+node.id | INT | REQUIRED | [0,...]
+offset.metadata.max.bytes | INT | 4096 | null
+offsets.commit.timeout.ms | INT | 5000 | [1,...]
+offsets.retention.check.interval.ms | LONG | 600000 | [1,...]
+offsets.retention.minutes | INT | 10080 | [1,...]
+offsets.topic.num.partitions | INT | 50 | [1,...]
+offsets.topic.replication.factor | SHORT | 3 | [1,...]
+offsets.topic.segment.bytes | INT | 104857600 | [1,...]
+queued.max.request.bytes | LONG | -1 | null
+socket.request.max.bytes | INT | 104857600 | [1,...]
+"""
+)
+"""Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.3.0: name, type, default, valid values."""
+
+OURS = {
+    "controller.listener.names": ("string", ""),
+    "listener.security.protocol.map": ("string", BROKER_KEYS["listener.security.protocol.map"].default),
+    "listeners": ("list", "PLAINTEXT://127.0.0.1:9092"),  # loopback
+    "log.dir": ("string", ""),
+    "log.dirs": ("string", ""),
+    "max.connections": ("int", "10000"),
+    "metrics.listener": ("string", ""),  # of our own
+    "node.id": ("int", "-1"),
+    "offsets.topic.replication.factor": ("int", "1"),  # there is one broker
+}
+"""What differs on purpose."""
+
+
+@pytest.mark.parametrize("name", sorted(BROKER_KEYS.keys() - DIRECTORY_KEYS.keys()))
+def test_a_key_is_kafka_s(name: str) -> None:
+    row = BROKER_KEYS[name]
+    ours = (row.rule.type, default_text(row))
+    if name in OURS:
+        assert ours == OURS[name]
+        return
+    kafka = KAFKA[name]
+    assert ours == (kafka.type.lower(), {"null": "", "[]": ""}.get(kafka.default, kafka.default))
+    low = re.match(r"\[(-?\d+),", kafka.valid)
+    if low is not None and isinstance(row.rule, Integer):
+        assert row.rule.low == int(low[1])
+
+
+def test_what_may_change_is_known() -> None:
+    assert BROKER_KEYS.keys() >= DYNAMIC_KEYS
+
+
+def test_a_file_copied_from_a_broker_passes() -> None:
+    """Kafka's own config/server.properties, without its comments."""
+    copied = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": "localhost:9093",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+        "num.network.threads": "3",
+        "num.io.threads": "8",
+        "socket.send.buffer.bytes": "102400",
+        "socket.receive.buffer.bytes": "102400",
+        "socket.request.max.bytes": "104857600",
+        "log.dirs": "/tmp/kraft-combined-logs",
+        "num.partitions": "1",
+        "num.recovery.threads.per.data.dir": "1",
+        "offsets.topic.replication.factor": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "log.retention.hours": "168",
+        "log.segment.bytes": "1073741824",
+        "log.retention.check.interval.ms": "300000",
+    }
+    config = BrokerConfig.from_mapping(copied)
+    assert config.broker_listeners == [Address("PLAINTEXT", "", 9092)]
+    (note,) = config.notes
+    assert note.startswith("keys of Kafka's that have no effect here: controller.quorum.bootstrap.servers, ")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"},
+        {"listeners": "a:1"},
+        {"listeners": "PLAINTEXT://a:70000"},
+        {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
+        {"listeners": "CLIENTS://:1"},
+        {"listeners": "CLIENTS://:1", "listener.security.protocol.map": "CLIENTS:SASL_SSL"},
+        {"listener.security.protocol.map": "CLIENTS"},
+        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
+        {"fetch.max.bytes": "1023"},
+        {"log.retention.hours": "-2"},
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfigError):
+        BrokerConfig.from_mapping(given)

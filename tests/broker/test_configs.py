@@ -1,0 +1,142 @@
+"""Configurations described and changed, of topics and of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS
+from seglog.core.config import TOPIC_KEYS
+from seglog.protocol.apis import ApiKey
+from tests.broker.clients import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
+from tests.broker.running import RunningNode, Wire
+
+TOPIC = 2
+BROKER = 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter(wire: Wire, kind: int, name: str, *changes: tuple[str, int, str | None]) -> int:
+    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
+    resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
+    (response,) = wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=False).responses
+    return int(response.error_code)
+
+
+def described(wire: Wire, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys or None}
+    (result,) = wire.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource], include_synonyms=True).results
+    assert result.error_code == 0
+    return {config.name: (config.value, config.config_source) for config in result.configs}
+
+
+@pytest.fixture
+def topic(wire: Wire, topic_name: str) -> str:
+    asked = {"name": topic_name, "num_partitions": 1, "replication_factor": 1}
+    assert wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000).topics[0].error_code == 0
+    return topic_name
+
+
+def test_librdkafka_describes_and_changes_a_topic(broker: RunningNode, topic_name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic_name, 1, 1, config={"retention.ms": "60000"})])[topic_name].result()
+    resource = ConfigResource(ResourceType.TOPIC, topic_name)
+    found = admin.describe_configs([resource])[resource].result()
+    assert found["retention.ms"].value == "60000"
+    assert ConfigSource(found["retention.ms"].source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert [synonym.name for synonym in found["retention.ms"].synonyms.values()][:1] == ["retention.ms"]
+    entry = ConfigEntry("retention.ms", "70000", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, topic_name, incremental_configs=[entry])
+    admin.incremental_alter_configs([changed])[changed].result()
+    assert admin.describe_configs([resource])[resource].result()["retention.ms"].value == "70000"
+    assert broker.node.directory.log(topic_name).config.retention_ms == 70_000
+
+
+def test_a_topic_has_all_keys_and_each_its_type(wire: Wire, topic: str) -> None:
+    found = described(wire, TOPIC, topic)
+    assert found.keys() == TOPIC_KEYS.keys() - {"internal.segment.bytes"}
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    (result,) = wire.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource], include_documentation=True).results
+    assert {config.name for config in result.configs} == set(BROKER_KEYS)
+    assert {config.name for config in result.configs if not config.read_only} == DYNAMIC_KEYS
+    assert all(config.documentation and config.config_type for config in result.configs)
+
+
+def test_lists_grow_and_shrink(wire: Wire, topic: str) -> None:
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", APPEND, "compact")) == 0
+    assert set((described(wire, TOPIC, topic)["cleanup.policy"][0] or "").split(",")) == {"compact", "delete"}
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert described(wire, TOPIC, topic)["cleanup.policy"] == ("compact", 1)
+    assert alter(wire, TOPIC, topic, ("cleanup.policy", DELETE, None)) == 0
+    assert described(wire, TOPIC, topic)["cleanup.policy"] == ("delete", 5)
+    assert alter(wire, TOPIC, topic, ("retention.ms", APPEND, "5")) == 40
+
+
+def test_alter_configs_takes_away_what_it_does_not_name(wire: Wire, topic: str) -> None:
+    assert alter(wire, TOPIC, topic, ("retention.ms", SET, "5"), ("segment.ms", SET, "6")) == 0
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": [{"name": "segment.ms", "value": "7"}]}
+    (response,) = wire.ask(ApiKey.ALTER_CONFIGS, resources=[resource], validate_only=False).responses
+    assert response.error_code == 0
+    found = described(wire, TOPIC, topic)
+    assert found["segment.ms"] == ("7", 1)
+    assert found["retention.ms"] == ("604800000", 5)
+
+
+def test_what_is_refused_changes_nothing(broker: RunningNode, wire: Wire, topic: str) -> None:
+    before = described(wire, TOPIC, topic)
+    assert alter(wire, TOPIC, topic, ("retention.ms", SET, "5"), ("segment.bytes", SET, "1")) == 40
+    assert alter(wire, TOPIC, topic, ("retention.ms", SET, "5"), ("no.such.key", SET, "1")) == 40
+    assert alter(wire, TOPIC, topic, ("retention.ms", SET, None)) == 42
+    assert alter(wire, TOPIC, "no-such-topic", ("retention.ms", SET, "5")) == 3
+    assert described(wire, TOPIC, topic) == before
+    assert alter(wire, BROKER, "1", ("num.partitions", SET, "5")) == 42
+    assert alter(wire, BROKER, "7", ("log.retention.ms", SET, "5")) == 42
+    assert broker.node.configuration.of_broker == {}
+
+
+def test_a_default_that_changes_reaches_every_topic_and_outlives_a_restart(
+    start: Callable[..., RunningNode], topic_name: str
+) -> None:
+    running = start()
+    with Wire(running.bootstrap) as wire:
+        asked = {"name": topic_name, "num_partitions": 1, "replication_factor": 1}
+        wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000)
+        assert alter(wire, BROKER, "", ("log.retention.ms", SET, "77000")) == 0
+        assert described(wire, TOPIC, topic_name)["retention.ms"] == ("77000", 3)
+        assert running.node.directory.log(topic_name).config.retention_ms == 77_000
+        assert alter(wire, BROKER, "1", ("log.retention.ms", SET, "88000")) == 0
+        assert described(wire, TOPIC, topic_name)["retention.ms"] == ("88000", 2)
+    running.stop()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        assert running.node.directory.log(topic_name).config.retention_ms == 88_000
+        assert alter(wire, BROKER, "1", ("log.retention.ms", DELETE, None)) == 0
+        assert running.node.directory.log(topic_name).config.retention_ms == 77_000
+        assert described(wire, BROKER, "")["log.retention.ms"] == ("77000", 3)
+
+
+def test_a_limit_of_connections_takes_effect_at_once(start: Callable[..., RunningNode]) -> None:
+    running = start()
+    with Wire(running.bootstrap) as wire:
+        assert alter(wire, BROKER, "1", ("max.connections", SET, "1")) == 0
+        with pytest.raises(ConnectionError), Wire(running.bootstrap) as other:
+            other.ask(ApiKey.METADATA, topics=())
+        assert alter(wire, BROKER, "1", ("max.connections", DELETE, None)) == 0
+        with Wire(running.bootstrap) as other:
+            other.ask(ApiKey.METADATA, topics=())
+
+
+def test_resources_are_listed(wire: Wire, topic: str) -> None:
+    found = wire.ask(ApiKey.LIST_CONFIG_RESOURCES, resource_types=()).config_resources
+    listed = {(resource.resource_type, resource.resource_name) for resource in found}
+    assert {(BROKER, "1"), (TOPIC, topic)} <= listed
+    assert wire.ask(ApiKey.LIST_CONFIG_RESOURCES, resource_types=(99,)).error_code == 35

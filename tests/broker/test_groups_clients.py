@@ -1,0 +1,239 @@
+"""Groups of other people's clients, each member a process: they share, one is killed, the group goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.broker.clients import AdminClient, NewTopic, aiokafka, kafka
+from tests.broker.member import CLIENTS
+from tests.broker.running import RunningNode
+
+SECONDS = 60.0
+PARTITIONS = 4
+SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "500"}
+KINDS = [*((kind, "eager") for kind in CLIENTS), ("confluent", "cooperative")]
+
+
+class Member:
+    """A process; ``seen`` has what it said, as far as it was waited for."""
+
+    def __init__(self, kind: str, bootstrap: str, group: str, topic: str, *instance: str) -> None:
+        arguments = [kind, bootstrap, group, topic, *instance]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.broker.member", *arguments],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.seen: list[list[Any]] = []
+        self._said: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self._is_over = False
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.put(line)
+        self._said.put("")
+
+    def until(self, is_over: Callable[[Member], bool]) -> None:
+        """Wait for what it says."""
+        deadline = time.monotonic() + SECONDS
+        while not is_over(self):
+            try:
+                line = self._said.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                line = ""
+            assert line, f"said {self.seen[-20:]}, and no more for {SECONDS} s, or for ever"
+            self.seen.append(json.loads(line))
+
+    @property
+    def assigned(self) -> list[int]:
+        return next((list(what[1]) for what in reversed(self.seen) if what[0] == "assigned"), [])
+
+    @property
+    def committed(self) -> dict[int, int]:
+        """The last commit of each partition."""
+        return {said[1]: said[2] for said in self.seen if said[0] == "committed"}
+
+    def has_committed(self, offset: int) -> bool:
+        """So far in all that it is assigned."""
+        return all(self.committed.get(partition) == offset for partition in self.assigned)
+
+    def offsets(self, what: str, partition: int) -> list[int]:
+        return [said[2] for said in self.seen if said[0] == what and said[1] == partition]
+
+    def kill(self) -> None:
+        """And read the rest of what it said."""
+        self._process.kill()
+        self._finish()
+
+    def leave(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self.until(lambda member: ["left"] in member.seen[-1:])
+        self._finish()
+
+    def _finish(self) -> None:
+        self._is_over = True
+        self._process.wait(SECONDS)
+        self._reader.join()
+        while line := self._said.get():
+            self.seen.append(json.loads(line))
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def end(self) -> None:
+        if not self._is_over:
+            self.kill()
+
+
+class Members:
+    """Starts members of one group; ends those that are left over."""
+
+    def __init__(self, running: RunningNode, group: str, topic: str) -> None:
+        self.running = running
+        self.group = group
+        self.topic = topic
+        self._all: list[Member] = []
+
+    def start(self, kind: str, *instance: str) -> Member:
+        self._all.append(Member(kind, self.running.bootstrap, self.group, self.topic, *instance))
+        return self._all[-1]
+
+    def produce(self, first: int, last: int) -> None:
+        """Records with these offsets in each partition."""
+        producer = Producer({"bootstrap.servers": self.running.bootstrap})
+        for offset in range(first, last):
+            for partition in range(PARTITIONS):
+                producer.produce(self.topic, b"%d" % offset, partition=partition)
+        assert producer.flush(SECONDS) == 0
+
+    def end(self) -> None:
+        for member in self._all:
+            member.end()
+
+
+@pytest.fixture
+def members(start: Callable[..., RunningNode], request: pytest.FixtureRequest) -> Iterator[Members]:
+    _, protocol = getattr(request, "param", ("", "eager"))
+    running = start(SETTINGS)
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    for done in admin.create_topics([NewTopic("t", PARTITIONS, 1)]).values():
+        done.result(SECONDS)
+    members = Members(running, f"{protocol}-group", "t")
+    try:
+        yield members
+    finally:
+        members.end()
+
+
+@pytest.mark.parametrize(("members", "kind"), [(pair, pair[0]) for pair in KINDS], indirect=["members"])
+def test_a_group_goes_on_where_one_that_was_killed_had_committed(members: Members, kind: str) -> None:
+    members.produce(0, 20)
+    first, second = members.start(kind), members.start(kind)
+    for member in (first, second):
+        member.until(lambda one: len(one.assigned) == PARTITIONS // 2)
+    members.produce(20, 40)
+    for member in (first, second):
+        member.until(lambda one: one.has_committed(39))
+    assert sorted(first.assigned + second.assigned) == list(range(PARTITIONS))
+    second.kill()
+    members.produce(40, 60)
+    first.until(lambda one: one.committed == dict.fromkeys(range(PARTITIONS), 59))
+    assert first.assigned == list(range(PARTITIONS))
+    for partition in second.assigned:
+        # Nothing was lost, and nothing that was committed is read again.
+        assert first.offsets("read", partition)[-20:] == list(range(40, 60))
+        assert 39 not in first.offsets("read", partition)
+    first.leave()
+
+
+def test_clients_of_all_kinds_share(members: Members) -> None:
+    members.produce(0, 10)
+    all_ = [members.start(kind) for kind in CLIENTS]
+    for member in all_:
+        member.until(lambda one: 1 <= len(one.assigned) <= 2)
+    members.produce(10, 20)
+    for member in all_:
+        member.until(lambda one: one.has_committed(19))
+    left = all_[0]
+    for member in all_[1:]:
+        member.leave()
+    left.until(lambda one: one.assigned == list(range(PARTITIONS)))
+    left.leave()
+
+
+@pytest.mark.parametrize("kind", ["confluent", "kafka-python"])
+def test_a_static_member_that_is_restarted_has_what_it_had(members: Members, kind: str) -> None:
+    first, second = members.start(kind, "one"), members.start(kind, "two")
+    for member in (first, second):
+        member.until(lambda one: len(one.assigned) == PARTITIONS // 2)
+    second.kill()
+    again = members.start(kind, "two")
+    again.until(lambda one: len(one.assigned) == PARTITIONS // 2)
+    assert again.assigned == second.assigned
+    before = len(first.seen)
+    members.produce(0, 5)
+    for member in (first, again):
+        member.until(lambda one: one.has_committed(4))
+    assert not [said for said in first.seen[before:] if said[0] == "assigned"]
+
+
+def test_a_group_goes_on_after_the_brokers_restart(members: Members) -> None:
+    members.produce(0, 10)
+    before = members.start("confluent")
+    before.until(lambda one: one.committed == dict.fromkeys(range(PARTITIONS), 9))
+    before.leave()
+    members.running.stop()
+    members.running.start()
+    members.produce(10, 20)
+    after = members.start("confluent")
+    after.until(lambda one: one.committed == dict.fromkeys(range(PARTITIONS), 19))
+    assert all(after.offsets("read", partition) == list(range(10, 20)) for partition in range(PARTITIONS))
+
+
+# Transactions, which are not there
+
+
+def test_a_transactional_producer_is_refused_for_good(members: Members) -> None:
+    bootstrap = members.running.bootstrap
+    theirs: Any = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "log_level": 0})
+    with pytest.raises(Exception, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED") as refused:
+        theirs.init_transactions(SECONDS)
+    assert refused.value.args[0].fatal()
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id="x")
+    with pytest.raises(kafka.errors.TransactionalIdAuthorizationFailedError):
+        producer.init_transactions()
+    producer.close()
+
+
+def test_aiokafkas_transactional_producer_is_refused_for_good(members: Members) -> None:
+    async def begin() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=members.running.bootstrap, transactional_id="x", retry_backoff_ms=10
+        )
+        try:
+            with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
+                await asyncio.wait_for(producer.start(), SECONDS)
+        finally:
+            await producer.stop()
+
+    asyncio.run(begin())

@@ -1,0 +1,195 @@
+"""A node as a whole: listeners, limits, what it tells of itself, a second one, a disk that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seglog.core.errors import InvalidConfigError, InvalidLogDirError, LogDirInUseError
+from seglog.protocol.api_versions import write_api_versions
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.messages import write_response
+from seglog.storage.layout import CLEAN_SHUTDOWN
+from tests.broker.clients import aiokafka, aiokafka_admin, kafka
+from tests.broker.running import RunningNode, Wire
+
+
+def test_every_api_in_every_version_is_answered(wire: Wire) -> None:
+    """With the defaults of its fields: the least that a request can be."""
+    slow = {ApiKey.JOIN_GROUP, ApiKey.PRODUCE}  # which have tests of their own
+    for key, api in APIS.items():
+        if key not in slow:
+            for version in range(max(api.low, api.served), api.high + 1):
+                wire.ask(ApiKey(key), version)
+
+
+def test_what_is_served_is_what_is_said(wire: Wire) -> None:
+    answer = wire.ask(ApiKey.API_VERSIONS, client_software_name="test", client_software_version="1.0")
+    assert {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys} == {
+        key: (api.low, api.high) for key, api in APIS.items()
+    }
+    assert (answer.supported_features, answer.finalized_features) == ((), ())
+    assert wire.ask(ApiKey.API_VERSIONS, client_software_name="a b", client_software_version="1").error_code == 42
+
+
+def test_each_listener_tells_its_own_address(start: Callable[..., RunningNode]) -> None:
+    running = start(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "advertised.listeners": "OUTSIDE://broker.example:9999",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "broker.rack": "r1",
+            "node.id": "7",
+        }
+    )
+    told = []
+    for address in running.node.addresses:
+        with Wire(f"{address.host}:{address.port}") as wire:
+            (broker,) = wire.ask(ApiKey.METADATA, topics=()).brokers
+            told.append((broker.node_id, broker.host, broker.port, broker.rack))
+            cluster = wire.ask(ApiKey.DESCRIBE_CLUSTER, endpoint_type=1)
+            assert [(one.broker_id, one.host) for one in cluster.brokers] == [(7, broker.host)]
+            assert wire.ask(ApiKey.DESCRIBE_CLUSTER, endpoint_type=2).error_code == 114
+    inside = running.node.addresses[0]
+    assert told == [(7, "127.0.0.1", inside.port, "r1"), (7, "broker.example", 9999, "r1")]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listeners": "SSL://127.0.0.1:0"},
+        {"listeners": "PLAINTEXT://127.0.0.1:0", "authorizer.class.name": "some.Authorizer"},
+        {"advertised.listeners": "OTHER://host:1"},
+        {"log.dirs": "/a,/b"},
+    ],
+)
+def test_what_cannot_be_kept_is_refused_at_the_start(settings: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError):
+        RunningNode(tmp_path, settings)
+
+
+def test_a_second_broker_on_the_directory_is_refused(start: Callable[..., RunningNode]) -> None:
+    start()
+    with pytest.raises(LogDirInUseError):
+        start()
+
+
+def test_a_port_that_is_taken_leaves_nothing_open(start: Callable[..., RunningNode], tmp_path: Path) -> None:
+    taken = start().node.addresses[0]
+    with pytest.raises(OSError, match=str(taken.port)) as error:
+        start({"listeners": str(taken)}, name="other")
+    assert error.value.errno == errno.EADDRINUSE
+    assert (tmp_path / "other" / CLEAN_SHUTDOWN).exists()
+    start(name="other")
+
+
+def test_another_broker_s_directory_is_refused(start: Callable[..., RunningNode]) -> None:
+    start({"node.id": "3"}).stop()
+    with pytest.raises(InvalidLogDirError):
+        start({"node.id": "4"})
+
+
+def test_a_disk_that_fails_takes_its_partitions_offline(start: Callable[..., RunningNode], topic_name: str) -> None:
+    running = start()
+    with Wire(running.bootstrap) as wire:
+        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        (topic,) = wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}]).topics
+        wire.send(
+            ApiKey.FETCH,
+            max_wait=60_000,
+            min_bytes=1,
+            max_bytes=100,
+            session_epoch=-1,
+            topics=[{"topic_id": topic.topic_id, "partitions": [{"partition": 0, "partition_max_bytes": 100}]}],
+        )
+        running.node.directory.health.failed(OSError(errno.EIO, os.strerror(errno.EIO)))
+        (response,) = wire.answer(ApiKey.FETCH).responses
+        assert [partition.error_code for partition in response.partitions] == [56]
+        (topic,) = wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}]).topics
+        assert [(one.error_code, one.leader_id, one.offline_replicas) for one in topic.partitions] == [(5, -1, (1,))]
+        assert wire.ask(ApiKey.DESCRIBE_LOG_DIRS, topics=None).results[0].error_code == 56
+        asked = {"name": "late", "num_partitions": 1, "replication_factor": 1}
+        assert wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1).topics[0].error_code == 56
+    running.stop()
+    assert not (running.path / CLEAN_SHUTDOWN).exists()
+
+
+def test_the_directory_is_described(broker: RunningNode, wire: Wire, topic_name: str) -> None:
+    wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+    asked = [{"topic": topic_name, "partitions": [0, 5]}]
+    (result,) = wire.ask(ApiKey.DESCRIBE_LOG_DIRS, topics=asked).results
+    assert result.log_dir == str(broker.path)
+    assert [(topic.name, len(topic.partitions)) for topic in result.topics] == [(topic_name, 1)]
+    assert 0 < result.usable_bytes < result.total_bytes
+
+
+def test_a_broker_is_registered_while_it_runs(start: Callable[..., RunningNode]) -> None:
+    running = start()
+
+    async def registered() -> list[str]:
+        return await running.node.store.list("brokers")
+
+    assert running.on_loop(registered) == ["1"]
+    running.stop()
+    running.start()
+    assert running.on_loop(registered) == ["1"]
+
+
+def test_kafka_python_administers_produces_and_consumes(broker: RunningNode, topic_name: str) -> None:
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics({topic_name: {"num_partitions": 2}})
+    assert len(admin.describe_topics([topic_name])[0]["partitions"]) == 2
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for number in range(20):
+        producer.send(topic_name, b"%d" % number, partition=number % 2)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        topic_name, bootstrap_servers=broker.bootstrap, group_id="kp", auto_offset_reset="earliest"
+    )
+    values = [next(consumer).value for _ in range(20)]
+    consumer.close()
+    assert sorted(values, key=int) == [b"%d" % number for number in range(20)]
+    admin.delete_topics([topic_name])
+    assert topic_name not in admin.list_topics()
+    admin.close()
+
+
+def test_aiokafka_administers_produces_and_consumes(broker: RunningNode, topic_name: str) -> None:
+    async def run() -> list[bytes | None]:
+        admin = aiokafka_admin.AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        await admin.start()
+        await admin.create_topics([aiokafka_admin.NewTopic(topic_name, 1, 1)])
+        await admin.close()
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True) as producer:
+            for number in range(20):
+                await producer.send_and_wait(topic_name, b"%d" % number)
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic_name, bootstrap_servers=broker.bootstrap, group_id="ak", auto_offset_reset="earliest"
+        )
+        async with consumer:
+            return [(await consumer.getone()).value for _ in range(20)]
+
+    assert asyncio.run(run()) == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_are_written_as_kio_writes_them(version: int) -> None:
+    table = [{"api_key": api.key, "min_version": api.low, "max_version": api.high} for api in APIS.values()]
+    for code, rows in ((0, table), (42, [])):
+        written = write_api_versions(version, code, with_apis=bool(rows))
+        assert written == write_response(ApiKey.API_VERSIONS, version, {"error_code": code, "api_keys": rows})
+
+
+def test_a_version_of_api_versions_that_is_not_known_is_answered_in_version_0(broker: RunningNode) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.send_raw(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1))
+        answer = wire.answer(ApiKey.API_VERSIONS, 0)
+        assert answer.error_code == 35
+        assert {api.api_key for api in answer.api_keys} == APIS.keys()

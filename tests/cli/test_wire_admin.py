@@ -1,0 +1,178 @@
+"""`seglog topics`, `configs` and `offsets` against our broker, beside what the broker itself knows."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from seglog.cli.main import GROUPS
+from seglog.cli.wire import key_values
+from seglog.client.admin import Admin
+from seglog.client.bootstrap import parse_bootstrap
+from seglog.core.errors import RequestFailedError
+from tests.broker.running import RunningNode
+from tests.cli.run import Run
+
+
+def test_topics_are_made_shown_altered_and_deleted(wire: Run, broker: RunningNode, topic_name: str) -> None:
+    made = wire("topics", "create", topic_name, "-p", "3", "-c", "retention.ms=1000,cleanup.policy=[compact,delete]")
+    assert (made.code, made.text, made.err) == (0, f"created {topic_name}\n", "")
+    assert topic_name in wire("topics", "list").lines
+    (described,) = wire("topics", "describe", topic_name, "--json", "--sizes").objects
+    assert described["configs"] == {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+    assert [(row["partition"], row["leader"], row["size"]) for row in described["partitions"]] == [
+        (number, broker.node.identity.node_id, 0) for number in range(3)
+    ]
+    assert (broker.path / f"{topic_name}-0" / "partition.metadata").read_text().splitlines()[1] == (
+        f"topic_id: {described['topicId']}"
+    )
+    assert wire("topics", "alter", topic_name, "--partitions", "5", "--dry-run").text == f"would alter {topic_name}\n"
+    assert wire("topics", "alter", "--topic", topic_name, "--partitions", "5").code == 0
+    assert wire("topics", "describe", topic_name).text.count("\n") == 7
+    assert wire("topics", "delete", topic_name).text == f"deleted {topic_name}\n"
+    assert topic_name not in wire("topics", "list").lines
+
+
+def test_what_a_topic_command_cannot_do_is_one_line(wire: Run, topic_name: str) -> None:
+    wire("topics", "create", topic_name)
+    for arguments, reason in (
+        (("create", topic_name), f"topic {topic_name}: Topic '{topic_name}' already exists"),
+        (("describe", "no-such"), "topic no-such: Unknown topic or partition"),
+        (("delete", "no-such"), "topic no-such: Unknown topic or partition"),
+        (("delete",), "topics delete needs the name of a topic"),
+    ):
+        ran = wire("topics", *arguments)
+        assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")
+    assert wire("topics", "create", topic_name, "--if-not-exists").code == 0
+    assert wire("topics", "delete", "no-such", "--if-exists").code == 0
+    some = wire("topics", "delete", "no-such", topic_name, "--json")
+    assert (some.code, [(one["topic"], one["done"]) for one in some.objects]) == (
+        2,
+        [("no-such", False), (topic_name, True)],
+    )
+
+
+def test_configs_of_topics_and_brokers(wire: Run, broker: RunningNode, topic_name: str) -> None:
+    wire("topics", "create", topic_name)
+    assert wire("configs", "describe", "--topic", topic_name).text == f"topic {topic_name}: nothing is set\n"
+    changed = wire(
+        "configs", "alter", "-t", topic_name, "--add-config", "retention.ms=5,cleanup.policy=[compact,delete]"
+    )
+    assert changed.text == f"altered topic {topic_name}\n"
+    again = wire(
+        "configs", "alter", "-t", topic_name, "--add-config", "segment.ms=7", "--delete-config", "retention.ms"
+    )
+    assert again.code == 0
+    (shown,) = wire("configs", "describe", "--entity-type", "topics", "--entity-name", topic_name, "--json").objects
+    assert {one["name"]: one["value"] for one in shown["configs"]} == {
+        "cleanup.policy": "compact,delete",
+        "segment.ms": "7",
+    }
+    (everything,) = wire("configs", "describe", "-t", topic_name, "--all", "--json").objects
+    assert ("retention.ms", "default") in [(one["name"], one["source"]) for one in everything["configs"]]
+    wrong = wire("configs", "alter", "-t", topic_name, "--add-config", "retention.ms=soon")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert wrong.err.startswith(f"seglog: topic {topic_name}: ")
+    assert "retention.ms" in wrong.err
+
+    node = str(broker.node.identity.node_id)
+    for target, source in ((("--broker", node), "broker"), (("--broker-defaults",), "broker-defaults")):
+        assert wire("configs", "alter", *target, "--add-config", "log.retention.ms=777").code == 0
+        (shown,) = wire("configs", "describe", *target, "--json").objects
+        assert [(one["name"], one["value"], one["source"]) for one in shown["configs"]] == [
+            ("log.retention.ms", "777", source)
+        ]
+        assert wire("configs", "alter", *target, "--delete-config", "log.retention.ms").code == 0
+        (shown,) = wire("configs", "describe", *target, "--json").objects
+        assert shown["configs"] == []
+
+
+def test_key_values_with_commas() -> None:
+    assert key_values(["a=b,c=[d,e]", "f=g,h"], "--config") == {"a": "b", "c": "d,e", "f": "g,h"}
+
+
+def test_offsets(wire: Run, topic_name: str) -> None:
+    wire("topics", "create", topic_name, "-p", "2")
+    lines = b"".join(b'{"value":"eA==","partition":1,"timestamp":%d}\n' % stamp for stamp in (1000, 3000, 2000))
+    assert wire("produce", topic_name, "--records", "--keep-partitions", stdin=lines).err == ""
+    assert wire("offsets", topic_name, "--json").objects == [
+        {"topic": topic_name, "partition": 0, "earliest": 0, "latest": 0},
+        {"topic": topic_name, "partition": 1, "earliest": 0, "latest": 3},
+    ]
+    for time, expected in (
+        ("earliest", 0),
+        ("-1", 3),
+        ("max-timestamp", 1),
+        ("1001", 1),
+        ("1970-01-01T00:00:02Z", 1),
+        ("3001", None),
+    ):
+        (found,) = wire("offsets", topic_name, "-p", "1", "--time", time, "--json").objects
+        assert found["offset"] == expected, time
+    assert wire("offsets", topic_name, "--time", "yesterday").code == 2
+
+
+def test_every_command_of_the_groups_has_help(run: Run) -> None:
+    for name in ("topics", "configs", "groups", "perf"):
+        assert run(name).text == run(name, "--help").text
+        for command in GROUPS[name].commands:
+            ran = run(name, command, "--help")
+            assert (ran.code, "--json" in ran.text) == (0, True)
+
+
+def test_no_broker_is_said_with_its_address_and_reason(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for arguments in (("topics", "list"), ("produce", "t"), ("consume", "t"), ("groups", "list"), ("perf", "e2e")):
+        ran = run(*arguments, "-b", f"127.0.0.1:{port}")
+        assert (ran.code, ran.err) == (2, f"seglog: no broker answers at 127.0.0.1:{port}: Connection refused\n")
+
+
+def test_what_is_no_broker_is_said(run: Run, broker: RunningNode) -> None:
+    for option, value in (("-b", "127.0.0.1:many"), ("-X", "no.such=1"), ("-X", "novalue"), ("-F", "/no/such/file")):
+        ran = run("topics", "list", *(() if option == "-b" else ("-b", broker.bootstrap)), option, value)
+        assert (ran.code, ran.text, ran.err.count("\n")) == (2, "", 1)
+
+
+def test_settings_from_a_file(wire: Run, tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("# of a cluster\nsecurity.protocol=SSL\n")
+    ran = wire("configs", "describe", "--broker-defaults", "-F", str(tmp_path / "client.properties"))
+    assert ran.code == 2
+    assert "security.protocol=SSL" in ran.err
+
+
+def test_a_missing_library_is_named_with_its_command(wire: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    ran = wire("topics", "list")
+    assert (ran.code, ran.err) == (
+        2,
+        "seglog: talking to Kafka needs confluent_kafka: pip install 'seglog[client]'\n",
+    )
+
+
+def test_the_small_admin_names_what_a_broker_refuses(broker: RunningNode) -> None:
+    with Admin(parse_bootstrap(broker.bootstrap), 10) as admin:
+        with pytest.raises(RequestFailedError, match=r"broker defaults: .*no\.such\.key"):
+            admin.alter_broker_defaults({"no.such.key": "1"}, validate_only=False)
+        with pytest.raises(RequestFailedError, match="group none: GROUP_ID_NOT_FOUND"):
+            admin.delete_offsets("none", [("t", 0)])
+
+
+def test_an_answer_that_is_no_kafka_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(RequestFailedError, match="no Kafka broker"):
+            Admin(parse_bootstrap(f"127.0.0.1:{server.getsockname()[1]}"), 10)
+        thread.join()

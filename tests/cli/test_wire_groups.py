@@ -1,0 +1,163 @@
+"""`seglog groups` against our broker; what is committed is asked of kafka-python."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.core.clock import SystemClock
+from tests.broker.clients import kafka
+from tests.broker.running import RunningNode
+from tests.cli.run import Run
+
+
+def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2) -> list[int | None]:
+    """What the group has, by kafka-python."""
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    try:
+        return [consumer.committed(kafka.TopicPartition(topic, number)) for number in range(partitions)]
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def _member(broker: RunningNode, group: str, topic: str) -> Iterator[Any]:
+    consumer = kafka.KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, client_id="member")
+    try:
+        while not consumer.assignment():
+            consumer.poll(100)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def group(wire: Run, topic_name: str) -> str:
+    """One that has read 10 records of partition 0 at times 1000, 2000, ... and nothing of partition 1, which has one
+    record of now."""
+    wire("topics", "create", topic_name, "-p", "2")
+    lines = [
+        b'{"value":"%s","partition":0,"timestamp":%d}\n' % (b64encode(b"%d" % number), 1000 * number)
+        for number in range(1, 11)
+    ]
+    now = b'{"value":"bm93","partition":1,"timestamp":%d}\n' % SystemClock().now_ms()
+    wire("produce", topic_name, "--records", "--keep-partitions", stdin=b"".join([*lines, now]))
+    name = f"group-of-{topic_name}"
+    reset = wire("groups", "reset-offsets", name, "-t", f"{topic_name}:0", "--to-latest", "--execute")
+    assert (reset.code, reset.err) == (0, "")
+    return name
+
+
+def test_consume_commits_what_it_has_printed(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
+    assert wire("consume", topic_name, "-g", group, "-c", "1").text == "now\n"
+    assert _committed(broker, group, topic_name) == [10, 1]
+    assert wire("consume", topic_name, "-g", group, "-e").text == ""
+    wire("produce", topic_name, "-p", "0", stdin=b"a\nb\nc\n")
+    assert wire("consume", topic_name, "-g", group, "-c", "2").text == "a\nb\n"
+    assert wire("consume", topic_name, "-g", group, "-e").text == "c\n"
+    assert _committed(broker, group, topic_name) == [13, 1]
+
+
+def test_lag_members_and_state(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
+    wire("produce", topic_name, "-p", "0", stdin=b"a\nb\nc\n")
+    (empty,) = wire("groups", "describe", group, "--json").objects
+    assert (empty["state"], [(one["offset"], one["end"], one["lag"]) for one in empty["partitions"]]) == (
+        "Empty",
+        [(10, 13, 3)],
+    )
+    assert f"{group}: Empty, 0 members, lag 3" in wire("groups", "describe", group).lines
+    with _member(broker, group, topic_name):
+        (described,) = wire("groups", "describe", "--group", group, "--json").objects
+        assert described["state"] == "Stable"
+        assert [(one["partition"], one["client"]) for one in described["partitions"]] == [(0, "member"), (1, "member")]
+        (members,) = wire("groups", "describe", group, "--members", "--json").objects
+        assert [one["partitions"] for one in members["members"]] == [[f"{topic_name}-0", f"{topic_name}-1"]]
+        (state,) = wire("groups", "describe", group, "--state", "--json").objects
+        assert (state["members"], state["coordinator"]) == (1, broker.node.identity.node_id)
+        assert {"group": group, "state": "Stable", "type": "Classic"} in wire("groups", "list", "--json").objects
+        refused = wire("groups", "reset-offsets", group, "-t", topic_name, "--to-earliest", "--execute")
+        assert refused.err == f"seglog: group {group}: offsets are reset while it has no members, and it is Stable\n"
+        for arguments in (("delete", group), ("delete-offsets", group, "-t", topic_name)):
+            ran = wire("groups", *arguments)
+            assert (ran.code, ran.text) == (2, "")
+            assert ran.err.startswith(f"seglog: group {group}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (("--to-earliest",), [0, 0]),
+        (("--to-latest",), [10, 1]),
+        (("--to-current",), [10, 1]),
+        (("--to-offset", "4"), [4, 1]),
+        (("--to-datetime", "1970-01-01T00:00:02.500Z"), [2, 0]),
+        (("--to-datetime", "2100-01-01T00:00:00+01:00"), [10, 1]),
+        (("--by-duration", "PT1H"), [10, 0]),
+    ],
+)
+def test_reset_offsets(
+    mode: tuple[str, ...], expected: list[int], wire: Run, broker: RunningNode, topic_name: str, group: str
+) -> None:
+    planned = wire("groups", "reset-offsets", group, "--all-topics", *mode)
+    assert (planned.code, planned.err.splitlines()[-1]) == (0, "nothing was changed: --execute does it")
+    assert _committed(broker, group, topic_name) == [10, None]
+    (done,) = wire("groups", "reset-offsets", group, "-t", topic_name, *mode, "--execute", "--json").objects
+    assert [(one["offset"], one["newOffset"]) for one in done["partitions"]] == [(10, expected[0]), (None, expected[1])]
+    assert _committed(broker, group, topic_name) == expected
+
+
+def test_shift_export_and_from_file(
+    wire: Run, broker: RunningNode, topic_name: str, group: str, tmp_path: Path
+) -> None:
+    at = f"{topic_name}:0"
+    missing = wire("groups", "reset-offsets", group, "-t", topic_name, "--shift-by", "-1")
+    assert missing.err == f"seglog: topic {topic_name}, partition 1: no offset is committed, to be shifted\n"
+    exported = wire("groups", "reset-offsets", group, "-t", at, "--shift-by", "-3", "--export")
+    assert exported.text == f"{topic_name},0,7\n"
+    (tmp_path / "plan.csv").write_bytes(exported.out)
+    assert wire("groups", "reset-offsets", group, "--from-file", str(tmp_path / "plan.csv"), "--execute").code == 0
+    assert _committed(broker, group, topic_name) == [7, None]
+    back = wire("groups", "reset-offsets", group, "-t", at, "--shift-by", "-100", "--execute")
+    assert (back.code, back.err) == (0, f"seglog: {topic_name}-0 has 0 to 10: 0 instead of -93\n")
+    assert _committed(broker, group, topic_name) == [0, None]
+    (tmp_path / "plan.csv").write_text("what is this\n")
+    wrong = wire("groups", "reset-offsets", group, "--from-file", str(tmp_path / "plan.csv"))
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert "plan.csv, line 1" in wrong.err
+
+
+def test_offsets_and_groups_are_deleted(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
+    wire("groups", "reset-offsets", group, "-t", topic_name, "--to-earliest", "--execute")
+    assert (
+        wire("groups", "delete-offsets", group, "-t", f"{topic_name}:0").text == f"deleted offset of {topic_name}-0\n"
+    )
+    assert _committed(broker, group, topic_name) == [None, 0]
+    assert wire("groups", "delete", group).text == f"deleted {group}\n"
+    gone = wire("groups", "describe", group)
+    assert (gone.code, gone.err) == (2, f"seglog: group {group}: there is no such group\n")
+    assert wire("groups", "delete", group).code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("describe",),
+        ("describe", "g", "--members", "--state"),
+        ("reset-offsets", "g", "-t", "t"),
+        ("reset-offsets", "g", "-t", "t", "--to-latest", "--to-earliest"),
+        ("reset-offsets", "g", "--to-latest"),
+        ("reset-offsets", "-t", "t", "--to-latest"),
+        ("reset-offsets", "g", "-t", "no-such", "--to-latest"),
+        ("reset-offsets", "g", "-t", "t", "--to-latest", "--dry-run", "--execute"),
+        ("reset-offsets", "g", "-t", "t", "--by-duration", "yesterday"),
+        ("reset-offsets", "g", "-t", "t", "--to-datetime", "yesterday"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], wire: Run) -> None:
+    ran = wire("groups", *arguments)
+    assert (ran.code, ran.text, ran.err.count("\n")) == (2, "", 1)

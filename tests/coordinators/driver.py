@@ -1,0 +1,216 @@
+"""Drives a shard as the runtime does, but by hand: time is a number, the log a list, and clients are numbers, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import pack
+from typing import Final
+
+from seglog.coordinators.codec import Entry
+from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.groups import Group
+from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, Protocols, SyncAnswer, SyncRequest
+from seglog.coordinators.shard import Commit, CommitRequest, Shard
+from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
+
+GROUP: Final = "g"
+WALL: Final = 1_790_000_000_000
+RETENTION: Final = 1_000_000
+DELAY: Final = 3_000
+SESSION: Final = 10_000
+REBALANCE: Final = 60_000
+
+
+def subscription(*topics: str) -> bytes:
+    """Of a consumer, version 0."""
+    names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return pack(">hi", 0, len(topics)) + names + pack(">i", -1)
+
+
+RANGE: Final[Protocols] = (("range", subscription("t")),)
+BOTH: Final[Protocols] = (("range", subscription("t")), ("roundrobin", subscription("t")))
+
+
+class Driver:
+    """``fails`` is the code with which appends fail; while ``holds`` they wait for `commit_all`."""
+
+    def __init__(self, limits: GroupLimits | None = None, max_metadata: int = 4096) -> None:
+        self.shard = Shard(limits or GroupLimits(DELAY), max_metadata)
+        self.now = Now(0, WALL)
+        self.log: list[Entry] = []
+        self.answers: dict[object, Answer] = {}
+        self.fails = Code.NONE
+        self.holds = False
+        self._held: list[tuple[Group, Pending | None]] = []
+        self._tickets = 0
+        self._ids = 0
+
+    @property
+    def group(self) -> Group:
+        return self.shard.groups[GROUP]
+
+    # Requests
+
+    def start_join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: Protocols = RANGE,
+        protocol_type: str = "consumer",
+        version: int = 5,
+        session: int = SESSION,
+        rebalance: int = REBALANCE,
+    ) -> int:
+        """A ticket, under which `answers` has the answer when there is one."""
+        self._tickets += 1
+        self._ids += 1
+        request = JoinRequest(
+            GROUP, member_id, instance, "c", "/h", rebalance, session, protocol_type, protocols, version
+        )
+        self._do(self.shard.join(request, self._tickets, f"{instance or 'c'}-{self._ids}", self.now))
+        return self._tickets
+
+    def start_sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> int:
+        self._tickets += 1
+        request = SyncRequest(GROUP, member_id, instance, generation, protocol_type, protocol, dict(assignments or {}))
+        self._do(self.shard.sync(request, self._tickets, self.now))
+        return self._tickets
+
+    def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> Code:
+        return self.shard.heartbeat(GROUP, member_id, instance, generation, self.now)
+
+    def leave(self, *leaving: str | Leaving) -> list[Code]:
+        step, codes = self.shard.leave(
+            GROUP, [Leaving(one) if isinstance(one, str) else one for one in leaving], self.now
+        )
+        self._do(step)
+        return codes
+
+    def commit(
+        self,
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        offset: int = 1,
+        partition: int = 0,
+        topic: str = "t",
+        metadata: str | None = "",
+        instance: str | None = None,
+        version: int = 9,
+        retention_ms: int = -1,
+        group: str = GROUP,
+    ) -> Code:
+        commits = [Commit((topic, partition), None, offset, -1, metadata)]
+        request = CommitRequest(group, generation, member_id, instance, commits, version, retention_ms)
+        try:
+            changed = self.shard.commit(request, self.now)
+        except CoordinatorError as error:
+            return error.group_code
+        self.append(changed.records)
+        return changed.codes[0]
+
+    def committed(self, partition: int = 0, topic: str = "t", group: str = GROUP) -> int | None:
+        found = self.shard.fetch(group, (topic, partition), None, require_stable=False)
+        return None if found.value is None else found.value.offset
+
+    # Answers
+
+    def joined(self, ticket: int) -> JoinAnswer:
+        answer = self.answers[ticket]
+        assert isinstance(answer, JoinAnswer)
+        return answer
+
+    def synced(self, ticket: int) -> SyncAnswer:
+        answer = self.answers[ticket]
+        assert isinstance(answer, SyncAnswer)
+        return answer
+
+    def join_twice(self, *, version: int = 5, protocols: Protocols = RANGE) -> int:
+        """As a client does it: for an id, and then with it."""
+        first = self.joined(self.start_join(version=version, protocols=protocols))
+        assert first.code is Code.MEMBER_ID_REQUIRED
+        return self.start_join(first.member_id, version=version, protocols=protocols)
+
+    def stable(self, count: int = 1, *, protocols: Protocols = RANGE, instances: Sequence[str] = ()) -> list[str]:
+        """A stable group of so many members, each with what it is assigned: its own name. The first one leads."""
+        tickets = [self.join_twice(protocols=protocols) for _ in range(count)]
+        tickets += [self.start_join(instance=instance, protocols=protocols) for instance in instances]
+        self.advance(DELAY * (count + len(instances) + 1))
+        answers = [self.joined(ticket) for ticket in tickets]
+        assert {answer.code for answer in answers} == {Code.NONE}
+        members = [answer.member_id for answer in answers]
+        generation = answers[0].generation
+        assert answers[0].leader == members[0]
+        for member in members[1:]:
+            self.start_sync(member, generation)
+        self.start_sync(members[0], generation, {member: member.encode() for member in members})
+        assert self.group.state.value == "Stable"
+        return members
+
+    # Time and the log
+
+    def advance(self, milliseconds: int) -> None:
+        """Time goes by, and everything that is due happens when it is due."""
+        end = self.now.monotonic + milliseconds
+        while True:
+            due = min((group.earliest for group in self.shard.groups.values()), default=end + 1)
+            if due > end:
+                break
+            self._move_to(max(due, self.now.monotonic))
+            for group in list(self.shard.groups.values()):
+                while (step := group.fire(self.now)) is not None:
+                    self._do(step, group)
+        self._move_to(end)
+
+    def _move_to(self, monotonic: int) -> None:
+        self.now = Now(monotonic, WALL + monotonic)
+
+    def append(self, records: Sequence[Entry]) -> None:
+        first = len(self.log)
+        self.log += records
+        self.shard.apply(records, first)
+
+    def commit_all(self) -> None:
+        """What was appended while ``holds`` is below the high watermark now."""
+        held, self._held = self._held, []
+        for group, pending in held:
+            self._stored(group, pending, Code.NONE)
+
+    def _do(self, step: Step, group: Group | None = None) -> None:
+        group = group or self.shard.groups.get(GROUP)
+        for ticket, answer in step.replies:
+            assert ticket not in self.answers, "answered twice"
+            self.answers[ticket] = answer
+        if step.records:
+            assert group is not None
+            if self.fails is not Code.NONE:
+                self._stored(group, step.pending, self.fails)
+            else:
+                self.append(step.records)
+                if self.holds:
+                    self._held.append((group, step.pending))
+                else:
+                    self._stored(group, step.pending, Code.NONE)
+        for one in self.shard.groups.values():
+            one.check()
+
+    def _stored(self, group: Group, pending: Pending | None, code: Code) -> None:
+        if pending is not None:
+            self._do(self.shard.stored(group, pending, code, self.now), group)
+
+    def replayed(self) -> Shard:
+        """What a start would make of the log."""
+        shard = Shard(self.shard.limits, self.shard.max_metadata)
+        for record, entry in enumerate(self.log):
+            shard.replay(entry, record)
+        return shard

@@ -1,0 +1,530 @@
+"""A classic group, one situation after the other: what is answered, and what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from seglog.coordinators import joins
+from seglog.coordinators.codec import GroupKey, GroupValue
+from seglog.coordinators.codes import Code
+from seglog.coordinators.groups import Group
+from seglog.coordinators.requests import Leaving, Protocols
+from seglog.coordinators.steps import NEXT, GroupLimits, Now, State
+from tests.coordinators.driver import BOTH, DELAY, GROUP, RANGE, REBALANCE, SESSION, WALL, Driver, subscription
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+def test_every_state_but_dead_may_die() -> None:
+    assert all(State.DEAD in following for state, following in NEXT.items() if state is not State.DEAD)
+    assert NEXT[State.DEAD] == frozenset()
+
+
+# Joining
+
+
+def test_two_members_share(driver: Driver) -> None:
+    first, second = driver.join_twice(), driver.join_twice()
+    driver.advance(DELAY)
+    assert first not in driver.answers  # the second one came meanwhile: others may
+    driver.advance(DELAY)
+    leader, follower = driver.joined(first), driver.joined(second)
+    assert (leader.generation, leader.protocol_type, leader.protocol) == (1, "consumer", "range")
+    assert leader.leader == follower.leader == leader.member_id
+    assert [member.member_id for member in leader.members] == [leader.member_id, follower.member_id]
+    assert [member.metadata for member in leader.members] == [RANGE[0][1]] * 2
+    assert follower.members == ()
+    waiting = driver.start_sync(follower.member_id, 1)
+    assert waiting not in driver.answers
+    asked = driver.start_sync(leader.member_id, 1, {leader.member_id: b"L", follower.member_id: b"F"})
+    assert (driver.synced(asked).assignment, driver.synced(waiting).assignment) == (b"L", b"F")
+    assert driver.synced(waiting)[1:3] == ("consumer", "range")
+    assert driver.heartbeat(follower.member_id, 1) is Code.NONE
+
+
+def test_what_is_written_of_a_group(driver: Driver) -> None:
+    (member,) = driver.stable()
+    driver.leave(member)
+    values = [value for key, value in driver.log if key == GroupKey(GROUP)]
+    created, assigned, emptied = values
+    assert created == GroupValue("", 0, None, None, WALL, ())
+    assert isinstance(assigned, GroupValue)
+    assert assigned[:5] == ("consumer", 1, "range", member, WALL + DELAY)
+    assert assigned.members[0] == (member, None, "c", "/h", REBALANCE, SESSION, RANGE[0][1], member.encode())
+    assert emptied == GroupValue("consumer", 2, None, None, driver.now.wall, ())
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_new_member_gets_its_id_before_it_joins_from_version_4_on(driver: Driver, version: int) -> None:
+    ticket = driver.start_join(version=version)
+    if version < 4:
+        assert ticket not in driver.answers
+        assert len(driver.group.members) == 1
+        return
+    answer = driver.joined(ticket)
+    assert (answer.code, answer.member_id, answer.generation) == (Code.MEMBER_ID_REQUIRED, "c-1", -1)
+    assert list(driver.group.members.pending) == ["c-1"]
+    driver.advance(SESSION)
+    assert not driver.group.members.pending
+    assert driver.joined(driver.start_join("c-1", version=version)).code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_waits_for_those_who_were_given_ids(driver: Driver) -> None:
+    (member,) = driver.stable()
+    given = driver.joined(driver.start_join())
+    driver.start_join(member)
+    assert driver.group.state is State.PREPARING
+    last = driver.start_join(given.member_id)
+    assert driver.joined(last).generation == 2
+
+
+def test_pending_members_are_bounded(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "MAX_PENDING", 3)
+    ids = [driver.joined(driver.start_join()).member_id for _ in range(5)]
+    assert list(driver.group.members.pending) == ids[2:]
+    assert driver.joined(driver.start_join(ids[0])).code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_an_initial_rebalance_waits_for_others_but_not_for_ever() -> None:
+    driver = Driver()
+    first = driver.start_join(version=3, rebalance=4 * DELAY)
+    for _ in range(4):
+        driver.advance(DELAY - 1)
+        driver.start_join(version=3, rebalance=4 * DELAY)
+    driver.advance(3)
+    assert first not in driver.answers
+    driver.advance(1)
+    assert len(driver.joined(first).members) == 5
+
+
+def test_no_delay_at_all() -> None:
+    driver = Driver(GroupLimits(0))
+    ticket = driver.join_twice()
+    driver.advance(0)
+    assert driver.joined(ticket).generation == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"), [("", RANGE), ("consumer", ()), ("connect", RANGE), ("consumer", (("other", b""),))]
+)
+def test_a_member_that_speaks_otherwise(driver: Driver, protocol_type: str, protocols: Protocols) -> None:
+    if protocol_type and protocols:
+        driver.stable()
+    answer = driver.joined(driver.start_join(protocol_type=protocol_type, protocols=protocols))
+    assert (answer.code, answer.member_id) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+
+
+def test_most_votes_win() -> None:
+    driver = Driver(GroupLimits(0))
+    likes_a, likes_b = (("a", b""), ("b", b"")), (("b", b""), ("a", b""))
+    tickets = [driver.start_join(version=3, protocols=likes) for likes in (likes_a, likes_b, likes_b)]
+    assert driver.start_join(version=3, protocols=(("c", b""),)) in driver.answers
+    driver.advance(0)
+    assert {driver.joined(ticket).protocol for ticket in tickets} == {"b"}
+
+
+def test_only_what_all_speak_is_voted_for() -> None:
+    driver = Driver(GroupLimits(0))
+    tickets = [driver.start_join(version=3, protocols=BOTH), driver.start_join(version=3, protocols=BOTH[1:])]
+    driver.advance(0)
+    assert {driver.joined(ticket).protocol for ticket in tickets} == {"roundrobin"}
+
+
+def test_an_unknown_member_or_group(driver: Driver) -> None:
+    answer = driver.joined(driver.start_join("nobody"))
+    assert (answer.code, answer.member_id) == (Code.UNKNOWN_MEMBER_ID, "nobody")
+    assert driver.shard.groups == {}
+    assert driver.log == []
+    driver.stable()
+    assert driver.joined(driver.start_join("nobody")).code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_could_not_be_written_is_not_there(driver: Driver) -> None:
+    driver.fails = Code.NOT_COORDINATOR
+    assert driver.joined(driver.start_join(version=3)).code is Code.NOT_COORDINATOR
+    assert driver.shard.groups == {}
+    assert driver.joined(driver.start_join(version=4)).code is Code.MEMBER_ID_REQUIRED
+    assert driver.shard.groups == {}
+
+
+# The size of a group
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    driver = Driver(GroupLimits(DELAY, max_size=2))
+    members = driver.stable(2)
+    answer = driver.joined(driver.start_join(version=3))
+    assert (answer.code, answer.member_id) == (Code.GROUP_MAX_SIZE_REACHED, "")
+    assert driver.heartbeat(members[0], 1) is Code.NONE
+    driver.start_join(members[0])
+    assert driver.heartbeat(members[1], 1) is Code.REBALANCE_IN_PROGRESS
+    driver.start_join(version=3)
+    assert driver.joined(driver.start_join(members[1])).code is Code.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_group_over_its_size_rebalances_when_it_is_loaded(driver: Driver) -> None:
+    driver.stable(3)
+    shard = driver.replayed()
+    shard.limits = GroupLimits(DELAY, max_size=2)
+    group = Group.restored(GROUP, driver.group.value(), shard.limits)
+    group.loaded(driver.now)
+    assert group.state is State.PREPARING
+
+
+# Rebalancing
+
+
+def test_a_leader_that_joins_again_makes_all_join(driver: Driver) -> None:
+    leader, follower = driver.stable(2)
+    again = driver.start_join(leader)
+    assert driver.heartbeat(follower, 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.commit(follower, 1) is Code.NONE
+    last = driver.start_join(follower)
+    assert driver.joined(again).generation == driver.joined(last).generation == 2
+
+
+def test_a_follower_that_joins_again_is_told_what_it_knows(driver: Driver) -> None:
+    leader, follower = driver.stable(2)
+    answer = driver.joined(driver.start_join(follower))
+    assert (answer.code, answer.generation, answer.leader, answer.members) == (Code.NONE, 1, leader, ())
+    assert driver.heartbeat(leader, 1) is Code.NONE
+    other = (("range", subscription("t", "u")),)
+    driver.start_join(follower, protocols=other)
+    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+
+
+def test_joining_again_while_assignments_are_made(driver: Driver) -> None:
+    first, second = driver.join_twice(), driver.join_twice()
+    driver.advance(2 * DELAY)
+    leader, follower = driver.joined(first), driver.joined(second)
+    assert driver.joined(driver.start_join(leader.member_id)) == leader
+    assert driver.joined(driver.start_join(follower.member_id)) == follower
+    waiting = driver.start_sync(follower.member_id, 1)
+    driver.start_join(leader.member_id, protocols=BOTH)
+    assert driver.synced(waiting).code is Code.REBALANCE_IN_PROGRESS
+    assert driver.group.state is State.PREPARING
+
+
+def test_who_does_not_join_again_is_out(driver: Driver) -> None:
+    leader, follower = driver.stable(2)
+    again = driver.start_join(leader)
+    for _ in range(REBALANCE // 5000):
+        driver.heartbeat(follower, 1)
+        driver.advance(5000)
+    assert driver.joined(again).generation == 2
+    assert [member.member_id for member in driver.joined(again).members] == [leader]
+    assert driver.heartbeat(follower, 1) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_another_leads_when_the_leader_does_not_join_again(driver: Driver) -> None:
+    leader, follower = driver.stable(2)
+    driver.start_join(follower, protocols=BOTH)
+    again = driver.start_join(follower, protocols=BOTH)
+    driver.advance(REBALANCE)
+    assert leader not in driver.group.members
+    assert driver.joined(again).leader == follower
+
+
+def test_a_client_that_asks_again_gets_one_answer(driver: Driver) -> None:
+    leader, _ = driver.stable(2)
+    before, after = driver.start_join(leader), driver.start_join(leader)
+    assert driver.joined(before).code is Code.REBALANCE_IN_PROGRESS
+    assert after not in driver.answers
+
+
+def test_a_session_that_ends(driver: Driver) -> None:
+    leader, follower = driver.stable(2)
+    driver.advance(SESSION - 1)
+    assert driver.heartbeat(leader, 1) is Code.NONE
+    driver.advance(1)
+    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert follower not in driver.group.members
+    driver.advance(SESSION)
+    assert driver.group.state is State.EMPTY
+    assert driver.group.generation == 2
+    assert driver.heartbeat(leader, 1) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_nobody_is_out_while_it_waits(driver: Driver) -> None:
+    leader, follower = driver.stable(2)
+    again = driver.start_join(leader)
+    for _ in range(REBALANCE // 5000 - 1):
+        driver.advance(5000)
+        driver.heartbeat(follower, 1)
+    assert leader in driver.group.members
+    assert again not in driver.answers
+
+
+def test_a_new_member_that_never_learns_its_id_is_out_after_five_minutes(driver: Driver) -> None:
+    (member,) = driver.stable()
+    ticket = driver.start_join(version=3, rebalance=2_000_000)
+    for _ in range(70):
+        driver.heartbeat(member, 1)
+        driver.advance(5000)
+        if ticket in driver.answers:
+            break
+    assert driver.now.monotonic >= 300_000
+    assert driver.joined(ticket).code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_who_does_not_ask_for_its_assignment_is_out(driver: Driver) -> None:
+    first, second = driver.join_twice(), driver.join_twice()
+    driver.advance(2 * DELAY)
+    leader, follower = driver.joined(first).member_id, driver.joined(second).member_id
+    driver.start_sync(leader, 1, {leader: b"x"})
+    assert driver.group.state is State.STABLE
+    for _ in range(REBALANCE // 5000):
+        assert driver.heartbeat(leader, 1) is Code.NONE
+        driver.heartbeat(follower, 1)
+        driver.advance(5000)
+    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert follower not in driver.group.members
+
+
+def test_everybody_is_out_when_nobody_asks_for_an_assignment(driver: Driver) -> None:
+    ticket = driver.join_twice()
+    driver.advance(DELAY)
+    member = driver.joined(ticket).member_id
+    for _ in range(REBALANCE // 5000):
+        driver.heartbeat(member, 1)
+        driver.advance(5000)
+    assert driver.group.state is State.EMPTY
+    assert driver.group.generation == 2
+
+
+# Assignments
+
+
+def test_a_sync_that_cannot_be(driver: Driver) -> None:
+    assert driver.synced(driver.start_sync("nobody", 1)).code is Code.UNKNOWN_MEMBER_ID
+    (member,) = driver.stable()
+    cases = {
+        driver.start_sync("nobody", 1): Code.UNKNOWN_MEMBER_ID,
+        driver.start_sync(member, 2): Code.ILLEGAL_GENERATION,
+        driver.start_sync(member, 1, protocol_type="connect"): Code.INCONSISTENT_GROUP_PROTOCOL,
+        driver.start_sync(member, 1, protocol="sticky"): Code.INCONSISTENT_GROUP_PROTOCOL,
+        driver.start_sync(member, 1, protocol_type="consumer", protocol="range"): Code.NONE,
+    }
+    assert {ticket: driver.synced(ticket).code for ticket in cases} == cases
+    driver.start_join(version=3)
+    assert driver.synced(driver.start_sync(member, 1)).code is Code.REBALANCE_IN_PROGRESS
+
+
+def test_a_stable_group_gives_the_assignment_again(driver: Driver) -> None:
+    _, follower = driver.stable(2)
+    assert driver.synced(driver.start_sync(follower, 1)).assignment == follower.encode()
+
+
+def test_a_member_without_an_assignment_gets_an_empty_one(driver: Driver) -> None:
+    first, second = driver.join_twice(), driver.join_twice()
+    driver.advance(2 * DELAY)
+    waiting = driver.start_sync(driver.joined(second).member_id, 1)
+    driver.start_sync(driver.joined(first).member_id, 1)
+    assert driver.synced(waiting) == (Code.NONE, "consumer", "range", b"")
+
+
+def test_an_assignment_that_cannot_be_written(driver: Driver) -> None:
+    ticket = driver.join_twice()
+    driver.advance(DELAY)
+    member = driver.joined(ticket).member_id
+    driver.fails = Code.UNKNOWN_SERVER_ERROR
+    assert driver.synced(driver.start_sync(member, 1, {member: b"x"})).code is Code.UNKNOWN_SERVER_ERROR
+    assert driver.group.state is State.PREPARING
+    driver.fails = Code.NONE
+    assert driver.joined(driver.start_join(member)).generation == 2
+
+
+def test_an_assignment_of_an_old_generation_comes_too_late(driver: Driver) -> None:
+    first, second = driver.join_twice(), driver.join_twice()
+    driver.advance(2 * DELAY)
+    leader, follower = driver.joined(first).member_id, driver.joined(second).member_id
+    driver.holds = True
+    asked = driver.start_sync(leader, 1, {leader: b"old"})
+    assert asked not in driver.answers
+    driver.leave(follower)
+    assert driver.synced(asked).code is Code.REBALANCE_IN_PROGRESS
+    again = driver.start_join(leader)
+    assert driver.joined(again).generation == 2
+    driver.commit_all()
+    assert driver.group.state is State.COMPLETING
+    assert driver.group.members[leader].assignment == b""
+
+
+# Leaving
+
+
+def test_members_leave_together(driver: Driver) -> None:
+    leader, follower, last = driver.stable(3)
+    given = driver.joined(driver.start_join()).member_id
+    codes = driver.leave(follower, "nobody", given, Leaving("", "no-instance"), Leaving(""))
+    assert codes == [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID]
+    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.leave(leader, last) == [Code.NONE, Code.NONE]
+    assert driver.group.state is State.EMPTY
+    assert driver.leave(leader) == [Code.UNKNOWN_MEMBER_ID]
+
+
+def test_nobody_leaves_a_group_that_is_not_there(driver: Driver) -> None:
+    assert driver.leave("a", "b") == [Code.UNKNOWN_MEMBER_ID] * 2
+
+
+def test_a_pending_member_leaves_an_empty_group(driver: Driver) -> None:
+    given = driver.joined(driver.start_join()).member_id
+    assert driver.leave(given) == [Code.NONE]
+    assert driver.group.state is State.EMPTY
+
+
+def test_a_member_that_is_removed_while_it_waits_is_told_so(driver: Driver) -> None:
+    leader, _ = driver.stable(2)
+    again = driver.start_join(leader)
+    driver.leave(leader)
+    assert driver.joined(again).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(again).member_id == ""
+    first = driver.join_twice()
+    driver.advance(REBALANCE)
+    waiting = driver.start_join(version=3)
+    driver.advance(REBALANCE)
+    assert first in driver.answers
+    assert waiting in driver.answers
+
+
+# Static members
+
+
+def test_a_static_member_comes_back_unnoticed(driver: Driver) -> None:
+    leader, static = driver.stable(1, instances=["i"])
+    before = len(driver.log)
+    answer = driver.joined(driver.start_join(instance="i"))
+    assert answer.code is Code.NONE
+    assert answer.generation == 1
+    assert answer.member_id not in (leader, static)
+    assert driver.group.state is State.STABLE
+    assert driver.synced(driver.start_sync(answer.member_id, 1, instance="i")).assignment == static.encode()
+    assert driver.heartbeat(leader, 1) is Code.NONE
+    assert driver.heartbeat(static, 1, "i") is Code.FENCED_INSTANCE_ID
+    assert driver.heartbeat(static, 1) is Code.UNKNOWN_MEMBER_ID
+    assert driver.commit(static, 1, instance="i") is Code.FENCED_INSTANCE_ID
+    assert driver.joined(driver.start_join(static, instance="i")).code is Code.FENCED_INSTANCE_ID
+    assert driver.synced(driver.start_sync(static, 1, instance="i")).code is Code.FENCED_INSTANCE_ID
+    assert driver.leave(Leaving(static, "i")) == [Code.FENCED_INSTANCE_ID]
+    assert len(driver.log) == before + 1
+    assert driver.replayed().groups[GROUP].value() == driver.group.value()
+
+
+@pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
+def test_a_static_leader_comes_back(driver: Driver, version: int, skips: bool) -> None:
+    (static,) = driver.stable(0, instances=["i"])
+    answer = driver.joined(driver.start_join(instance="i", version=version))
+    assert answer.skip_assignment == skips
+    assert answer.leader == (answer.member_id if skips else static)
+    assert bool(answer.members) == skips
+
+
+def test_a_static_member_that_comes_back_with_other_protocols(driver: Driver) -> None:
+    leader, _ = driver.stable(1, instances=["i"], protocols=BOTH)
+    driver.start_join(instance="i", protocols=BOTH[1:])
+    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+
+
+def test_a_static_member_comes_back_while_assignments_are_made(driver: Driver) -> None:
+    tickets = [driver.join_twice(), driver.start_join(instance="i")]
+    driver.advance(2 * DELAY)
+    leader, static = (driver.joined(ticket).member_id for ticket in tickets)
+    waiting = driver.start_sync(static, 1, instance="i")
+    back = driver.start_join(instance="i")
+    assert driver.synced(waiting).code is Code.FENCED_INSTANCE_ID
+    assert back not in driver.answers
+    last = driver.start_join(leader)
+    assert driver.joined(back).generation == driver.joined(last).generation == 2
+
+
+def test_a_static_member_that_waits_is_fenced_by_its_successor(driver: Driver) -> None:
+    before = driver.start_join(instance="i")
+    after = driver.start_join(instance="i")
+    assert driver.joined(before).code is Code.FENCED_INSTANCE_ID
+    driver.advance(2 * DELAY)
+    assert [member.instance_id for member in driver.joined(after).members] == ["i"]
+
+
+def test_a_static_member_that_cannot_be_written_stays_as_it_was(driver: Driver) -> None:
+    leader, static = driver.stable(1, instances=["i"])
+    before = driver.group.value()
+    driver.fails = Code.NOT_COORDINATOR
+    assert driver.joined(driver.start_join(instance="i", session=7000)).code is Code.NOT_COORDINATOR
+    assert driver.group.value() == before
+    assert driver.heartbeat(static, 1, "i") is Code.NONE
+    assert driver.heartbeat(leader, 1) is Code.NONE
+
+
+def test_a_static_member_keeps_its_place_until_its_session_ends(driver: Driver) -> None:
+    leader, static = driver.stable(1, instances=["i"])
+    again = driver.start_join(leader)
+    assert static in driver.group.members
+    driver.advance(SESSION)
+    assert driver.joined(again).generation == 2
+    assert static not in driver.group.members
+
+
+def test_administrators_remove_static_members_by_their_instance(driver: Driver) -> None:
+    _, static = driver.stable(1, instances=["i"])
+    assert driver.leave(Leaving("", "i")) == [Code.NONE]
+    assert static not in driver.group.members
+    assert driver.joined(driver.start_join(static, instance="i")).code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_of_static_members_that_are_all_away_goes_on_until_their_sessions_end() -> None:
+    driver = Driver()
+    tickets = [driver.start_join(instance=instance, session=10 * REBALANCE) for instance in ("i", "j")]
+    driver.advance(3 * DELAY)
+    first, second = (driver.joined(ticket).member_id for ticket in tickets)
+    driver.start_sync(first, 1, {}, instance="i")
+    driver.start_sync(second, 1, {}, instance="j")
+    driver.leave(Leaving("", "i"))
+    driver.advance(3 * REBALANCE)
+    assert driver.group.state is State.PREPARING
+    back = driver.start_join(instance="j")
+    assert driver.joined(back).generation == 2
+
+
+# Heartbeats
+
+
+def test_heartbeats(driver: Driver) -> None:
+    assert driver.heartbeat("nobody", 0) is Code.UNKNOWN_MEMBER_ID
+    ticket = driver.join_twice()
+    member = next(iter(driver.group.members)).member_id
+    assert driver.heartbeat(member, 0) is Code.REBALANCE_IN_PROGRESS
+    driver.advance(DELAY)
+    assert driver.joined(ticket).generation == 1
+    assert driver.heartbeat(member, 1) is Code.NONE
+    assert driver.heartbeat(member, 0) is Code.ILLEGAL_GENERATION
+    assert driver.heartbeat("nobody", 1) is Code.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat(member, 1, "no-instance") is Code.UNKNOWN_MEMBER_ID
+
+
+# The end
+
+
+def test_a_group_that_dies_tells_all_who_wait(driver: Driver) -> None:
+    first, second = driver.join_twice(), driver.join_twice()
+    driver.advance(2 * DELAY)
+    waiting = driver.start_sync(driver.joined(second).member_id, 1)
+    group = driver.group
+    step = group.die(Code.NOT_COORDINATOR, driver.now)
+    assert [(ticket, answer.code) for ticket, answer in step.replies] == [(waiting, Code.NOT_COORDINATOR)]
+    group.check()
+    member = driver.joined(first).member_id
+    calls: list[Callable[[], Code]] = [
+        lambda: driver.joined(driver.start_join(member)).code,
+        lambda: driver.joined(driver.start_join(version=3)).code,
+        lambda: driver.synced(driver.start_sync(member, 1)).code,
+        lambda: driver.heartbeat(member, 1),
+        lambda: driver.commit(member, 1),
+    ]
+    assert {call() for call in calls} == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert group.fire(Now(1 << 40, 0)) is None

@@ -1,0 +1,448 @@
+"""The coordinator on a real log: what it writes, when it answers, what it finds after a start."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from seglog.cli.decoders import decode_offsets
+from seglog.coordinators.codec import CommitKey, Committed, encode
+from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.requests import JoinRequest, Leaving, SyncRequest
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.shard import Commit, CommitRequest
+from seglog.coordinators.steps import State
+from seglog.core.clock import SystemClock
+from seglog.core.errors import SeglogError, TopicExistsError
+from seglog.core.types import TopicPartition
+from seglog.records.record import NewRecord, encode_batch, end_txn_marker
+from seglog.replication.partition import Partition
+from seglog.storage.admit import Origin
+from seglog.storage.log_dir import LogDir
+from seglog.storage.reads import UpTo
+from seglog.testing.clock import ManualClock
+from seglog.testing.memory_fs import MemoryFs
+from tests.coordinators.driver import RANGE
+
+SETTINGS = GroupSettings(
+    group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=2, offsets_commit_timeout_ms=200
+)
+TOPIC = UUID(int=5)
+
+
+class Topic:
+    """``__consumer_offsets`` in a directory."""
+
+    def __init__(self, directory: LogDir, settings: GroupSettings) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.made = 0
+        self.refuses: SeglogError | None = None
+        self._partitions: list[Partition | None] = []
+        self._open()
+
+    def _open(self) -> None:
+        keys = sorted(key for key in self.directory.logs if key.topic == OFFSETS_TOPIC)
+        self._partitions = [Partition(key, TOPIC, self.directory.logs[key]) for key in keys]
+
+    def partitions(self) -> Sequence[Partition | None]:
+        return self._partitions
+
+    def lose(self, number: int) -> None:
+        self._partitions[number] = None
+
+    async def create(self) -> None:
+        await asyncio.sleep(0)
+        if self.refuses is not None:
+            raise self.refuses
+        self.made += 1
+        self.directory.create_topic(
+            OFFSETS_TOPIC, self.settings.offsets_topic_num_partitions, self.settings.topic_config()
+        )
+        self._open()
+
+
+class Coordinated:
+    """A coordinator and its directory, in memory; `restart` closes and opens both."""
+
+    def __init__(self, *, hw_follows_end: bool = True, settings: GroupSettings = SETTINGS) -> None:
+        self.fs = MemoryFs()
+        self.settings = settings
+        self.clock = SystemClock()
+        self._hw_follows_end = hw_follows_end
+        self._open()
+
+    def _open(self) -> None:
+        self.directory = LogDir.open("/logs", fs=self.fs, rng=random.Random(1), hw_follows_end=self._hw_follows_end)
+        self.topic = Topic(self.directory, self.settings)
+        self.coordinator = GroupCoordinator(self.topic, self.settings, clock=self.clock, rng=random.Random(2))
+
+    def restart(self) -> None:
+        self.directory.close()
+        self._open()
+
+    def run(self, act: Callable[[GroupCoordinator], Coroutine[Any, Any, None]]) -> None:
+        """On a loop of its own, while the coordinator runs."""
+
+        async def main() -> None:
+            running = asyncio.create_task(self.coordinator.run())
+            await asyncio.sleep(0)
+            try:
+                await act(self.coordinator)
+            finally:
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+
+        asyncio.run(main())
+
+    def written(self) -> list[tuple[str, str | None]]:
+        """Keys and values as the dump shows them."""
+        found = []
+        for key, log in sorted(self.directory.logs.items()):
+            if key.topic == OFFSETS_TOPIC:
+                for record in log.read(0, up_to=UpTo.LOG_END).records():
+                    shown, value = decode_offsets(record.key, record.value, record.offset)
+                    assert shown is not None
+                    found.append((shown, value))
+        return found
+
+
+def commit(
+    group: str = "g", offset: int = 1, *, generation: int = -1, member: str = "", count: int = 1
+) -> CommitRequest:
+    commits = [Commit(("t", number), TOPIC, offset, -1, "") for number in range(count)]
+    return CommitRequest(group, generation, member, None, commits, 9)
+
+
+def join(group: str = "g", *, instance: str | None = "i", session: int = 6_000) -> JoinRequest:
+    return JoinRequest(group, "", instance, "c", "/h", session, session, "consumer", RANGE, 9)
+
+
+async def stable(coordinator: GroupCoordinator, group: str = "g", *, session: int = 6_000) -> str:
+    """A member that is alone in its group."""
+    await coordinator.locate(group)
+    joined = await coordinator.join(join(group, session=session))
+    sync = SyncRequest(group, joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
+    synced = await coordinator.sync(sync)
+    assert (synced.code, synced.assignment) == (Code.NONE, b"A")
+    return joined.member_id
+
+
+async def others() -> None:
+    """Everybody who can go on does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def refused(code: Code) -> Iterator[None]:
+    with pytest.raises(CoordinatorError) as error:
+        yield
+    assert error.value.group_code is code
+
+
+def test_the_topic_is_made_once_with_kafkas_configuration() -> None:
+    coordinated = Coordinated()
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        with refused(Code.NOT_COORDINATOR):
+            coordinator.heartbeat("g", "m", None, 1)
+        assert list(coordinator.shards()) == []
+        waiting = [asyncio.create_task(coordinator.locate(f"g{number}")) for number in range(5)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()  # the others do not mind
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [one is Code.NONE for one in found] == [False, True, True, True, True]
+        assert coordinated.topic.made == 1
+
+    coordinated.run(act)
+    info = coordinated.directory.topics()[OFFSETS_TOPIC]
+    assert info.config == {
+        "cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"
+    }  # fmt: skip
+
+
+def test_a_topic_that_cannot_be_made() -> None:
+    coordinated = Coordinated()
+    coordinated.topic.refuses = TopicExistsError("a file is in the way")
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        assert await coordinator.locate("g") is Code.COORDINATOR_NOT_AVAILABLE
+        coordinated.topic.refuses = None
+        assert await coordinator.locate("g") is Code.NONE
+
+    coordinated.run(act)
+
+
+def test_a_partition_that_was_refused() -> None:
+    coordinated = Coordinated()
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        coordinated.topic.lose(coordinator.partition_of("g"))
+        assert await coordinator.locate("g") is Code.COORDINATOR_NOT_AVAILABLE
+        with refused(Code.NOT_COORDINATOR):
+            await coordinator.commit(commit())
+        assert len(list(coordinator.shards())) == 1
+
+    coordinated.run(act)
+
+
+def test_batches_as_kafka_writes_them() -> None:
+    coordinated = Coordinated()
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await stable(coordinator)
+        await coordinator.leave("g", [Leaving("", "i")])
+        await coordinator.commit(commit(count=3))
+
+    coordinated.run(act)
+    number = coordinated.coordinator.partition_of("g")
+    batches = list(coordinated.directory.log(OFFSETS_TOPIC, number).read(0).batches())
+    assert [header.records_count for header, _ in batches] == [1, 1, 1, 3]
+    assert {(header.producer_id, header.producer_epoch, header.base_sequence) for header, _ in batches} == {(-1, -1, 0)}
+    assert {header.attributes for header, _ in batches} == {0}
+    keys = [key for key, _ in coordinated.written()]
+    assert keys == ['{"type":"2","data":{"group":"g"}}'] * 3 + [
+        f'{{"type":"1","data":{{"group":"g","topic":"t","partition":{number}}}}}' for number in range(3)
+    ]
+
+
+def test_a_commit_that_does_not_fit_into_one_batch() -> None:
+    coordinated = Coordinated()
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        commits = [Commit(("t", number), TOPIC, number, -1, "m" * 4096) for number in range(400)]
+        codes = await coordinator.commit(CommitRequest("g", -1, "", None, commits, 9))
+        assert set(codes) == {Code.NONE}
+        assert len(coordinator.shard("g").places("g")) == 400
+
+    coordinated.run(act)
+
+
+def test_a_start_finds_groups_members_and_offsets() -> None:
+    coordinated = Coordinated()
+    members: list[str] = []
+
+    async def before(coordinator: GroupCoordinator) -> None:
+        for group in ("a", "b", "c", "d"):
+            members.append(await stable(coordinator, group))
+            await coordinator.commit(commit(group, 7, generation=1, member=members[-1]))
+        await coordinator.leave("d", [Leaving("", "i")])
+        assert await coordinator.delete_group("d") is Code.NONE
+        assert await coordinator.delete_group("a") is Code.NON_EMPTY_GROUP
+        assert await coordinator.delete_group("e") is Code.GROUP_ID_NOT_FOUND
+
+    async def after(coordinator: GroupCoordinator) -> None:
+        # Until everything is read nobody is told anything that may be wrong.
+        with refused(Code.COORDINATOR_LOAD_IN_PROGRESS):
+            coordinator.shard("a")
+        with refused(Code.COORDINATOR_LOAD_IN_PROGRESS):
+            list(coordinator.shards())
+        coordinator.topics_deleted([("u", None)])
+        while True:
+            try:
+                shards = list(coordinator.shards())
+                break
+            except CoordinatorError:
+                await asyncio.sleep(0)
+        assert sorted(group for shard in shards for group in shard.groups) == ["a", "b", "c"]
+        assert coordinator.heartbeat("a", members[0], "i", 1) is Code.NONE
+        found = coordinator.shard("b").fetch("b", ("t", 0), TOPIC, require_stable=True)
+        assert found.value is not None
+        assert found.value.offset == 7
+        assert coordinator.shard("c").groups["c"].state is State.STABLE
+
+    coordinated.run(before)
+    coordinated.restart()
+    coordinated.run(after)
+
+
+def test_what_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    coordinated = Coordinated()
+
+    async def before(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        await coordinator.commit(commit(offset=1))
+        partition = coordinated.topic.partitions()[coordinator.partition_of("g")]
+        assert partition is not None
+        strange = [NewRecord(b"v", b"\0\7\0\1g"), NewRecord(b"v", b"\0\1\0\1"), NewRecord(b"\0\x63", b"\0\2\0\1g")]
+        partition.append(encode_batch(strange), Origin.COORDINATOR)
+
+    async def after(coordinator: GroupCoordinator) -> None:
+        while True:
+            with suppress(CoordinatorError):
+                coordinator.shard("g")
+                break
+            await asyncio.sleep(0)
+        assert len(coordinator.shard("g").offsets) == 1
+
+    coordinated.run(before)
+    coordinated.restart()
+    coordinated.run(after)
+    assert [record.getMessage().split(" is passed")[0] for record in caplog.records] == [
+        f"offset {offset} of {TopicPartition(OFFSETS_TOPIC, coordinated.coordinator.partition_of('g'))}"
+        for offset in (2, 3)
+    ]
+
+
+@pytest.mark.parametrize(("commits", "expected"), [(True, 9), (False, 1)])
+def test_transactions_of_a_kafka_are_replayed(commits: bool, expected: int) -> None:
+    coordinated = Coordinated()
+
+    async def before(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        await coordinator.commit(commit(offset=1))
+        log = coordinated.directory.log(OFFSETS_TOPIC, coordinator.partition_of("g"))
+        key, value = encode((CommitKey("g", "t", 0), Committed(9, -1, "", 0)))
+        log.append(
+            encode_batch([NewRecord(value, key)], producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+        )
+        marker = end_txn_marker(commit=commits, coordinator_epoch=0, producer_id=5, producer_epoch=0, timestamp=0)
+        log.append(marker, origin=Origin.COORDINATOR)
+
+    async def after(coordinator: GroupCoordinator) -> None:
+        while True:
+            with suppress(CoordinatorError):
+                found = coordinator.shard("g").fetch("g", ("t", 0), None, require_stable=True)
+                break
+            await asyncio.sleep(0)
+        assert found.value is not None
+        assert found.value.offset == expected
+
+    coordinated.run(before)
+    coordinated.restart()
+    coordinated.run(after)
+
+
+def test_answers_wait_for_the_high_watermark() -> None:
+    coordinated = Coordinated(hw_follows_end=False)
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        partition = coordinated.topic.partitions()[coordinator.partition_of("g")]
+        assert partition is not None
+
+        def rise() -> None:
+            partition.log.update_high_watermark(partition.log.log_end_offset)
+            partition.wake()
+
+        committing = asyncio.create_task(coordinator.commit(commit("g")))
+        await others()
+        assert not committing.done()
+        rise()
+        assert await committing == [Code.NONE]
+        joined = await coordinator.join(join())
+        sync = SyncRequest("g", joined.member_id, "i", 1, None, None, {joined.member_id: b"A"})
+        syncing = asyncio.create_task(coordinator.sync(sync))
+        await others()
+        assert not syncing.done()
+        assert coordinator.shard("g").groups["g"].state is State.COMPLETING
+        rise()
+        assert (await syncing).assignment == b"A"
+        late = asyncio.create_task(coordinator.commit(commit("h")))
+        with refused(Code.COORDINATOR_NOT_AVAILABLE):
+            await late
+
+    coordinated.run(act)
+
+
+def test_a_disk_that_fails() -> None:
+    coordinated = Coordinated()
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        member = await stable(coordinator)
+        coordinated.directory.health.failed(OSError("broken"))
+        with refused(Code.NOT_COORDINATOR):
+            await coordinator.commit(commit(generation=1, member=member))
+        assert coordinator.shard("g").places("g") == []
+        answer = await coordinator.join(join("h"))
+        assert answer.code is Code.NOT_COORDINATOR
+        assert "h" not in coordinator.shard("h").groups
+        assert (await coordinator.join(join())).code is Code.NOT_COORDINATOR
+        assert coordinator.heartbeat("g", member, "i", 1) is Code.NONE
+        coordinator.topics_deleted([("t", None)])
+        coordinator.expire_offsets()
+
+    coordinated.run(act)
+
+
+def test_sessions_end_by_the_clock() -> None:
+    coordinated = Coordinated()
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        member = await stable(coordinator, session=500)
+        group = coordinator.shard("g").groups["g"]
+        deadline = asyncio.get_running_loop().time() + 20
+        while group.state is not State.EMPTY:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.01)
+        assert coordinator.heartbeat("g", member, "i", 1) is Code.UNKNOWN_MEMBER_ID
+
+    coordinated.run(act)
+
+
+def test_old_offsets_go_by_themselves() -> None:
+    settings = SETTINGS._replace(offsets_retention_minutes=0, offsets_retention_check_interval_ms=10)
+    coordinated = Coordinated(settings=settings)
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        await coordinator.commit(commit())
+        while coordinator.shard("g").groups:
+            await asyncio.sleep(0.01)
+
+    coordinated.run(act)
+    assert [value for _, value in coordinated.written()][1:] == ["<DELETE>", "<DELETE>"]
+
+
+def test_who_waits_when_the_coordinator_stops_is_sent_elsewhere() -> None:
+    coordinated = Coordinated(settings=SETTINGS._replace(group_initial_rebalance_delay_ms=60_000))
+    joining: list[asyncio.Task[Any]] = []
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        joining.append(asyncio.create_task(coordinator.join(join())))
+        gone = asyncio.create_task(coordinator.join(join(instance="j")))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        assert await coordinated.coordinator.locate("g") is Code.COORDINATOR_NOT_AVAILABLE
+        running = asyncio.create_task(coordinated.coordinator.run())
+        await asyncio.sleep(0)
+        await act(coordinated.coordinator)
+        running.cancel()
+        assert (await joining[0]).code is Code.NOT_COORDINATOR
+        with suppress(asyncio.CancelledError):
+            await running
+        with refused(Code.COORDINATOR_NOT_AVAILABLE):
+            await coordinated.coordinator.join(join())
+
+    asyncio.run(main())
+
+
+def test_member_ids_are_kafkas() -> None:
+    coordinated = Coordinated()
+    clock = ManualClock()
+    coordinated.coordinator = GroupCoordinator(coordinated.topic, SETTINGS, clock=clock, rng=random.Random(3))
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
+        given = await coordinator.join(join(instance=None))
+        assert given.code is Code.MEMBER_ID_REQUIRED
+        prefix, _, number = given.member_id.partition("-")
+        assert prefix == "c"
+        assert UUID(number).version == 4
+
+    coordinated.run(act)

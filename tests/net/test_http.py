@@ -1,0 +1,134 @@
+"""The little HTTP that there is, over real sockets, by a stock client and by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from seglog.net.http import HttpListener, Page
+
+_LARGE = b"x" * (4 << 20)
+
+
+@asynccontextmanager
+async def serving(seconds: float = 10) -> AsyncIterator[HttpListener]:
+    pages = {
+        "/a": lambda: Page(b"A\n"),
+        "/large": lambda: Page(_LARGE),
+        "/bad": lambda: Page(b"{}", "application/json", 503),
+    }
+    listener = HttpListener("127.0.0.1", 0, pages, seconds=seconds)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop()
+
+
+async def exchange(listener: HttpListener, data: bytes) -> bytes:
+    """What comes until the connection ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(data)
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/a", (200, b"A\n", "text/plain; charset=utf-8")),
+        ("GET", "/a?x=1", (200, b"A\n", "text/plain; charset=utf-8")),
+        ("GET", "/large", (200, _LARGE, "text/plain; charset=utf-8")),
+        ("GET", "/bad", (503, b"{}", "application/json")),
+        ("HEAD", "/a", (200, b"", "text/plain; charset=utf-8")),
+        ("GET", "/none", (404, b"404 Not Found\n", "text/plain; charset=utf-8")),
+        ("POST", "/a", (405, b"405 Method Not Allowed\n", "text/plain; charset=utf-8")),
+    ],
+)
+def test_by_a_stock_client(method: str, path: str, expected: tuple[int, bytes, str]) -> None:
+    def ask(port: int) -> tuple[int, bytes, str | None]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request(method, path)
+        answer = connection.getresponse()
+        found = answer.status, answer.read(), answer.getheader("Content-Type")
+        connection.close()
+        return found
+
+    async def main() -> None:
+        async with serving() as listener:
+            assert await asyncio.to_thread(ask, listener.port) == expected
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /a\r\n\r\n", b"400"),
+        (b"\0\0\0\x12\0\x12\0\4\r\n\r\n", b"400"),
+        (b"GET /a HTTP/1.1\r\n" + b"a: b\r\n" * 2000, b"431"),
+        (b"G" * 9000, b"431"),
+        (b"GET /a HTTP/1.0\r\n\r\nGET /large HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /\xff\xff HTTP/1.1\r\n\r\n", b"404"),
+    ],
+)
+def test_what_is_no_request_is_told_so_once(data: bytes, status: bytes) -> None:
+    async def main() -> None:
+        async with serving() as listener:
+            answer = await exchange(listener, data)
+            assert answer.startswith(b"HTTP/1.1 " + status)
+            assert answer.count(b"HTTP/1.1 ") == 1
+
+    asyncio.run(main())
+
+
+def test_a_request_may_come_in_pieces() -> None:
+    async def main() -> None:
+        async with serving() as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            for byte in b"GET /a HTTP/1.1\r\n\r\n":
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert (await reader.read()).endswith(b"\r\n\r\nA\n")
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_who_sends_or_reads_too_slowly_is_cut_off() -> None:
+    async def main() -> None:
+        async with serving(0.05) as listener:
+            assert await exchange(listener, b"GET /a HTT") == b""
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+            while not listener.connections:
+                await asyncio.sleep(0)
+            while listener.connections:
+                await asyncio.sleep(0.01)
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_there_are_not_too_many_connections() -> None:
+    async def main() -> None:
+        async with serving() as listener:
+            idle = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(32)]
+            assert (await exchange(listener, b"")).startswith(b"HTTP/1.1 503")
+            idle[0][1].close()
+            while len(listener.connections) == 32:
+                await asyncio.sleep(0)
+            assert (await exchange(listener, b"GET /a HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            for _, writer in idle:
+                writer.close()
+
+    asyncio.run(main())
