@@ -205,7 +205,7 @@ def ask(show: Show, spark: SparkSession, log_dir: Path) -> Answers:
 
 CORES: Final = "local[*]"
 SPARK: Final = {
-    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # For a job of seconds the JVM's second compiler costs more than it brings: half of the CPU time of this one.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -46,7 +46,7 @@ def run_stream(spark: SparkSession, path: str, checkpoint: Path) -> Run:
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", "100000")
+        .option("maxOffsetsPerTrigger", "200000")
         .load()
     )
     grouped = flights.selectExpr(

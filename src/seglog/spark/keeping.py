@@ -23,6 +23,11 @@ _ATTEMPTS: Final = 10
 """How often a keeper that ends while it is asked is replaced by another one."""
 
 
+def directory_of(path: str) -> str:
+    """The log directory that the option ``path`` of a sink names, absolute."""
+    return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
+
+
 class Opened(NamedTuple):
     """What a job learns at its begin: each topic's partitions and configuration, and whether it was adopted before."""
 

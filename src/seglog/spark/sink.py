@@ -8,7 +8,6 @@ of a stream is known by query and batch, which only tasks are told (as local pro
 from __future__ import annotations
 
 import json
-import os
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from pyspark.sql.types import StructType
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.keeping import Keeping
+from seglog.spark.keeping import Keeping, directory_of
 from seglog.spark.owners import driver_pid
 from seglog.spark.write_options import (
     STREAM_LINGER_SECONDS,
@@ -101,11 +100,10 @@ class _Sink:
     def _transaction(self, job: str) -> tuple[str, int]:
         """What a batch job is called in the ledger."""
         transaction = self._options.transaction
-        return (f"job:{job}", 0) if transaction is None else (f"txn:{transaction.application}", transaction.version)
+        return (f"job:{job}", 0) if transaction is None else (transaction.key, transaction.version)
 
     def _directory(self) -> str:
-        path = self._options.path
-        return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
+        return directory_of(self._options.path)
 
     def _keeping(self) -> Keeping:
         linger = self._options.linger_seconds

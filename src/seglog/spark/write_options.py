@@ -45,6 +45,11 @@ class Transaction:
     application: str
     version: int
 
+    @property
+    def key(self) -> str:
+        """The application's name in the ledger."""
+        return f"txn:{self.application}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:

@@ -14,6 +14,9 @@ from pyspark.sql.types import IntegerType
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.spark.extents import expand
+from seglog.spark.keeping import directory_of
+from seglog.spark.write_options import parse_write_options
+from seglog.storage.adopt import read_ledger
 from seglog.storage.layout import list_partitions
 
 if TYPE_CHECKING:
@@ -46,8 +49,11 @@ def to_log(
     says it. ``ordered`` keeps the frame's order within each partition, or that of the columns ``order``, at the price
     of a shuffle (`by_partition`). ``options`` are those of the sink. NULL headers become empty ones before Spark hands
     them over, which the log cannot tell apart and Spark does a hundred times faster; while this runs, the session hands
-    over ``arrow_rows`` rows at once.
+    over ``arrow_rows`` rows at once. A transaction (``txnAppId``, ``txnVersion``) that was adopted before is not
+    computed again.
     """
+    if _was_adopted(path, options or {}):
+        return
     frame = log_columns(frame)
     if ordered or order:
         if topic is None:
@@ -60,6 +66,14 @@ def to_log(
         writer = writer.option("numPartitions", partitions)
     with _arrow_rows(frame.sparkSession, arrow_rows):
         writer.save(path)
+
+
+def _was_adopted(path: str, options: Mapping[str, str | int]) -> bool:
+    given = parse_write_options({"path": path, **{name: str(value) for name, value in options.items()}})
+    transaction = given.transaction
+    if transaction is None:
+        return False
+    return read_ledger(OsFs(), directory_of(path)).is_adopted(transaction.key, transaction.version)
 
 
 def log_columns(frame: DataFrame) -> DataFrame:

@@ -30,7 +30,7 @@ from seglog.spark.jobs.ingest_files import (
 )
 from seglog.spark.jobs.ingest_rows import PATTERNS, Format, Recipe, Rows, kept_groups
 from seglog.spark.jobs.progress import Progress, watched
-from seglog.spark.keeping import Keeping
+from seglog.spark.keeping import Keeping, directory_of
 from seglog.spark.task_writer import Target, TaskWriter, WritePlan
 from seglog.spark.workers import freeze_imports
 from seglog.spark.write_options import WriteOptions, parse_write_options
@@ -150,11 +150,11 @@ def _run(
     progress: Progress | None,
 ) -> Ingested:
     job = uuid.uuid4().hex
-    directory = os.path.abspath(options.path)
+    directory = directory_of(options.path)
     keeping = Keeping(directory, linger=options.linger_seconds or 0)
     application, version = f"job:{job}", 0
     if options.transaction is not None:
-        application, version = f"txn:{options.transaction.application}", options.transaction.version
+        application, version = options.transaction.key, options.transaction.version
     opened = keeping.begin(
         job,
         owner=os.getpid(),
