@@ -27,7 +27,10 @@ def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2)
 
 @contextmanager
 def _member(broker: RunningNode, group: str, topic: str) -> Iterator[Any]:
-    consumer = kafka.KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, client_id="member")
+    # It may join before it knows the topic, gets nothing then, and looks again when its metadata is old.
+    consumer = kafka.KafkaConsumer(
+        topic, bootstrap_servers=broker.bootstrap, group_id=group, client_id="member", metadata_max_age_ms=300
+    )
     try:
         while not consumer.assignment():
             consumer.poll(100)
