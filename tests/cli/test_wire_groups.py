@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from seglog.core.clock import SystemClock
 from tests.broker.clients import kafka
@@ -27,10 +28,11 @@ def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2)
 
 @contextmanager
 def _member(broker: RunningNode, group: str, topic: str) -> Iterator[Any]:
-    consumer = kafka.KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, client_id="member")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "member"})
     try:
+        consumer.subscribe([topic])
         while not consumer.assignment():
-            consumer.poll(100)
+            consumer.poll(0.1)
         yield consumer
     finally:
         consumer.close()
