@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
@@ -280,3 +281,38 @@ def test_a_client_that_goes_while_its_answer_waits_leaves_nothing() -> None:
                 await asyncio.sleep(0)
 
     asyncio.run(run())
+
+
+def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() -> None:
+    async def run() -> None:
+        ended = asyncio.Event()
+
+        async def later(_body: bytes) -> Reply:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return None
+
+        def handle(_connection: Connection, body: memoryview, /) -> Reply | Awaitable[Reply]:
+            return later(bytes(body))
+
+        shared = Shared(
+            largest=lambda _: _LARGEST,
+            max_connections=1,
+            max_connections_per_ip=1,
+            in_flight_bytes=0,
+            idle_ms=1000,
+        )
+        connection = Connection(
+            listener="PLAINTEXT", handler=handle, limits=shared, now=lambda: 0.0, closed=lambda _: None
+        )
+        connection.connection_made(asyncio.Transport())
+        sent = frame(b"wait")
+        connection.get_buffer(-1)[: len(sent)] = sent
+        connection.buffer_updated(len(sent))
+        connection.connection_lost(None)
+        await asyncio.wait_for(ended.wait(), 10)
+
+    asyncio.run(run())
+    gc.collect()

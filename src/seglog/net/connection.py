@@ -85,7 +85,8 @@ class Connection(asyncio.BufferedProtocol):
         del exc
         self._transport = None
         if self._task is not None:
-            self._task.cancel()
+            # Not at once: a task that was cancelled before its first step would leave coroutines that nobody awaited.
+            asyncio.get_running_loop().call_soon(self._task.cancel)
         if self._drained is not None and not self._drained.done():
             self._drained.cancel()
         self._give_back()
