@@ -44,7 +44,21 @@ class Dispatch:
         self._handlers = handlers
 
     def __call__(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+        """The answer, or a wait for it. `InvalidRequestError` ends the connection.
+
+        So does an error that nobody has foreseen, here or in what is waited for: it is logged, and the client comes
+        again. Other connections do not notice.
+        """
         header = read_header(frame)
+        try:
+            reply = self._answer(connection, frame, header)
+        except InvalidRequestError:
+            raise
+        except Exception as error:
+            raise _unforeseen(header) from error
+        return _guarded(header, reply) if isinstance(reply, Awaitable) else reply
+
+    def _answer(self, connection: Connection, frame: memoryview, header: RequestHeader) -> Reply | Awaitable[Reply]:
         key, version, correlation_id, client_id, body = header
         api = APIS[key]
         if not api.served <= version <= api.high:
@@ -64,6 +78,21 @@ class Dispatch:
         if isinstance(answer_, Awaitable):
             return _written_later(header, answer_)
         return _written(header, answer_)
+
+
+def _unforeseen(header: RequestHeader) -> InvalidRequestError:
+    """Called where the error is at hand."""
+    _log.exception("API %d version %d of %s could not be answered", header.key, header.version, header.client_id)
+    return InvalidRequestError(f"API {header.key} could not be answered")
+
+
+async def _guarded(header: RequestHeader, reply: Awaitable[Reply]) -> Reply:
+    try:
+        return await reply
+    except InvalidRequestError:
+        raise
+    except Exception as error:
+        raise _unforeseen(header) from error
 
 
 def _unsupported(header: RequestHeader) -> bytes:

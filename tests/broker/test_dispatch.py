@@ -1,0 +1,70 @@
+"""What a request comes to that nobody has foreseen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from seglog.broker.dispatch import Dispatch
+from seglog.broker.fetch import Fetch
+from seglog.broker.produce import Produce
+from seglog.broker.requests import Answer, Context
+from seglog.broker.sessions import SessionCache
+from seglog.broker.topics import Topics
+from seglog.core.errors import InvalidRequestError
+from seglog.net.connection import Connection
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+from seglog.storage.log_dir import LogDir
+from seglog.testing.clock import ManualClock
+from seglog.testing.memory_fs import MemoryFs
+
+HEARTBEAT = bytes((0, ApiKey.HEARTBEAT, 0, 0, 0, 0, 0, 7, 255, 255)) + b"\0\1g" + bytes(4) + b"\0\1m"
+
+
+def broken(_request: Message, _context: Context) -> Answer:
+    raise ZeroDivisionError("nobody thought of this")
+
+
+async def broken_later(_request: Message, _context: Context) -> Answer:
+    raise ZeroDivisionError("nobody thought of this")
+
+
+@pytest.mark.parametrize("handler", [broken, broken_later])
+def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    with LogDir.open("/data", fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1)) as directory:
+        topics = Topics(directory)
+        sessions = SessionCache(1, now=lambda: 0.0, rng=random.Random(1))
+        dispatch = Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=1), {ApiKey.HEARTBEAT: handler})
+
+        def unreachable(_connection: Connection, _frame: memoryview, /) -> None:
+            raise AssertionError("frames are handed over by this test")
+
+        class Limits:
+            def largest_frame(self, _head: memoryview, /) -> int:
+                return 0
+
+            def reserve(self, _size: int, /) -> bool:
+                return False
+
+            def release(self, _size: int, /) -> None:
+                pass
+
+        connection = Connection(
+            listener="PLAINTEXT", handler=unreachable, limits=Limits(), now=lambda: 0.0, closed=lambda _: None
+        )
+
+        async def run() -> None:
+            reply = dispatch(connection, memoryview(HEARTBEAT))
+            assert isinstance(reply, Awaitable)
+            await reply
+
+        with caplog.at_level(logging.ERROR, "seglog.broker"), pytest.raises(InvalidRequestError, match="API 12"):
+            asyncio.run(run())
+        assert "nobody thought of this" in caplog.text
