@@ -17,7 +17,7 @@ demo: $(STAMP) ## flights into Kafka's files, found again, and analysed by Spark
 	@$(BIN)/python -m demo
 
 test: $(STAMP) ## the tests that need no Kafka
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop"
+	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations 15 -m "not interop"
 	@echo "left out: the tests that need a real Kafka (make interop) and long random runs (make test-long)"
 
 test-long: $(STAMP) ## the random tests with many more cases
@@ -34,7 +34,7 @@ format: $(STAMP) ## let ruff put everything into shape
 	@$(BIN)/ruff format -q .
 
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m interop
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m interop
 
 bench: $(STAMP) ## us beside Kafka, as ratios
 	@$(BIN)/python -m bench

@@ -23,7 +23,7 @@ from demo.run import are_equal, first_rows, main, prepare
 from demo.show import Show
 from seglog.records.partitioner import partition_for_key
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 SLICE = 5000
 
@@ -128,6 +128,7 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.xdist_group("spark-processes")
 def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     log_dir = prepare(tmp_path / "out")
     (log_dir / "flights-0").mkdir(parents=True)

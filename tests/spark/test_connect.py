@@ -13,7 +13,7 @@ from seglog.records.record import NewRecord
 from seglog.spark.java import ensure_java
 from tests.spark.logs import write_partition
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-processes")
 
 
 def test_a_log_through_a_connect_server(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.storage.verified import KINDS, flip, make_dir
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from seglog.core.errors import MissingExtraError
 from seglog.spark import get_spark
 from tests import golden
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-processes")
 
 JOB = """
 import sys

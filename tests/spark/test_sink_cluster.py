@@ -20,7 +20,7 @@ from tests.spark.test_sink import numbers, path, rows, save
 
 __all__ = ["path"]
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-processes")
 
 _DRIVER = """
 import os, signal, sys, uuid

@@ -33,7 +33,7 @@ from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.storage.verified import batches as entries
 from tests.storage.verified import flip, make_dir
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 LOG = f"{0:020d}.log"
 COMMIT_KEY = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07"
