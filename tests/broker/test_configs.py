@@ -47,7 +47,7 @@ def topic(wire: Wire, topic_name: str) -> str:
 
 
 def test_librdkafka_describes_and_changes_a_topic(broker: RunningNode, topic_name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic_name, 1, 1, config={"retention.ms": "60000"})])[topic_name].result()
     resource = ConfigResource(ResourceType.TOPIC, topic_name)
     found = admin.describe_configs([resource])[resource].result()

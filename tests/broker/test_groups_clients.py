@@ -120,7 +120,7 @@ class Members:
 
     def produce(self, first: int, last: int) -> None:
         """Records with these offsets in each partition."""
-        producer = Producer({"bootstrap.servers": self.running.bootstrap})
+        producer = Producer({"log_level": 0, "bootstrap.servers": self.running.bootstrap})
         for offset in range(first, last):
             for partition in range(PARTITIONS):
                 producer.produce(self.topic, b"%d" % offset, partition=partition)
@@ -135,7 +135,7 @@ class Members:
 def members(start: Callable[..., RunningNode], request: pytest.FixtureRequest) -> Iterator[Members]:
     _, protocol = getattr(request, "param", ("", "eager"))
     running = start(SETTINGS)
-    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": running.bootstrap})
     for done in admin.create_topics([NewTopic("t", PARTITIONS, 1)]).values():
         done.result(SECONDS)
     members = Members(running, f"{protocol}-group", "t")
@@ -215,7 +215,7 @@ def test_a_group_goes_on_after_the_brokers_restart(members: Members) -> None:
 
 def test_a_transactional_producer_is_refused_for_good(members: Members) -> None:
     bootstrap = members.running.bootstrap
-    theirs: Any = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "log_level": 0})
+    theirs: Any = Producer({"log_level": 0, "bootstrap.servers": bootstrap, "transactional.id": "x"})
     with pytest.raises(Exception, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED") as refused:
         theirs.init_transactions(SECONDS)
     assert refused.value.args[0].fatal()

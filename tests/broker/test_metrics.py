@@ -55,7 +55,7 @@ def running(start: Callable[..., RunningNode]) -> RunningNode:
 
 
 def produce(running: RunningNode, count: int) -> None:
-    producer = Producer({"bootstrap.servers": running.bootstrap, "batch.num.messages": 10})
+    producer = Producer({"log_level": 0, "bootstrap.servers": running.bootstrap, "batch.num.messages": 10})
     for number in range(count):
         producer.produce("t", b"%0100d" % number, partition=number % 2)
     assert producer.flush(20) == 0
@@ -63,7 +63,9 @@ def produce(running: RunningNode, count: int) -> None:
 
 def test_what_clients_did_is_told(running: RunningNode) -> None:
     produce(running, 100)
-    consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": running.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe(["t"])
     got = 0
     while got < 100:
@@ -133,7 +135,7 @@ def test_a_broker_that_nobody_uses(running: RunningNode) -> None:
 
 
 def test_a_total_does_not_fall_when_a_topic_goes(running: RunningNode) -> None:
-    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": running.bootstrap})
     for told in (10, 20, 30):
         produce(running, 10)
         assert scrape(running)["kafka_server_brokertopicmetrics_messagesin_total", ""] == told

@@ -64,7 +64,7 @@ def test_what_is_not_there_is_an_error_of_its_own(wire: Wire, topic: str) -> Non
 
 
 def test_librdkafka_lists_and_deletes(broker: RunningNode, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     place = TopicPartition(topic, 0)
     assert admin.list_offsets({place: OffsetSpec.latest()})[place].result().offset == 3
     assert admin.list_offsets({place: OffsetSpec.max_timestamp()})[place].result().offset == 1

@@ -73,14 +73,14 @@ def test_transactions_are_refused_for_good(wire: Wire, transactional_id: str, co
 
 
 def test_a_transactional_producer_of_librdkafka_gives_up(broker: RunningNode) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "tx"})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "transactional.id": "tx"})
     with pytest.raises(KafkaException) as error:
         producer.init_transactions(20)
     assert not error.value.args[0].retriable()
 
 
 def test_active_producers_are_described(broker: RunningNode, wire: Wire, topic_name: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
     for _ in range(3):
         producer.produce(topic_name, b"v")

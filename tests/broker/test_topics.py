@@ -32,7 +32,7 @@ def metadata(wire: Wire, *names: str, version: int = 13, auto: bool = False) -> 
 
 
 def test_a_topic_is_created_grown_and_deleted_by_librdkafka(broker: RunningNode, topic_name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic_name, 2, 1, config={"retention.ms": "5000"})])[topic_name].result()
     assert sorted(admin.list_topics().topics[topic_name].partitions) == [0, 1]
     assert broker.node.directory.log(topic_name, 1).config.retention_ms == 5000
@@ -83,7 +83,7 @@ def test_a_deleted_topic_wakes_who_waits_for_it(broker: RunningNode, topic_name:
 
 def test_a_topic_made_anew_is_another_one(broker: RunningNode, topic_name: str) -> None:
     """Neither offsets, nor sessions by id, nor producers of the old one are met."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     with Wire(broker.bootstrap) as wire:
         create(wire, wanted(topic_name))
         for _ in range(3):

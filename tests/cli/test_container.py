@@ -132,10 +132,10 @@ def test_it_serves_under_the_cluster_id_until_it_is_stopped(tmp_path: Path) -> N
             assert port is not None
             assert [process.stdout.readline().strip() for _ in range(3)] == ready_lines(1)
             bootstrap = f"127.0.0.1:{port[1]}"
-            producer = Producer({"bootstrap.servers": bootstrap})
+            producer = Producer({"log_level": 0, "bootstrap.servers": bootstrap})
             producer.produce("t", b"1")
             assert producer.flush(20) == 0
-            found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10)
+            found = AdminClient({"log_level": 0, "bootstrap.servers": bootstrap}).list_topics(timeout=10)
             assert str(found.cluster_id) == TESTCONTAINERS["CLUSTER_ID"]
             assert len(found.topics["t"].partitions) == 7
             process.send_signal(signal.SIGTERM)

@@ -45,7 +45,7 @@ def serving(*arguments: str, environment: Mapping[str, str] | None = None) -> It
 def test_a_signal_stops_it_cleanly_with_all_that_was_acknowledged(number: signal.Signals, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving("--data-dir", str(data), "--listen", "127.0.0.1:0") as (process, ready):
-        producer = Producer({"bootstrap.servers": ready["bootstrap"], "acks": 1})
+        producer = Producer({"log_level": 0, "bootstrap.servers": ready["bootstrap"], "acks": 1})
         for value in range(1000):
             producer.produce("t", b"%d" % value)
         assert producer.flush(20) == 0

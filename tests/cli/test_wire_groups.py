@@ -28,7 +28,9 @@ def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2)
 
 @contextmanager
 def _member(broker: RunningNode, group: str, topic: str) -> Iterator[Any]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "member"})
+    consumer = Consumer(
+        {"log_level": 0, "bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "member"}
+    )
     try:
         consumer.subscribe([topic])
         while not consumer.assignment():

@@ -28,12 +28,12 @@ pytestmark = pytest.mark.xdist_group("spark-jobs")
 SLICE = 5000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def table() -> bytes:
     return flights.read_csv()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def loaded(spark: SparkSession, table: bytes, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The first `SLICE` flights, and those without a tail number among the last, as the log has them."""
     directory = tmp_path_factory.mktemp("demo")
