@@ -4,6 +4,7 @@ are opened."""
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,11 @@ def alive(session: Session) -> bool:
     return session.is_alive
 
 
-class StoreContract:
+class StoreContract(ABC):
     """``open_store`` opens one more client of the store that belongs to ``path``."""
 
-    async def open_store(self, path: Path) -> MetadataStore:
-        raise NotImplementedError
+    @abstractmethod
+    async def open_store(self, path: Path) -> MetadataStore: ...
 
     def run(self, path: Path, work: Callable[[MetadataStore, MetadataStore], Coroutine[Any, Any, None]]) -> None:
         async def with_two() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -15,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.golden.content import batches, keyed, plain
 from tests.golden.recipes import CODECS, OLD_CODECS, Topic
 from tests.kafka.records import Recipe, Record
+from tests.kafka.waiting import SECONDS, wait_until
 
 __all__ = [
     "commit_offsets",
@@ -28,7 +28,6 @@ __all__ = [
     "wait_deleted",
 ]
 
-_SECONDS = 60.0
 _PLAIN = {"enable.idempotence": "false"}
 
 
@@ -37,7 +36,7 @@ def create_topics(bootstrap: str, topics: Iterable[Topic]) -> None:
     wanted = [NewTopic(t.name, t.partitions, 1, config=dict(t.config)) for t in topics]
     admin = AdminClient({"bootstrap.servers": bootstrap})  # held: its futures fail when it is collected
     for done in admin.create_topics(wanted).values():
-        done.result(_SECONDS)
+        done.result(SECONDS)
 
 
 def set_topic_config(bootstrap: str, topic: str, key: str, value: str) -> None:
@@ -45,7 +44,7 @@ def set_topic_config(bootstrap: str, topic: str, key: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(_SECONDS)
+        done.result(SECONDS)
 
 
 def first_recipe() -> Recipe:
@@ -161,15 +160,15 @@ def commit_offsets(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     kept = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("standalone")])
     for done in kept.values():
-        if not done.result(_SECONDS).topic_partitions:
+        if not done.result(SECONDS).topic_partitions:
             raise KafkaException("the committed offsets are not there")
     for deleted in admin.delete_consumer_groups(["to-be-deleted"]).values():
-        deleted.result(_SECONDS)
+        deleted.result(SECONDS)
 
 
 def wait_cleaned(log_dir: Path, partitions: Sequence[str]) -> None:
     """Until every partition is clean up to its active segment and the replaced files are gone."""
-    _wait(lambda: all(_cleaned(log_dir, name) for name in partitions), f"{partitions} to be cleaned")
+    wait_until(lambda: all(_cleaned(log_dir, name) for name in partitions), f"{partitions} to be cleaned")
 
 
 def wait_deleted(partition_dir: Path, below: int) -> None:
@@ -179,7 +178,7 @@ def wait_deleted(partition_dir: Path, below: int) -> None:
         bases = sorted(int(path.name[:20]) for path in partition_dir.iterdir() if ".log" in path.name)
         return len(bases) == 1 or bases[1] > below
 
-    _wait(gone, f"the segments of {partition_dir.name} below {below} to go")
+    wait_until(gone, f"the segments of {partition_dir.name} below {below} to go")
 
 
 def _cleaned(log_dir: Path, partition: str) -> bool:
@@ -190,14 +189,6 @@ def _cleaned(log_dir: Path, partition: str) -> bool:
     active = max(int(name[:20]) for name in names if name.endswith(".log"))
     settled = not any(name.endswith((".deleted", ".cleaned", ".swap")) for name in names)
     return settled and f"{topic} {number} {active}" in lines
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {_SECONDS:.0f} s for {what}")
-        time.sleep(0.1)
 
 
 def _fill(recipe: Recipe, topic: str, content: Iterable[list[Record]], producer: str = "none") -> None:

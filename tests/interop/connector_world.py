@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ from tests.golden.scenes import wait_cleaned
 from tests.kafka import KafkaNode, Recipe
 from tests.kafka.records import Record
 from tests.kafka.tools import produce
+from tests.kafka.waiting import SECONDS, wait_until
 
 NODE_PROPERTIES: Final = {
     "log.cleaner.backoff.ms": "100",
@@ -28,7 +28,6 @@ NODE_PROPERTIES: Final = {
 """A broker that is soon done with what tests wait for."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-_SECONDS: Final = 60.0
 _QUERY_SECONDS: Final = 300
 _PLAIN: Final = {"enable.idempotence": "false"}
 _CHUNK: Final = 5
@@ -131,47 +130,47 @@ class World:
     def create(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         new = NewTopic(topic, partitions, 1, config=dict(config or {}))
         for done in self._admin.create_topics([new]).values():
-            done.result(_SECONDS)
+            done.result(SECONDS)
 
     def create_all(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
         new = [NewTopic(name, count, 1, config=dict(config)) for name, (count, config) in topics.items()]
         for done in self._admin.create_topics(new).values():
-            done.result(_SECONDS)
+            done.result(SECONDS)
 
     def delete(self, topic: str) -> None:
         for done in self._admin.delete_topics([topic]).values():
-            done.result(_SECONDS)
+            done.result(SECONDS)
 
     def grow(self, topic: str, partitions: int) -> None:
         """More partitions for a topic, as many as this in all."""
         for done in self._admin.create_partitions([NewPartitions(topic, partitions)]).values():
-            done.result(_SECONDS)
+            done.result(SECONDS)
 
     def produce(self, topic: str, count: int, partition: int = 0) -> None:
         """So many more records; what is in them does not matter."""
-        self._producer.list_topics(topic, _SECONDS)  # or it would not know of new partitions
+        self._producer.list_topics(topic, SECONDS)  # or it would not know of new partitions
         for number in range(count):
             self._producer.produce(topic, b"%d" % number, partition=partition)
-        if left := self._producer.flush(_SECONDS):
+        if left := self._producer.flush(SECONDS):
             raise RuntimeError(f"{left} records were not taken")
 
     def delete_records(self, topic: str, before: int) -> None:
         for done in self._admin.delete_records([TopicPartition(topic, 0, before)]).values():
-            done.result(_SECONDS)
+            done.result(SECONDS)
 
     def wait_known(self, topic: str, partitions: int) -> None:
         """Until the broker tells clients of all of them, and their directories are there."""
 
         def known() -> bool:
-            found = self._admin.list_topics(timeout=_SECONDS).topics.get(topic)
+            found = self._admin.list_topics(timeout=SECONDS).topics.get(topic)
             directories = [self.node.log_dir / f"{topic}-{number}" for number in range(partitions)]
             return found is not None and len(found.partitions) == partitions and all(map(Path.is_dir, directories))
 
-        _wait(known, f"{partitions} partitions of {topic}")
+        wait_until(known, f"{partitions} partitions of {topic}")
 
     def wait_log_start(self, topic: str, offset: int) -> None:
         """Until the broker has checkpointed it: only then it can be seen from outside."""
-        _wait(
+        wait_until(
             lambda: f"{topic} 0 {offset}\n" in (self.node.log_dir / "log-start-offset-checkpoint").read_text(),
             f"the log start offset {offset} of {topic}",
         )
@@ -179,18 +178,10 @@ class World:
     def wait_gone(self, topic: str) -> None:
         """Until nothing of a deleted topic is to be seen."""
         directory = self.node.log_dir / f"{topic}-0"
-        _wait(
-            lambda: not directory.is_dir() and topic not in self._admin.list_topics(timeout=_SECONDS).topics,
+        wait_until(
+            lambda: not directory.is_dir() and topic not in self._admin.list_topics(timeout=SECONDS).topics,
             f"{topic} to be gone",
         )
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {_SECONDS:.0f} s for {what}")
-        time.sleep(0.05)
 
 
 def numbered(count: int) -> Iterator[list[Record]]:

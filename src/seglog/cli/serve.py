@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -85,7 +86,7 @@ def serve_keys(
     clock = SystemClock()
     started = clock.monotonic()
     # kio's types look for hypothesis and, where it is installed, take half a second to describe themselves to it.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    cast("dict[str, ModuleType | None]", sys.modules).setdefault("hypothesis", None)
     from seglog.broker.app import Node
     from seglog.core.broker_config import BrokerConfig
 

@@ -7,7 +7,6 @@ import select
 import subprocess
 import sys
 from collections.abc import Collection
-from contextlib import suppress
 from typing import ClassVar
 
 from seglog.core.fs import OsFs
@@ -34,8 +33,7 @@ class Owners:
     def _lives(self, pid: int) -> bool:
         try:
             if pid not in self._handles and sys.platform == "linux":
-                with suppress(NotImplementedError):
-                    self._handles[pid] = os.pidfd_open(pid)
+                self._handles[pid] = os.pidfd_open(pid)
             if pid in self._handles:
                 return not select.select([self._handles[pid]], [], [], 0)[0]
             os.kill(pid, 0)

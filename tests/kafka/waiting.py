@@ -1,0 +1,19 @@
+"""Waiting for what a broker in another process does to its files: it tells nobody, so it is asked again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.05
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Ask ``condition`` until it says yes. RuntimeError, which names ``what``, after `SECONDS`."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited {SECONDS:.0f} s for {what}")
+        time.sleep(_POLL_SECONDS)
