@@ -1,9 +1,13 @@
-"""What every metadata store keeps to. An implementation joins with a subclass that says how two clients of one store
-are opened."""
+"""What every metadata store keeps to: values, commits and sessions (watches and mirrors: `contract_watches`). An
+implementation joins with a subclass that says where a store is."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -11,19 +15,59 @@ from typing import Any
 
 import pytest
 
+from seglog.cluster.open import open_store
 from seglog.cluster.store import (
+    ANY_VERSION,
+    MAX_COMMIT_BYTES,
     MAX_VALUE_BYTES,
+    MISSING,
+    Change,
+    Check,
     MetadataStore,
     NameExistsError,
     NoSuchNameError,
     Session,
     SessionLostError,
+    Step,
     StoreClosedError,
+    StoreError,
     VersionChangedError,
     Versioned,
+    in_commits,
 )
+from seglog.core.clock import SystemClock
 
-SOON = 10.0
+SOON = 20.0
+TIMEOUT_MS = 4000
+
+_CHILD = """
+import asyncio, sys
+from seglog.cluster.open import open_store
+from seglog.cluster.store import SessionLostError
+from seglog.core.clock import SystemClock
+
+async def main():
+    store = await open_store(sys.argv[1], clock=SystemClock(), session_timeout_ms=1000)
+    lost = asyncio.Event()
+    session = await store.session(1000, lost.set)
+    await store.create("alive/child", b"", session)
+    assert session.is_certain
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    print("certain" if session.is_certain else "uncertain", flush=True)
+    try:
+        await store.create("alive/late", b"", session)
+        print("created", flush=True)
+    except SessionLostError:
+        print("refused", flush=True)
+    await asyncio.wait_for(lost.wait(), 20)
+    print("alive" if session.is_alive else "lost", flush=True)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+Work = Callable[[MetadataStore, MetadataStore], Coroutine[Any, Any, None]]
 
 
 def alive(session: Session) -> bool:
@@ -31,12 +75,15 @@ def alive(session: Session) -> bool:
 
 
 class StoreContract(ABC):
-    """``open_store`` opens one more client of the store that belongs to ``path``."""
-
     @abstractmethod
-    async def open_store(self, path: Path) -> MetadataStore: ...
+    def address(self, path: Path) -> str:
+        """Of the store that belongs to ``path``."""
 
-    def run(self, path: Path, work: Callable[[MetadataStore, MetadataStore], Coroutine[Any, Any, None]]) -> None:
+    async def open_store(self, path: Path) -> MetadataStore:
+        """One more client of it."""
+        return await open_store(self.address(path), clock=SystemClock(), session_timeout_ms=TIMEOUT_MS)
+
+    def run(self, path: Path, work: Work) -> None:
         async def with_two() -> None:
             one, other = await self.open_store(path), await self.open_store(path)
             try:
@@ -59,6 +106,7 @@ class StoreContract(ABC):
             assert await one.cas("a", b"3", -1) == 2
             await one.delete("a", 2)
             assert await other.get("a") is None
+            assert await other.create("a", b"") == 0
 
         self.run(tmp_path, work)
 
@@ -78,7 +126,21 @@ class StoreContract(ABC):
                     await one.create(name, b"")
             with pytest.raises(ValueError, match="at most"):
                 await one.create("large", b"x" * (MAX_VALUE_BYTES + 1))
+            with pytest.raises(ValueError, match="no version"):
+                await one.cas("b", b"", MISSING)
             assert await one.get("a") == Versioned(b"1", 0)
+
+        self.run(tmp_path, work)
+
+    def test_the_largest_value_and_strange_names(self, tmp_path: Path) -> None:
+        async def work(one: MetadataStore, other: MetadataStore) -> None:
+            names = ["é" * 255 + "/ü", "./..", ".", "..", "=", "a:b/c%2F", "a/b:c", "a b/\x01\x7f\uffff", "a/b/c"]
+            for number, name in enumerate(names):
+                await one.create(name, b"%d" % number)
+            assert await other.load("") == {name: Versioned(b"%d" % n, 0) for n, name in enumerate(names)}
+            large = os.urandom(MAX_VALUE_BYTES)
+            await one.create("large", large)
+            assert await other.get("large") == Versioned(large, 0)
 
         self.run(tmp_path, work)
 
@@ -92,53 +154,86 @@ class StoreContract(ABC):
             assert await other.list("b") == await other.list("none") == []
             await one.delete("a")
             assert await other.list("a") == ["b", "c"]
+            await one.delete("a/c/d")
+            assert await other.list("a") == ["b"]
+
+        self.run(tmp_path, work)
+
+    def test_a_part_is_loaded(self, tmp_path: Path) -> None:
+        async def work(one: MetadataStore, other: MetadataStore) -> None:
+            names = ("a/b", "a/c/d", "a-b", "ab", "a/c/d/e", "b")
+            for name in names:
+                await one.create(name, name.encode())
+            assert await other.cas("a/b", b"new", 0) == 1
+            every = {name: Versioned(name.encode(), 0) for name in names} | {"a/b": Versioned(b"new", 1)}
+            assert await one.load("") == every
+            assert await one.load("a") == {name: every[name] for name in ("a/b", "a/c/d", "a/c/d/e")}
+            assert await one.load("a/c") == {name: every[name] for name in ("a/c/d", "a/c/d/e")}
+            assert await one.load("b") == {"b": every["b"]}
+            assert await one.load("none") == {}
+            assert await other.get_many(["a", "a/b", "a/c", "b"]) == {name: every[name] for name in ("a/b", "b")}
+
+        self.run(tmp_path, work)
+
+    # Commits
+
+    def test_a_commit_is_all_or_nothing(self, tmp_path: Path) -> None:
+        async def work(one: MetadataStore, other: MetadataStore) -> None:
+            steps: list[Step] = [Change("a", b"1", MISSING), Change("b/c", b"1", MISSING), Change("a", b"2", 0)]
+            assert await one.commit(steps) == [0, 0, 1]
+            before = await other.load("")
+            made = Change("new/er", b"", MISSING)
+            for bad, error in (
+                (Change("a", b"", MISSING), NameExistsError),
+                (Change("a", b"", 0), VersionChangedError),
+                (Change("b", b"", 0), NoSuchNameError),
+                (Change("a", None, 0), VersionChangedError),
+                (Change("b", None, ANY_VERSION), NoSuchNameError),
+                (Check("b/c", 7), VersionChangedError),
+                (Check("b", ANY_VERSION), NoSuchNameError),
+            ):
+                worse = Change("b/c", b"", 17)
+                with pytest.raises(error, match=f"{bad.name} "):
+                    await other.commit([made, Change("b/c", b"9", 0), bad, worse])
+                assert await one.load("") == before
+            steps = [Check("b/c", 0), Check("a", ANY_VERSION), Change("b/c", None, 0), Change("a", b"3", ANY_VERSION)]
+            assert await other.commit([*steps, made]) == [0, 1, MISSING, 2, 0]
+            assert await one.load("") == {"a": Versioned(b"3", 2), "new/er": Versioned(b"", 0)}
+            assert await one.commit([]) == []
+
+        self.run(tmp_path, work)
+
+    def test_a_commit_has_a_bound(self, tmp_path: Path) -> None:
+        async def work(one: MetadataStore, other: MetadataStore) -> None:
+            await one.create("epoch", b"")
+            steps = [Change(f"many/{number:04}", os.urandom(1000), MISSING) for number in range(1000)]
+            with pytest.raises(ValueError, match=f"at most {MAX_COMMIT_BYTES} in one"):
+                await one.commit(steps)
+            for commit in in_commits(steps, [Check("epoch", 0)]):
+                assert (await one.commit(commit))[0] == 0
+            assert await other.load("many") == {name: Versioned(value or b"", 0) for name, value, _, _ in steps}
+            for bad in (Check("epoch", MISSING), Change("epoch", None, MISSING), Change("epoch", b"", -3)):
+                with pytest.raises(ValueError, match="version"):
+                    await one.commit([bad])
 
         self.run(tmp_path, work)
 
     def test_of_many_who_change_at_once_each_counts_once(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
-            await one.create("count", b"0")
+            await one.commit([Change(name, b"0", MISSING) for name in ("count", "same")])
 
             async def add(store: MetadataStore) -> None:
                 while True:
-                    found = await store.get("count")
-                    assert found is not None
+                    found = await store.get_many(["count", "same"])
+                    value = b"%d" % (int(found["count"].value) + 1)
                     try:
-                        await store.cas("count", b"%d" % (int(found.value) + 1), found.version)
+                        await store.commit([Change(name, value, found["count"].version) for name in ("count", "same")])
                     except VersionChangedError:
                         continue
                     return
 
             await asyncio.gather(*(add(store) for store in (one, other) for _ in range(20)))
-            assert await one.get("count") == Versioned(b"40", 40)
-
-        self.run(tmp_path, work)
-
-    # Watches
-
-    def test_a_watch_tells_of_changes_here_and_elsewhere(self, tmp_path: Path) -> None:
-        async def work(one: MetadataStore, other: MetadataStore) -> None:
-            changed = asyncio.Event()
-            end = one.watch("a", changed.set)
-            await one.get("a")  # the watch is there
-            for change in (
-                other.create("a", b""),
-                other.cas("a", b"1", 0),
-                one.create("a/b/c", b""),
-                other.delete("a/b/c"),
-                one.delete("a"),
-            ):
-                await change
-                await asyncio.wait_for(changed.wait(), SOON)
-                changed.clear()
-            marker = asyncio.Event()
-            one.watch("ab", marker.set)
-            await one.get("a")
-            end()
-            await other.create("a", b"")
-            await other.create("ab", b"")
-            await asyncio.wait_for(marker.wait(), SOON)
-            assert not changed.is_set()
+            assert await one.load("") == {name: Versioned(b"40", 40) for name in ("count", "same")}
 
         self.run(tmp_path, work)
 
@@ -148,17 +243,22 @@ class StoreContract(ABC):
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             gone = asyncio.Event()
             session = await one.session(10_000, lambda: None)
+            assert session.is_certain
             await one.create("alive/1", b"", session)
-            await one.create("stays", b"")
-            other.watch("alive", gone.set)
+            await one.commit([Change("alive/2", b"", MISSING, session), Change("stays", b"", MISSING)])
+            await one.cas("alive/2", b"1", 0)
+            other.watch("alive", lambda _: gone.set())
             await other.get("alive")
             assert alive(session)
             await session.close()
             assert not session.is_alive
+            assert not session.is_certain
             await asyncio.wait_for(gone.wait(), SOON)
-            assert await other.list("") == ["stays"]
+            assert await other.load("") == {"stays": Versioned(b"", 0)}
             with pytest.raises(SessionLostError):
                 await one.create("late", b"", session)
+            with pytest.raises(ValueError, match="gets its session when it is made"):
+                await one.commit([Change("stays", b"", 0, session)])
 
         self.run(tmp_path, work)
 
@@ -178,6 +278,36 @@ class StoreContract(ABC):
 
         self.run(tmp_path, work)
 
+    def test_a_process_that_is_silent_for_too_long_loses_its_session(self, tmp_path: Path) -> None:
+        """It is stopped for longer than its time. When it wakes it is not certain, and can make nothing."""
+
+        async def work(one: MetadataStore, other: MetadataStore) -> None:
+            command = [sys.executable, "-c", _CHILD, self.address(tmp_path)]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            assert child.stdin is not None
+            assert child.stdout is not None
+            try:
+                told: list[str] = [await asyncio.to_thread(child.stdout.readline)]
+                gone = asyncio.Event()
+                one.watch("alive", lambda _: gone.set())
+                assert await one.get("alive/child") is not None
+                child.send_signal(signal.SIGSTOP)
+                await asyncio.wait_for(gone.wait(), SOON)
+                assert await other.get("alive/child") is None
+                child.stdin.write("\n")
+                child.stdin.flush()
+                child.send_signal(signal.SIGCONT)
+                rest, _ = await asyncio.to_thread(child.communicate)
+                assert [*told, *rest.splitlines(keepends=True)] == ["ready\n", "uncertain\n", "refused\n", "lost\n"]
+            finally:
+                child.kill()
+                child.wait()
+                child.stdin.close()
+                child.stdout.close()
+            assert await other.load("alive") == {}
+
+        self.run(tmp_path, work)
+
     def test_closing_ends_everything(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             session = await one.session(60_000, lambda: None)
@@ -188,5 +318,7 @@ class StoreContract(ABC):
             assert await other.get("alive") is None
             with pytest.raises(StoreClosedError):
                 await one.get("alive")
+            with pytest.raises(StoreError):
+                await one.create("late", b"", session)
 
         self.run(tmp_path, work)

@@ -8,13 +8,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import StoreFailedError
-from tests.cluster.contract import SOON, StoreContract
+from seglog.cluster.sqlite_file import MetadataFile
+from seglog.cluster.store import MISSING, Change, StoreFailedError, in_commits
+from tests.cluster.contract import SOON
+from tests.cluster.contract_watches import Told, WatchContract
 
 _PROGRAM = """
 import asyncio, sys
@@ -30,9 +33,9 @@ asyncio.run(main())
 """
 
 
-class TestSqliteStore(StoreContract):
-    async def open_store(self, path: Path) -> SqliteStore:
-        return await SqliteStore.open(path / "seglog.metadata")
+class TestSqliteStore(WatchContract):
+    def address(self, path: Path) -> str:
+        return f"sqlite:{path / 'seglog.metadata'}"
 
 
 def test_what_was_answered_survives_a_kill_and_the_lease_does_not(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ def test_what_was_answered_survives_a_kill_and_the_lease_does_not(tmp_path: Path
         store = await SqliteStore.open(path)
         assert len(await store.list("done")) >= told
         gone = asyncio.Event()
-        store.watch("alive", gone.set)
+        store.watch("alive", lambda _: gone.set())
         if await store.get("alive") is not None:
             await asyncio.wait_for(gone.wait(), SOON)
         assert await store.get("alive") is None
@@ -110,5 +113,83 @@ def test_the_loop_goes_on_while_the_disk_is_busy(tmp_path: Path) -> None:
         other.close()
         assert await change == 0
         await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_file_of_the_first_version_keeps_its_content(tmp_path: Path) -> None:
+    """As seglog 0.1 wrote it: no numbers of commits, and leases by the time of day."""
+    with sqlite3.connect(tmp_path / "store") as first:
+        first.executescript("""
+            CREATE TABLE entries
+                (name TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, session TEXT) WITHOUT ROWID;
+            CREATE TABLE sessions (id TEXT PRIMARY KEY, expires_ms INTEGER NOT NULL) WITHOUT ROWID;
+            INSERT INTO entries VALUES ('cluster', x'01', 0, NULL), ('config/a', x'02', 7, NULL),
+                ('brokers/1', x'03', 1, 'lease');
+            INSERT INTO sessions VALUES ('lease', 17);
+            PRAGMA user_version=1;
+        """)
+    first.close()
+
+    async def run() -> None:
+        stores = await asyncio.gather(*(SqliteStore.open(tmp_path / "store") for _ in range(4)))
+        told = Told()
+        stores[0].watch("", told)
+        expected = {"brokers/1": (b"\3", 1), "cluster": (b"\1", 0), "config/a": (b"\2", 7)}
+        assert await stores[1].load("") == expected
+        assert await stores[1].cas("config/a", b"new", 7) == 8
+        await stores[1].delete("cluster")
+        await told.until("config/a", "cluster")
+        await told.until("brokers/1")  # nobody renews its lease
+        assert await stores[2].load("") == {"config/a": (b"new", 8)}
+        for store in stores:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_who_has_not_looked_for_long_is_told_that_anything_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seglog.cluster.sqlite_file.MAX_DELETED", 100)
+    one, other = MetadataFile(str(tmp_path / "store")), MetadataFile(str(tmp_path / "store"))
+    one.connect()
+    other.connect()
+    one.begin_watch()
+    for name in map(str, range(150)):
+        other.commit([Change(name, b"", MISSING)], None)
+        other.commit([Change(name, None, 0)], None)
+        if name == "40":
+            assert one.changes() == {str(number) for number in range(41)}
+    assert one.changes() is None
+    assert one.changes() == frozenset()
+    other.commit([Change("last", b"", MISSING)], None)
+    assert one.changes() == {"last"}
+    with sqlite3.connect(tmp_path / "store") as rows:
+        assert rows.execute("SELECT count(*) FROM deleted").fetchone()[0] <= 100
+    rows.close()
+    for file in (one, other):
+        file.disconnect([])
+
+
+def test_a_change_elsewhere_is_told_soon_and_many_names_make_it_no_slower(tmp_path: Path) -> None:
+    async def run() -> None:
+        one, other = await SqliteStore.open(tmp_path / "store"), await SqliteStore.open(tmp_path / "store")
+        steps = [Change(f"many/{number}", bytes(50), MISSING) for number in range(10_000)]
+        for commit in in_commits(steps):
+            await one.commit(commit)
+        assert len(await other.load("many")) == 10_000
+        told = Told()
+        other.watch("many", told)
+        await other.get("")
+        took = []
+        for number in range(20):
+            began = time.perf_counter()
+            await one.cas(f"many/{number}", b"", 0)
+            await told.until(f"many/{number}")
+            took.append(time.perf_counter() - began)
+        assert sorted(took)[10] < 0.1, took
+        await one.close()
+        await other.close()
 
     asyncio.run(run())

@@ -10,66 +10,69 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 from uuid import uuid4
 
+from seglog.cluster.sqlite_file import FileWatch, MetadataFile
 from seglog.cluster.store import (
     ANY_VERSION,
-    NameExistsError,
-    NoSuchNameError,
+    CERTAIN,
+    MISSING,
+    Change,
+    Changed,
+    Names,
     Session,
     SessionLostError,
+    Step,
     StoreClosedError,
     StoreFailedError,
-    VersionChangedError,
     Versioned,
-    check_name,
-    check_value,
+    Versions,
+    check_commit,
+    is_within,
 )
 from seglog.core.clock import Clock, SystemClock
 
-_SCHEMA: Final = """
-    CREATE TABLE IF NOT EXISTS entries
-        (name TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, session TEXT) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, expires_ms INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_FORMAT: Final = 1
-"""In ``PRAGMA user_version``: a file of a later seglog is refused."""
-_BUSY_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
-"""How often changes of others are looked for."""
+"""How often leases are looked at."""
 _RENEWALS: Final = 3
 """How often in its time to live a lease is renewed."""
 
 T = TypeVar("T")
-_Names = list[str]
-_Rows = list[tuple[str, int, str | None]]
 
 
 class _Watch:
-    """Who wants to know of what, and what was there when it was looked at last."""
+    __slots__ = ("changed", "is_over", "name")
 
-    __slots__ = ("changed", "name", "seen")
-
-    def __init__(self, name: str, changed: Callable[[], None]) -> None:
+    def __init__(self, name: str, changed: Changed) -> None:
         self.name = name
         self.changed = changed
-        self.seen: frozenset[tuple[str, int, str | None]] | None = None
+        self.is_over = False
+
+    def tell(self, names: frozenset[str] | None) -> None:
+        if not self.is_over:
+            self.changed(names)
 
 
 class SqliteSession:
-    """A lease, as a row with the time at which it ends unless it is renewed."""
+    """A lease, as a row with a number that grows while it is renewed."""
 
     def __init__(self, store: SqliteStore, key: str, time_to_live_ms: int, lost: Callable[[], None]) -> None:
         self.key = key
-        self.time_to_live_ms = time_to_live_ms
+        self.seconds = time_to_live_ms / 1000
         self.renew_at = 0.0
+        """In the loop's time."""
+        self.renewed_at = 0.0
+        """In the clock's: a process that was stopped sees at once how long that was."""
         self.lost = lost
         self.is_alive = True
         self._store = store
+
+    @property
+    def is_certain(self) -> bool:
+        return self.is_alive and self._store.seconds() - self.renewed_at < self.seconds * CERTAIN
 
     async def close(self) -> None:
         await self._store.end_session(self)
@@ -81,23 +84,24 @@ class SqliteStore:
     def __init__(self, path: str, clock: Clock) -> None:
         """For `open`."""
         self._path = path
-        self._clock = clock
+        self.seconds = clock.monotonic
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-metadata")
+        self._file = MetadataFile(path)
+        self._file_watch: FileWatch | None = None
         self._watches: list[_Watch] = []
         self._sessions: list[SqliteSession] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._must_look = False
         self._is_closed = False
-        self._state = (-1, -1)
-        self._db: sqlite3.Connection
 
     @classmethod
     async def open(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> Self:
         """Open or make the store's file; ``:memory:`` is one that nobody else sees. `StoreFailedError`."""
         store = cls(os.fspath(path), clock or SystemClock())
         try:
-            await store._call(store._connect)
+            await store._call(store._file.connect)
         except BaseException:
             store._is_closed = True
             store._executor.shutdown()
@@ -107,38 +111,52 @@ class SqliteStore:
     # Values
 
     async def get(self, name: str) -> Versioned | None:
-        return await self._call(lambda: self._find(name))
+        return await self._call(lambda: self._file.find(name))
 
-    async def list(self, name: str) -> _Names:
-        return await self._call(lambda: self._children(name))
+    async def get_many(self, names: Collection[str]) -> dict[str, Versioned]:
+        return await self._call(lambda: self._file.find_many(names))
+
+    async def load(self, name: str) -> dict[str, Versioned]:
+        return await self._call(lambda: self._file.load(name))
+
+    async def list(self, name: str) -> Names:
+        return await self._call(lambda: self._file.children(name))
+
+    async def commit(self, steps: Sequence[Step]) -> Versions:
+        session = check_commit(steps)
+        key = None
+        if session is not None:
+            assert isinstance(session, SqliteSession)
+            if not session.is_alive:
+                raise SessionLostError(f"the session in {self._path} has ended")
+            key = session.key
+        versions = await self._call(lambda: self._file.commit(steps, key))
+        self._look_soon()
+        return versions
 
     async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
-        check_name(name)
-        check_value(value)
-        assert session is None or isinstance(session, SqliteSession)
-        version = await self._call(lambda: self._create(name, value, session))
-        self._look_soon()
-        return version
+        return (await self.commit([Change(name, value, MISSING, session)]))[0]
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
-        check_value(value)
-        new_version = await self._call(lambda: self._cas(name, value, version))
-        self._look_soon()
-        return new_version
+        return (await self.commit([Change(name, value, _there(name, version))]))[0]
 
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
-        await self._call(lambda: self._delete(name, version))
-        self._look_soon()
+        await self.commit([Change(name, None, version)])
 
     # Watches and sessions
 
-    def watch(self, name: str, changed: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, name: str, changed: Changed) -> Callable[[], None]:
         watch = _Watch(name, changed)
-        self._submit(lambda: self._begin_watch(watch))
+        if not self._watches:
+            self._submit(self._file.begin_watch)
         self._watches.append(watch)
+        if self._file_watch is None and self._path != ":memory:":
+            self._file_watch = FileWatch(self._path, lambda: self._loop.call_soon_threadsafe(self._look_soon))
+            self._file_watch.start()
         self._look_later()
 
         def end() -> None:
+            watch.is_over = True
             if watch in self._watches:
                 self._watches.remove(watch)
 
@@ -148,7 +166,8 @@ class SqliteStore:
         if time_to_live_ms < 1:
             raise ValueError(f"a session of {time_to_live_ms} ms")
         session = SqliteSession(self, uuid4().hex, time_to_live_ms, lost)
-        await self._call(lambda: self._begin_session(session))
+        self._renewed([session])
+        await self._call(lambda: self._file.begin_session(session.key, time_to_live_ms))
         self._sessions.append(session)
         self._look_later()
         return session
@@ -157,7 +176,7 @@ class SqliteStore:
         if session in self._sessions:
             self._sessions.remove(session)
             session.is_alive = False
-            await self._call(lambda: self._end_sessions([session.key]))
+            await self._call(lambda: self._file.end_sessions([session.key]))
             self._look_soon()
 
     async def close(self) -> None:
@@ -166,6 +185,8 @@ class SqliteStore:
         keys = [session.key for session in self._sessions]
         for session in self._sessions:
             session.is_alive = False
+        for watch in self._watches:
+            watch.is_over = True
         self._sessions.clear()
         self._watches.clear()
         if self._timer is not None:
@@ -179,6 +200,12 @@ class SqliteStore:
         finally:
             self._executor.shutdown()
 
+    def _disconnect(self, sessions: Sequence[str]) -> None:
+        """In the thread."""
+        if self._file_watch is not None:
+            self._file_watch.end()
+        self._file.disconnect(sessions)
+
     def _submit(self, act: Callable[[], T]) -> asyncio.Future[T]:
         if self._is_closed:
             raise StoreClosedError(f"{self._path} is closed")
@@ -190,15 +217,19 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise StoreFailedError(f"{self._path}: {error}") from error
 
+    # Looking around
+
     def _look_soon(self) -> None:
-        """After a change of one's own: watches here are told at once."""
-        if self._watches and not self._is_closed and self._looking is None:
+        """After a change: watches here are told at once."""
+        if self._looking is not None:
+            self._must_look = True
+        elif self._watches and not self._is_closed:
             self._looking = self._loop.create_task(self._look())
 
     def _look_later(self) -> None:
         if self._timer is None and not self._is_closed and (self._watches or self._sessions):
-            shortest = min((one.time_to_live_ms for one in self._sessions), default=1 << 62) / 1000 / _RENEWALS / 2
-            self._timer = self._loop.call_later(min(_LOOK_SECONDS, shortest), self._timer_rings)
+            shortest = min((one.seconds for one in self._sessions), default=_LOOK_SECONDS * _RENEWALS * 2)
+            self._timer = self._loop.call_later(min(_LOOK_SECONDS, shortest / _RENEWALS / 2), self._timer_rings)
 
     def _timer_rings(self) -> None:
         self._timer = None
@@ -209,165 +240,55 @@ class SqliteStore:
 
     async def _look(self) -> None:
         """Renew leases, and tell those who watch what has changed, or that their session is over."""
-        watches, sessions = list(self._watches), list(self._sessions)
+        now = self._loop.time()
+        sessions = list(self._sessions)
+        due = [one for one in sessions if one.renew_at <= now]
+        is_watched = bool(self._watches)
+        began = self.seconds()
         try:
-            changed, lost = await self._call(lambda: self._look_around(watches, sessions))
+            names, lost = await self._call(lambda: self._look_around(due, is_watched))
         except (StoreFailedError, StoreClosedError):  # a lease that cannot be renewed ends by its time
-            changed, lost = (), [one for one in sessions if self._loop.time() > one.renew_at + _ttl(one)]
+            names = frozenset()
+            lost = [one for one in sessions if now > one.renew_at + one.seconds]
+        else:
+            self._renewed([one for one in due if one not in lost], began)
         finally:
             self._looking = None
-        for watch in changed:
-            if watch in self._watches:
-                watch.changed()
+        if names is None or names:
+            self._tell(names)
         for session in lost:
             if session in self._sessions:
                 self._sessions.remove(session)
                 session.is_alive = False
-                session.lost()
+                self._loop.call_soon(session.lost)
+        if self._must_look:
+            self._must_look = False
+            self._look_soon()
         self._look_later()
 
-    # In the thread
-
-    def _connect(self) -> None:
-        self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version > _FORMAT:
-            self._db.close()
-            raise StoreFailedError(f"{self._path} is of a later version of seglog ({version}, not {_FORMAT})")
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        if version < _FORMAT:
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={_FORMAT}; COMMIT;")
-
-    def _disconnect(self, sessions: _Names) -> None:
-        try:
-            self._end_sessions(sessions)
-        finally:
-            self._db.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-
-    def _find(self, name: str) -> Versioned | None:
-        row = self._db.execute("SELECT value, version FROM entries WHERE name = ?", (name,)).fetchone()
-        return None if row is None else Versioned(bytes(row[0]), row[1])
-
-    def _children(self, name: str) -> _Names:
-        prefix = f"{name}/" if name else ""
-        return sorted({found[len(prefix) :].split("/", 1)[0] for found, _, _ in self._below(name)})
-
-    def _below(self, name: str) -> _Rows:
-        """Everything below a name, not itself."""
-        if not name:
-            return self._db.execute("SELECT name, version, session FROM entries").fetchall()
-        return self._db.execute(  # all that begins with "name/": a slash's successor is "0"
-            "SELECT name, version, session FROM entries WHERE name > ? AND name < ?", (f"{name}/", f"{name}0")
-        ).fetchall()
-
-    def _create(self, name: str, value: bytes, session: SqliteSession | None) -> int:
-        with self._transaction():
-            if session is not None:
-                self._check_alive(session)
-            try:
-                key = None if session is None else session.key
-                self._db.execute("INSERT INTO entries VALUES (?, ?, 0, ?)", (name, value, key))
-            except sqlite3.IntegrityError as error:
-                raise NameExistsError(f"{name} exists in {self._path}") from error
-        return 0
-
-    def _check_alive(self, session: SqliteSession) -> None:
-        row = self._db.execute("SELECT expires_ms FROM sessions WHERE id = ?", (session.key,)).fetchone()
-        if row is None or not session.is_alive:
-            raise SessionLostError(f"the session in {self._path} has ended")
-
-    def _cas(self, name: str, value: bytes, version: int) -> int:
-        with self._transaction():
-            found = self._check_version(name, version)
-            self._db.execute("UPDATE entries SET value = ?, version = ? WHERE name = ?", (value, found + 1, name))
-        return found + 1
-
-    def _delete(self, name: str, version: int) -> None:
-        with self._transaction():
-            self._check_version(name, version)
-            self._db.execute("DELETE FROM entries WHERE name = ?", (name,))
-
-    def _check_version(self, name: str, version: int) -> int:
-        found = self._find(name)
-        if found is None:
-            raise NoSuchNameError(f"there is no {name} in {self._path}")
-        if version not in (ANY_VERSION, found.version):
-            raise VersionChangedError(f"{name} in {self._path} is at version {found.version}, not {version}")
-        return found.version
-
-    def _begin_watch(self, watch: _Watch) -> None:
-        watch.seen = self._seen(watch.name)
-
-    def _seen(self, name: str) -> frozenset[tuple[str, int, str | None]]:
-        own = self._db.execute("SELECT name, version, session FROM entries WHERE name = ?", (name,)).fetchall()
-        return frozenset([*own, *self._below(name)])
-
-    def _begin_session(self, session: SqliteSession) -> None:
-        session.renew_at = self._loop.time() + _ttl(session) / _RENEWALS
-        expires_ms = self._clock.now_ms() + session.time_to_live_ms
-        with self._transaction():
-            self._db.execute("INSERT INTO sessions VALUES (?, ?)", (session.key, expires_ms))
-
-    def _end_sessions(self, keys: Sequence[str]) -> None:
-        if keys:
-            with self._transaction():
-                self._db.executemany("DELETE FROM entries WHERE session = ?", [(key,) for key in keys])
-                self._db.executemany("DELETE FROM sessions WHERE id = ?", [(key,) for key in keys])
-
     def _look_around(
-        self, watches: Sequence[_Watch], sessions: Sequence[SqliteSession]
-    ) -> tuple[Sequence[_Watch], Sequence[SqliteSession]]:
-        lost = self._renew(sessions)
-        now_ms = self._clock.now_ms()
-        over = [key for (key,) in self._db.execute("SELECT id FROM sessions WHERE expires_ms < ?", (now_ms,))]
-        self._end_sessions(over)
-        (data_version,) = self._db.execute("PRAGMA data_version").fetchone()
-        state = (data_version, self._db.total_changes)  # changes of others, and of this connection
-        if state == self._state:
-            return [], lost
-        self._state = state
-        changed = []
-        for watch in watches:
-            seen = self._seen(watch.name)
-            if watch.seen is not None and seen != watch.seen:
-                changed.append(watch)
-            watch.seen = seen
-        return changed, lost
+        self, due: Sequence[SqliteSession], is_watched: bool
+    ) -> tuple[frozenset[str] | None, Sequence[SqliteSession]]:
+        """In the thread."""
+        lost = self._file.renew([session.key for session in due])
+        self._file.end_silent(self.seconds())
+        names = self._file.changes() if is_watched else frozenset()
+        return names, [session for session in due if session.key in lost]
 
-    def _renew(self, sessions: Sequence[SqliteSession]) -> Sequence[SqliteSession]:
-        """Prolong the leases that are due; those that have ended before."""
-        now = self._loop.time()
-        due = [session for session in sessions if session.renew_at <= now]
-        if not due:
-            return []
-        lost = []
-        expires = self._clock.now_ms()
-        self._db.execute("PRAGMA synchronous=NORMAL")  # no fsync each few seconds for what a crash ends anyway
-        try:
-            with self._transaction():
-                for session in due:
-                    changed = self._db.execute(
-                        "UPDATE sessions SET expires_ms = ? WHERE id = ?",
-                        (expires + session.time_to_live_ms, session.key),
-                    )
-                    if changed.rowcount == 0:
-                        lost.append(session)
-                    session.renew_at = now + _ttl(session) / _RENEWALS
-        finally:
-            self._db.execute("PRAGMA synchronous=FULL")
-        return lost
+    def _renewed(self, sessions: Sequence[SqliteSession], began: float | None = None) -> None:
+        for session in sessions:
+            session.renewed_at = self.seconds() if began is None else began
+            session.renew_at = self._loop.time() + session.seconds / _RENEWALS
+
+    def _tell(self, names: frozenset[str] | None) -> None:
+        for watch in self._watches:
+            told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
+            if told is None or told:
+                self._loop.call_soon(watch.tell, told)
 
 
-def _ttl(session: SqliteSession) -> float:
-    return session.time_to_live_ms / 1000
+def _there(name: str, version: int) -> int:
+    """A version of something that is there: compare-and-set makes nothing."""
+    if version < ANY_VERSION:
+        raise ValueError(f"{name}: there is no version {version}")
+    return version

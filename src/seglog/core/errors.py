@@ -164,6 +164,20 @@ class UnknownLeaderEpochError(SeglogError):
     retriable = True
 
 
+class NotLeaderError(SeglogError):
+    """Another broker leads the partition, or nobody: clients ask for metadata and come again there."""
+
+    code = 6
+    retriable = True
+
+
+class NotEnoughReplicasError(SeglogError):
+    """Fewer replicas in sync than ``min.insync.replicas``; nothing was written."""
+
+    code = 19
+    retriable = True
+
+
 class InvalidTopicError(SeglogError, ValueError):
     code = 17
 

@@ -34,13 +34,15 @@ class Known(NamedTuple):
     """What the log directory knows of a partition from its checkpoints.
 
     ``clean``: the directory was closed properly, so that no segment needs recovery. ``recovery_point``: everything
-    below was flushed; None where the checkpoint cannot be read.
+    below was flushed; None where the checkpoint cannot be read. ``has_followers``: what was committed and not flushed
+    may be gone, since others have it.
     """
 
     clean: bool = False
     recovery_point: int | None = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    has_followers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,13 +307,14 @@ class _Loader:
     # Damage
 
     def _flushed_up_to(self) -> int:
-        """Below here every batch must be good: it was flushed, or a consumer may have seen it."""
+        """Below here every batch must be good: it was flushed, or a consumer may have seen it and nobody else has it."""
         known = self._known
         if known.clean:
             return MAX_INT64
+        seen = 0 if known.has_followers else known.high_watermark
         if known.recovery_point is None:  # lost; segments before the last were flushed when they were rolled
-            return max(self._last_base, known.high_watermark)
-        return max(known.recovery_point, known.high_watermark)
+            return max(self._last_base, seen)
+        return max(known.recovery_point, seen)
 
     def _cut(self, segment: Segment, bad: CorruptError, later: list[SegmentPaths]) -> None:
         lost_from = bad.offset if bad.offset is not None else segment.base_offset

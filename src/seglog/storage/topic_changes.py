@@ -134,7 +134,7 @@ def load_partition(
         topic_partition=partition,
         config=config,
         health=directory.health,
-        known=known,
+        known=known._replace(has_followers=not directory.hw_follows_end),
         background=directory.worker,
         jitter=directory.rng.randrange,
         hw_follows_end=directory.hw_follows_end,

@@ -162,6 +162,13 @@ class MemoryFs:
             self.locked.clear()
             self._faults.clear()
 
+    def kill(self) -> None:
+        """The process dies and the machine does not: open files and locks are gone, everything written is there."""
+        with self.mutex:
+            self.generation += 1
+            self.locked.clear()
+            self._faults.clear()
+
     def after_crash(self, rng: random.Random) -> MemoryFs:
         """The disk as `crash` would leave it, as another file system; this one goes on."""
         with self.mutex:

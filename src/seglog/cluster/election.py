@@ -1,0 +1,155 @@
+"""What becomes of one partition's state when brokers come and go, or its leader says who is in sync. Pure.
+
+Rules of Kafka's ``PartitionChangeBuilder.java`` with eligible leader replicas (KIP-966). Where Kafka's controller sees
+each registration in turn, this one may miss some: a replica counts by what its broker says of its own losses
+(`Broker.kept_since`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState
+
+Brokers = Mapping[int, Broker]
+
+
+def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) -> PartitionState | None:
+    """The state of a partition that is new: all replicas that are there have all of its nothing. None: nobody is."""
+    there = [brokers[node] for node in replicas if node in brokers and not brokers[node].is_stopping]
+    if not there:
+        return None
+    isr = tuple(Member(broker.node_id, broker.epoch) for broker in there)
+    state = PartitionState(
+        replicas=replicas, leader=there[0].node_id, leader_epoch=0, isr=isr, min_insync=max(min_insync, 1)
+    )
+    return with_isr(state, isr, {})
+
+
+def settle(state: PartitionState, brokers: Brokers, *, min_insync: int, unclean: bool) -> PartitionState:
+    """The state as it must be with these brokers; the same one if there is nothing to do."""
+    state = _with_min_insync(state, max(min_insync, 1))
+    state = with_isr(state, [member for member in state.isr if _is_current(member, brokers)], brokers)
+    state = _reassigned(state, brokers)
+    staying = [member for member in state.isr if not brokers[member.node_id].is_stopping]
+    if staying and len(staying) < len(state.isr):
+        state = with_isr(state, staying, brokers)
+    if state.leader in state.isr_nodes:
+        return state
+    return _elect(state, brokers, unclean=unclean)
+
+
+def _is_current(member: Member, brokers: Brokers) -> bool:
+    broker = brokers.get(member.node_id)
+    return broker is not None and broker.epoch == member.epoch
+
+
+def with_isr(state: PartitionState, isr: Iterable[Member], brokers: Brokers) -> PartitionState:
+    """The state with other members in its ISR. Who leaves it while it is too small to commit anything stays eligible,
+    unless its broker says that it has lost something. The leader may be none of them any more."""
+    isr = tuple(isr)
+    inside = {member.node_id for member in isr}
+    if len(isr) >= state.needed:
+        return replace(state, isr=isr, elr=(), last_known=())
+    elr: list[Member] = []
+    last_known = [node for node in state.last_known if node not in inside]
+    for member in dict.fromkeys((*state.elr, *state.isr)):
+        if member.node_id in inside or member.node_id in last_known:
+            continue
+        broker = brokers.get(member.node_id)
+        if broker is None or broker.has_kept(member):
+            elr.append(member)
+        else:
+            last_known.append(member.node_id)
+    return replace(state, isr=isr, elr=tuple(elr), last_known=tuple(last_known))
+
+
+def _with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
+    """Take over a configuration. With a smaller one the leader may commit what those who left do not have."""
+    if min_insync == state.min_insync:
+        return state
+    is_smaller = min_insync < state.min_insync
+    changed = replace(state, min_insync=min_insync)
+    if len(changed.isr) >= changed.needed or (is_smaller and changed.isr):
+        return replace(changed, elr=(), last_known=())
+    return changed
+
+
+def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
+    """Another leader, in a new epoch: from the ISR, else of those who have everything too, else of those who had, if
+    there is one only; else anyone, if that is allowed. Else there is none until someone comes back."""
+    in_sync = set(state.isr_nodes)
+    leader = next((node for node in state.replicas if node in in_sync), NO_LEADER)
+    if leader == NO_LEADER:
+        leader = _elect_outside(state, brokers, unclean=unclean)
+        if leader != NO_LEADER:
+            state = with_isr(state, [Member(leader, brokers[leader].epoch)], brokers)
+    if leader == state.leader == NO_LEADER:
+        return state
+    # Also for the same one as before: it is in another life, and may have less than it had.
+    return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def _elect_outside(state: PartitionState, brokers: Brokers, *, unclean: bool) -> int:
+    there = [node for node in state.replicas if node in brokers and not brokers[node].is_stopping]
+    eligible = {member.node_id for member in state.elr if member.node_id in there}
+    for node in there:
+        if node in eligible:
+            return node
+    if not state.elr and len(state.last_known) == 1 and state.last_known[0] in there:
+        return state.last_known[0]
+    if not unclean:
+        return NO_LEADER
+    return next((node for node in there if node in state.last_known), there[0] if there else NO_LEADER)
+
+
+# Reassignment (KIP-455)
+
+
+def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
+    """Begin to move a partition to other replicas; those it has now stay until the new ones are in sync."""
+    now = tuple(node for node in state.replicas if node not in state.adding)
+    adding = tuple(node for node in target if node not in now)
+    removing = tuple(node for node in now if node not in target)
+    replicas = target + removing
+    return _among(replace(state, replicas=replicas, adding=adding, removing=removing), replicas)
+
+
+def cancel_reassignment(state: PartitionState) -> PartitionState:
+    """Back to the replicas from before; the leader may be none of them (`settle` elects another). `ValueError` if
+    nobody of those from before is in sync: then nobody would have what was written meanwhile."""
+    replicas = tuple(node for node in state.replicas if node not in state.adding)
+    if state.isr and not set(replicas) & set(state.isr_nodes):
+        raise ValueError("none of the replicas from before is in sync")
+    return _among(replace(state, replicas=replicas, adding=(), removing=()), replicas)
+
+
+def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
+    """Complete a reassignment whose new replicas are all in sync."""
+    if not (state.adding or state.removing):
+        return state
+    target = tuple(node for node in state.replicas if node not in state.removing)
+    in_sync = {member.node_id for member in state.isr if not brokers[member.node_id].is_stopping}
+    if not set(state.adding) <= in_sync or not set(target) & in_sync:
+        return state
+    return _among(replace(state, replicas=target, adding=(), removing=()), target)
+
+
+def _among(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
+    """Without the members that are no replicas any more."""
+    state = replace(
+        state,
+        elr=tuple(member for member in state.elr if member.node_id in replicas),
+        last_known=tuple(node for node in state.last_known if node in replicas),
+        isr=tuple(member for member in state.isr if member.node_id in replicas),
+    )
+    return replace(state, elr=(), last_known=()) if len(state.isr) >= state.needed else state
+
+
+def prefer(state: PartitionState, brokers: Brokers) -> PartitionState:
+    """Led by its first replica, if that is in sync and stays."""
+    preferred = state.replicas[0]
+    if state.leader == preferred or preferred not in state.isr_nodes or brokers[preferred].is_stopping:
+        return state
+    return replace(state, leader=preferred, leader_epoch=state.leader_epoch + 1)

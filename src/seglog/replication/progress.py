@@ -1,0 +1,163 @@
+"""What the leader of a partition knows of its followers, and what follows from it: the high watermark, and who is in
+sync. Pure; times are milliseconds of a clock that does not go back.
+
+Rules of Kafka's ``Partition.scala`` and ``Replica.scala``, and of KIP-320, KIP-497 and KIP-966:
+
+- the high watermark is the smallest end of the log over all who are, or may be just now, in the ISR (a change that is
+  on its way counts in both forms, KAFKA-13091), and of those who are about to join;
+- it does not advance while the ISR is smaller than ``min.insync.replicas``, nor beyond what a replica has asked for in
+  this very epoch: what it had before may yet be cut off;
+- a follower joins when it has everything committed and the start of the epoch (KAFKA-7128), and is out when it has not
+  had everything for ``replica.lag.time.max.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from seglog.cluster.election import with_isr
+from seglog.cluster.model import Broker, Member, PartitionState, Stored
+
+UNKNOWN: Final = -1
+
+
+class Follower:
+    """A replica that fetches from us. ``end_offset`` is the next that it asks for, unknown until it does."""
+
+    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "log_start_offset", "seen_end")
+
+    def __init__(self, now_ms: int) -> None:
+        self.end_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        self.broker_epoch = UNKNOWN
+        self.caught_up_ms = now_ms
+        self.fetched_ms = now_ms
+        self.seen_end = UNKNOWN
+        """Where our log ended at its last fetch: having come so far, it had everything at that time."""
+
+    def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, log_end: int, now_ms: int) -> None:
+        if offset >= log_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif self.seen_end != UNKNOWN and offset >= self.seen_end:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
+        self.fetched_ms = now_ms
+        self.seen_end = log_end
+
+
+class Progress:
+    """Of one leader in one epoch, from its first moment on."""
+
+    def __init__(self, node_id: int, stored: Stored, epoch_start: int, now_ms: int, *, lag_max_ms: int) -> None:
+        """``epoch_start`` is where the log ended when this epoch began."""
+        self.node_id = node_id
+        self.state, self.version = stored
+        self.epoch_start = epoch_start
+        self.lag_max_ms = lag_max_ms
+        self.followers = {node: Follower(now_ms) for node in self.state.replicas if node != node_id}
+        self.proposed: PartitionState | None = None
+        self._note_members()
+
+    def _note_members(self) -> None:
+        """Who counts for the high watermark: the union of both forms of the ISR while a change is on its way."""
+        members = set(self.state.isr)
+        if self.proposed is not None:
+            members.update(self.proposed.isr)
+        self._counted = tuple(member for member in members if member.node_id != self.node_id)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is nobody to wait for, ever: the log's end is the high watermark."""
+        return not self.followers and self.state.needed <= 1
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether anything can be committed now (else a produce request with acks=all is refused)."""
+        return len(self.state.isr) >= self.state.needed
+
+    def changed(self, stored: Stored, now_ms: int) -> None:
+        """The state was written, by us or by the controller, and we still lead in the same epoch."""
+        if stored.version < self.version:
+            return
+        self.state, self.version = stored
+        self.proposed = None
+        for node in self.state.replicas:
+            if node != self.node_id and node not in self.followers:
+                self.followers[node] = Follower(now_ms)
+        for node in list(self.followers):
+            if node not in self.state.replicas:
+                del self.followers[node]
+        self._note_members()
+
+    # The high watermark
+
+    def high_watermark(self, current: int, log_end: int, brokers: Mapping[int, Broker], now_ms: int) -> int:
+        """What the high watermark is now; it never goes back in an epoch."""
+        if not self.has_enough:
+            return current
+        found = log_end
+        for member in self._counted:
+            follower = self.followers.get(member.node_id)
+            if follower is None or follower.broker_epoch != member.epoch:
+                return current
+            found = min(found, follower.end_offset)
+        for node, follower in self.followers.items():
+            if follower.end_offset < found and self._is_about_to_join(node, follower, brokers, now_ms):
+                found = follower.end_offset
+        return max(current, found)
+
+    def _is_about_to_join(
+        self, node: int, follower: Follower, brokers: Mapping[int, Broker], now_ms: int
+    ) -> bool:
+        """A high watermark that runs ahead of a follower which keeps up would never let it join."""
+        return (
+            self._may_join(node, follower, brokers)
+            and follower.end_offset >= self.epoch_start
+            and all(member.node_id != node for member in self._counted)
+            and now_ms - follower.caught_up_ms <= self.lag_max_ms
+        )
+
+    def _may_join(self, node: int, follower: Follower, brokers: Mapping[int, Broker]) -> bool:
+        """Whether the broker is there, in the life in which it last fetched, and stays."""
+        broker = brokers.get(node)
+        return broker is not None and not broker.is_stopping and follower.broker_epoch == broker.epoch
+
+    # The ISR
+
+    def propose(
+        self, high_watermark: int, log_end: int, brokers: Mapping[int, Broker], now_ms: int
+    ) -> PartitionState | None:
+        """The state with the ISR that should be, to be written at `version`; None if it is as it is, or if a change is
+        on its way already. From here on both forms count, until `changed` or `refused`."""
+        if self.proposed is not None:
+            return None
+        isr = [member for member in self.state.isr if not self._is_behind(member, log_end, now_ms)]
+        inside = {member.node_id for member in self.state.isr}
+        for node, follower in self.followers.items():
+            if (
+                node not in inside
+                and self._may_join(node, follower, brokers)
+                and follower.end_offset >= max(high_watermark, self.epoch_start)
+                and now_ms - follower.fetched_ms <= self.lag_max_ms
+            ):
+                isr.append(Member(node, follower.broker_epoch))
+        if tuple(isr) == self.state.isr:
+            return None
+        self.proposed = with_isr(self.state, isr, brokers)
+        self._note_members()
+        return self.proposed
+
+    def _is_behind(self, member: Member, log_end: int, now_ms: int) -> bool:
+        if member.node_id == self.node_id:
+            return False
+        follower = self.followers[member.node_id]
+        has_all = follower.end_offset == log_end and follower.broker_epoch == member.epoch
+        return not has_all and now_ms - follower.caught_up_ms > self.lag_max_ms
+
+    def refused(self) -> None:
+        """What was proposed was certainly not written. If that is not certain, do nothing: `changed` will tell."""
+        self.proposed = None
+        self._note_members()

@@ -1,0 +1,72 @@
+"""What goes wrong in a simulated world, and how often: drawn once for each seed, so that some are quiet and some wild."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+
+class Fate(NamedTuple):
+    """What becomes of a call of the store."""
+
+    delay: int
+    is_applied: bool
+    is_answered: bool
+
+
+class Faults:
+    """Rates are chances in one, delays milliseconds."""
+
+    def __init__(self, rng: random.Random, nodes: int) -> None:
+        self.rng = rng
+        self.nodes = nodes
+        self.is_on = True
+        self.loss = rng.choice((0, 0, 0.01, 0.1))
+        self.twice = rng.choice((0, 0, 0.02, 0.1))
+        self.slow = rng.choice((0, 0.01, 0.1))
+        self.store_lost = rng.choice((0, 0, 0.01, 0.1))
+        self.store_slow = rng.choice((0, 0.02, 0.2))
+        self.crash_every = rng.choice((0, 4_000, 8_000))
+        self.power_every = rng.choice((0, 0, 5_000))
+        self.pause_every = rng.choice((0, 0, 5_000))
+        self.cut_every = rng.choice((0, 5_000))
+        self.expire_every = rng.choice((0, 0, 4_000))
+        self.cuts: set[tuple[int, int]] = set()
+
+    def heal(self) -> None:
+        """From now on all is well."""
+        self.is_on = False
+        self.cuts.clear()
+
+    def _happens(self, chance: float) -> bool:
+        return self.is_on and chance > 0 and self.rng.random() < chance
+
+    def deliveries(self, source: int, target: int) -> list[int]:
+        """After how many milliseconds each copy of a message arrives."""
+        if (source, target) in self.cuts or self._happens(self.loss):
+            return []
+        copies = 2 if self._happens(self.twice) else 1
+        return [self._delay() for _ in range(copies)]
+
+    def _delay(self) -> int:
+        if self._happens(self.slow):
+            return self.rng.randrange(50, 3_000)
+        return self.rng.randrange(1, 6)
+
+    def store_delay(self) -> int:
+        if self._happens(self.store_slow):
+            return self.rng.randrange(50, 2_500)
+        return self.rng.randrange(1, 10)
+
+    def store_call(self, node_id: int) -> Fate:
+        if (node_id, 0) in self.cuts or self._happens(self.store_lost):
+            is_applied = self.rng.random() < 0.5 and (node_id, 0) not in self.cuts
+            return Fate(self.rng.randrange(500, 1_500), is_applied, is_answered=False)
+        return Fate(self.store_delay(), is_applied=True, is_answered=True)
+
+    def cut(self) -> tuple[int, int]:
+        """Cut one direction of a link between two nodes, or a node's to the store (0); which."""
+        source, target = self.rng.sample(range(self.nodes + 1), 2)
+        link = (source, target) if source else (target, 0)
+        self.cuts.add(link)
+        return link
