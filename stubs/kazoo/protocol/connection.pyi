@@ -1,0 +1,16 @@
+from logging import Logger
+from typing import Final
+
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+
+class ConnectionHandler:
+    client: Final[KazooClient]
+    def __init__(
+        self,
+        client: KazooClient,
+        retry_sleeper: KazooRetry,
+        logger: Logger | None = None,
+        sasl_options: dict[str, str] | None = None,
+    ) -> None: ...
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None: ...

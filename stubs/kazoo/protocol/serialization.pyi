@@ -1,0 +1,8 @@
+from typing import NamedTuple
+
+class Watch(NamedTuple):
+    type: int
+    state: int
+    path: str
+    @classmethod
+    def deserialize(cls, bytes: bytes, offset: int) -> tuple[Watch, int]: ...
