@@ -35,6 +35,7 @@ FETCH_TIMEOUT_MS = 1_500
 CONFIG = {
     "log.segment.bytes": str(1 << 20),
     "log.index.interval.bytes": "256",
+    "log.index.size.max.bytes": "4096",
     "log.retention.ms": "-1",
     "log.message.timestamp.before.max.ms": str(2**62),
     "log.message.timestamp.after.max.ms": str(2**62),
@@ -84,7 +85,7 @@ class Node:
             directory.create_topic(TOPIC, self.world.partitions)
         assert not directory.refused, directory.refused
         for key, log in directory.logs.items():
-            self.partitions[key.partition] = Partition(key, self.world.topic.topic_id, log)
+            self.partitions[key.partition] = Partition(directory, key, self.world.topic.topic_id, log)
         self._register()
 
     def crash(self, *, power: bool) -> None:

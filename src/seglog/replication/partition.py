@@ -25,6 +25,7 @@ from seglog.replication.waiters import Waiter
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
 from seglog.storage.log import Appended, Log
+from seglog.storage.log_dir import LogDir
 from seglog.storage.reads import Fetched, UpTo
 
 Brokers = Mapping[int, Broker]
@@ -64,6 +65,7 @@ class Partition:
         "appends",
         "bytes_in",
         "bytes_out",
+        "directory",
         "leader",
         "leader_epoch",
         "log",
@@ -75,7 +77,8 @@ class Partition:
         "waiters",
     )
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
+    def __init__(self, directory: LogDir, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
+        self.directory = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -125,7 +128,7 @@ class Partition:
         self.leader = _other(state.leader, me)
         log = self.log
         log.hw_follows_end = False
-        log.truncate_to(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
+        self._truncate(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
 
     def resign(self) -> None:
         """Act as nobody's leader or follower until the store says again who leads: our session is in doubt."""
@@ -215,7 +218,7 @@ class Partition:
         if not is_ours or asked.offset != log.log_end_offset:
             return
         if answer.diverging is not None:
-            log.truncate_to(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
+            self._truncate(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
             return
         if records:
             log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
@@ -230,9 +233,14 @@ class Partition:
         """The leader's log has nothing at our end: it ends before, or begins behind (``fetchOffsetAndTruncate``)."""
         log = self.log
         if leader_end < log.log_end_offset:
-            log.truncate_to(leader_end)
+            self._truncate(leader_end)
         elif leader_start > log.log_end_offset:
-            log.truncate_fully_and_start_at(leader_start)
+            self.directory.truncate_fully_and_start_at(*self.topic_partition, leader_start)
+
+    def _truncate(self, offset: int) -> None:
+        """By the directory, which lowers its checkpoints first: no crash makes of the cut a damage, nor the old end
+        come back under a new one."""
+        self.directory.truncate_to(*self.topic_partition, offset)
 
     # What consumers and followers ask
 
