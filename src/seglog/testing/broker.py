@@ -10,19 +10,17 @@ is free, and it keeps both over a restart.
 
 from __future__ import annotations
 
-import gc
 import shutil
 import socket
-import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from types import MappingProxyType, ModuleType, TracebackType
-from typing import Final, Protocol, Self, cast
+from types import MappingProxyType, TracebackType
+from typing import Final, Protocol, Self
 
 from seglog.core.errors import SeglogError
+from seglog.core.quick_imports import without_hypothesis
 
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
 
@@ -231,22 +229,3 @@ def _runner(*, process: bool) -> Runner:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@contextmanager
-def without_hypothesis() -> Iterator[None]:
-    """kio's types describe themselves to hypothesis where it is installed, which takes longer than all else. Whoever
-    has loaded it already, or does so later, has it."""
-    modules = cast(dict[str, ModuleType | None], sys.modules)
-    is_hidden = "hypothesis" not in modules
-    if is_hidden:
-        modules["hypothesis"] = None
-    collects = gc.isenabled()
-    gc.disable()  # of modules that are loaded nothing is garbage; that takes a third of the time otherwise
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-        if is_hidden and modules.get("hypothesis", sys) is None:
-            del modules["hypothesis"]
