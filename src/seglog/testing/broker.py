@@ -49,11 +49,16 @@ class Runner(Protocol):
     def stop(self) -> None:
         """End it cleanly. Raises what `Node.stop` raises; it has ended then, too."""
 
-    def kill(self) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def reset(self, topics: Mapping[str, int]) -> None: ...
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None: ...
+
+
+class KillableRunner(Runner, Protocol):
+    """One with a process of its own."""
+
+    def kill(self) -> None: ...
 
 
 class Broker:
@@ -82,7 +87,8 @@ class Broker:
         self._kept: socket.socket | None = None
         self._is_temporary = data_dir is None
         self._remove: weakref.finalize[..., Broker] | None = None
-        self._runner = _runner(process=process)
+        self._killable = _process_runner() if process else None
+        self._runner = self._killable or _thread_runner()
 
     @property
     def bootstrap(self) -> str:
@@ -132,11 +138,11 @@ class Broker:
 
     def kill(self) -> None:
         """End it as by SIGKILL, without a last write. Only a process can be killed."""
-        if not self.is_process:
+        if self._killable is None:
             raise BrokerError("a broker in a thread cannot be killed: Broker(process=True) can")
         self._check_running()
         self.is_running = self.is_paused = False
-        self._runner.kill()
+        self._killable.kill()
         self._keep_port()
 
     def restart(self, *, kill: bool = False) -> None:
@@ -214,12 +220,16 @@ class Broker:
             self._kept = None
 
 
-def _runner(*, process: bool) -> Runner:
-    """What it takes is loaded only now, and by whoever makes a broker."""
-    if process:
-        from seglog.testing.broker_process import ProcessRunner
+# What a runner takes is loaded only by whoever makes a broker.
 
-        return ProcessRunner()
+
+def _process_runner() -> KillableRunner:
+    from seglog.testing.broker_process import ProcessRunner
+
+    return ProcessRunner()
+
+
+def _thread_runner() -> Runner:
     with without_hypothesis():
         from seglog.testing.broker_thread import ThreadRunner
 
