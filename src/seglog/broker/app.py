@@ -7,11 +7,11 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from seglog.broker.admin import TopicApis
 from seglog.broker.changes import TopicChanges
@@ -47,6 +47,14 @@ _log: Final = logging.getLogger("seglog.broker")
 _NEVER_IDLE_MS: Final = 1 << 40
 
 
+class Ground(NamedTuple):
+    """What a broker stands on beside its file system, clock and chance: threads, SQLite, sockets; or a simulator's."""
+
+    open_directory: Callable[..., LogDir] = LogDir.open
+    open_store: Callable[[str, Clock], Awaitable[MetadataStore]] = SqliteStore.open
+    listener: type[Listener] = Listener
+
+
 class Node:
     """A broker: ``async with Node(config) as node``. After `start`, ``addresses`` has what clients can connect to."""
 
@@ -58,6 +66,7 @@ class Node:
         fs: Fs | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        ground: Ground | None = None,
     ) -> None:
         if not config.data_dir:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
@@ -66,6 +75,7 @@ class Node:
         self._fs = fs or OsFs()
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRandom()
+        self._ground = ground or Ground()
         self._parts = AsyncExitStack()
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
@@ -148,7 +158,7 @@ class Node:
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
         self.directory = await asyncio.to_thread(
-            LogDir.open,
+            self._ground.open_directory,
             config.data_dir,
             config=config.directory,
             background=True,
@@ -170,7 +180,7 @@ class Node:
         """Beside the logs; a directory that is only simulated has a store in memory."""
         is_real = isinstance(self._fs, OsFs)
         path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
-        self.store = await SqliteStore.open(path, clock=self._clock)
+        self.store = await self._ground.open_store(path, self._clock)
         self._parts.push_async_callback(self.store.close)
 
     def _dispatch(self, ids: ProducerIds) -> Dispatch:
@@ -230,7 +240,7 @@ class Node:
         for wanted in config.broker_listeners:
             # A client may connect as soon as there is a socket, and is told this; the port may be yet to come.
             self.identity.advertised[wanted.name] = _reachable(told.get(wanted.name, wanted), wanted.port)
-            listener = Listener(Endpoint(wanted.name, wanted.host, wanted.port), dispatch, self.shared)
+            listener = self._ground.listener(Endpoint(wanted.name, wanted.host, wanted.port), dispatch, self.shared)
             endpoint = await listener.start()
             self._parts.push_async_callback(listener.stop)
             self.addresses.append(Address(*endpoint))

@@ -41,7 +41,7 @@ class Partition:
         self.log = log
         # A start may have cut what was not on the disk: a new epoch tells consumers that the end is another one.
         self.leader_epoch = log.epochs.latest + 1
-        self.waiters: set[Waiter] = set()
+        self.waiters: dict[Waiter, None] = {}  # in the order in which they came: a run can be repeated
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
 
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
