@@ -50,9 +50,11 @@ class Entity(NamedTuple):
         return f"{self.kind} {self.name}" if self.name else "broker defaults"
 
 
+@wire.with_brokers
 def describe_configs(
+    brokers: wire.Brokers,
     topics: _Topics = None,
-    brokers: _Brokers = None,
+    broker_ids: _Brokers = None,
     broker_defaults: _Defaults = False,
     entity_type: _EntityType = None,
     entity_names: _EntityNames = None,
@@ -60,17 +62,13 @@ def describe_configs(
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Also what is not set: defaults, and the broker's file.")
     ] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """What is set; with --all every key, its value, and where it comes from."""
-    entities = _entities(topics, brokers, broker_defaults, entity_type, entity_names, entity_default)
+    entities = _entities(topics, broker_ids, broker_defaults, entity_type, entity_names, entity_default)
     if not entities:
         return fail("configs describe needs --topic, --broker or --broker-defaults")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     out = Out()
     for entity, values in _read(cluster, entities).items():
         shown = [value for value in values if everything or value.source not in _INHERITED]
@@ -95,7 +93,9 @@ def describe_configs(
     return FINE
 
 
+@wire.with_brokers
 def alter_configs(
+    brokers: wire.Brokers,
     add_config: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,20 +107,16 @@ def alter_configs(
         typer.Option("--delete-config", "--delete", "-d", metavar="KEY", help="Back to default.", show_default=False),
     ] = None,
     topics: _Topics = None,
-    brokers: _Brokers = None,
+    broker_ids: _Brokers = None,
     broker_defaults: _Defaults = False,
     entity_type: _EntityType = None,
     entity_names: _EntityNames = None,
     entity_default: _EntityDefault = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Set keys and remove others; what is not named stays."""
-    entities = _entities(topics, brokers, broker_defaults, entity_type, entity_names, entity_default)
+    entities = _entities(topics, broker_ids, broker_defaults, entity_type, entity_names, entity_default)
     if not entities:
         return fail("configs alter needs --topic, --broker or --broker-defaults")
     changes: dict[str, str | None] = dict(wire.key_values(add_config, "--add-config"))
@@ -130,7 +126,7 @@ def alter_configs(
         changes[name] = None
     if not changes:
         return fail("configs alter needs --add-config or --delete-config")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     out = Out()
     try:
         for entity in entities:

@@ -22,7 +22,9 @@ _WAIT: Final = 0.2
 Write = Callable[[Out, Received], None]
 
 
+@wire.with_brokers
 def consume(
+    brokers: wire.Brokers,
     names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics.", show_default=False)] = None,
     topics: Annotated[
         list[str] | None,
@@ -87,10 +89,6 @@ def consume(
         str | None, typer.Option(metavar="FORMAT", help="The same, of headers.", show_default="text")
     ] = None,
     null: Annotated[str, typer.Option("--null", metavar="TEXT", help="What stands for null.")] = "",
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: Annotated[
         bool,
         typer.Option(
@@ -121,7 +119,7 @@ def consume(
         start = parse_start(offset or ("stored" if group is not None and not from_beginning else "beginning"))
     except ValueError as error:
         return fail(error)
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     settings = {
         "group.id": group or "seglog-consume",
         "enable.auto.commit": group is not None,

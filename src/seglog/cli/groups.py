@@ -39,15 +39,13 @@ class Position(NamedTuple):
         return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
 
 
+@wire.with_brokers
 def list_groups(
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers,
     json: wire.Json = False,
 ) -> int:
     """All groups, with their states."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     listed = sorted(_listed(cluster), key=lambda group: group.group_id)
     out = Out()
     if json:
@@ -60,23 +58,21 @@ def list_groups(
     return FINE
 
 
+@wire.with_brokers
 def describe_groups(
+    brokers: wire.Brokers,
     names: _Names = None,
     groups: _Groups = None,
     all_groups: _AllGroups = False,
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag: what is shown without options.")] = False,
     members: Annotated[bool, typer.Option("--members", help="Members and what is assigned to them.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, assignor, coordinator.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Offsets and lag of groups; or their members, or states."""
     if offsets + members + state > 1:
         return fail("groups describe takes one of --offsets, --members and --state")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     wanted = wanted_groups(cluster, [*(names or ()), *(groups or ())], all_groups=all_groups)
     if not wanted and not all_groups:
         return fail(f"groups describe needs the name of a group, or {_ALL_GROUPS}")
@@ -96,23 +92,21 @@ def describe_groups(
     return code
 
 
+@wire.with_brokers
 def delete_groups(
+    brokers: wire.Brokers,
     names: _Names = None,
     groups: _Groups = None,
     all_groups: _AllGroups = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Delete groups that have no members, with their offsets."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     wanted = wanted_groups(cluster, [*(names or ()), *(groups or ())], all_groups=all_groups)
     if not wanted:
         return FINE if all_groups else fail(f"groups delete needs the name of a group, or {_ALL_GROUPS}")
     with cluster.errors("groups"):
-        futures = cluster.admin.delete_consumer_groups(wanted, request_timeout=timeout)
+        futures = cluster.admin.delete_consumer_groups(wanted, request_timeout=cluster.timeout)
     out, code = Out(), FINE
     for name, future in futures.items():
         reason = None
@@ -128,20 +122,18 @@ def delete_groups(
     return code
 
 
+@wire.with_brokers
 def delete_offsets(
+    brokers: wire.Brokers,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)],
     topics: Annotated[
         list[str],
         typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="Of this topic, or these partitions of it."),
     ],
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Forget what a group has committed for topics to which none of its members is subscribed."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     partitions = named_partitions(cluster, topics)
     with cluster.own_admin() as admin:
         answers = admin.delete_offsets(group, partitions)

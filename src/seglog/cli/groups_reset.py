@@ -39,7 +39,9 @@ class Plan(NamedTuple):
     committed: Mapping[_At, int]
 
 
+@wire.with_brokers
 def reset_offsets(
+    brokers: wire.Brokers,
     names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups.", show_default=False)] = None,
     groups: Annotated[
         list[str] | None,
@@ -74,10 +76,6 @@ def reset_offsets(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be: so it is without --execute.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV for --from-file.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Let groups without members go on from somewhere else. Shows what would be done, and does it with --execute."""
@@ -97,7 +95,7 @@ def reset_offsets(
         return fail("reset-offsets takes --dry-run or --execute, not both")
     if mode.name != "--from-file" and bool(topics) == all_topics:
         return fail("reset-offsets needs --topic or --all-topics")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     wanted = wanted_groups(cluster, [*(names or ()), *(groups or ())], all_groups=all_groups)
     if not wanted and not all_groups:
         return fail("reset-offsets needs the name of a group, or --all-groups")

@@ -17,7 +17,9 @@ _SPECIAL: Final = {"latest": "latest", "-1": "latest", "earliest": "earliest", "
 }
 
 
+@wire.with_brokers
 def offsets(
+    brokers: wire.Brokers,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default="all but Kafka's own"),
@@ -42,10 +44,6 @@ def offsets(
     isolation_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="latest is read_uncommitted, or read_committed.")
     ] = "read_uncommitted",
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Offsets of partitions: where they begin and end, or what is there at a time."""
@@ -58,7 +56,7 @@ def offsets(
         except ValueError:
             return fail(f"--time is {', '.join(_SPECIAL)}, ms since 1970 or a time like 2013-01-01T05:00Z, not {time}")
     wanted = wire.numbers(partitions, "--partitions")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     found = [
         (topic, number)
         for topic, there in _topics(cluster, [*(names or ()), *(topics or ())]).items()

@@ -21,16 +21,14 @@ _ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Leav
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done, and change nothing.")]
 
 
+@wire.with_brokers
 def list_topics(
+    brokers: wire.Brokers,
     exclude_internal: _ExcludeInternal = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """The names of all topics."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     out = Out()
     for name, partitions in cluster.topics().items():
         if exclude_internal and name in wire.INTERNAL:
@@ -43,7 +41,9 @@ def list_topics(
     return FINE
 
 
+@wire.with_brokers
 def describe_topics(
+    brokers: wire.Brokers,
     names: _Names = None,
     topics: _Topics = None,
     under_replicated: Annotated[
@@ -54,14 +54,10 @@ def describe_topics(
     ] = False,
     sizes: Annotated[bool, typer.Option("--sizes", help="How much each partition has on its leader's disk.")] = False,
     exclude_internal: _ExcludeInternal = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Partitions of topics with leader, replicas and what the topic's own configuration says."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     wanted = [*(names or ()), *(topics or ())] or [
         name for name in cluster.topics() if not (exclude_internal and name in wire.INTERNAL)
     ]
@@ -153,7 +149,9 @@ def _print(out: Out, topic: Any, configs: Mapping[str, str], rows: Sequence[dict
     show_table(out, columns, cells, right=("partition", "leader", "size"))
 
 
+@wire.with_brokers
 def create_topics(
+    brokers: wire.Brokers,
     names: _Names = None,
     topics: _Topics = None,
     partitions: Annotated[
@@ -170,10 +168,6 @@ def create_topics(
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine, if it is there already.")] = False,
     dry_run: _DryRun = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Make topics."""
@@ -181,7 +175,7 @@ def create_topics(
     if not wanted:
         return fail("topics create needs the name of a topic")
     configs = wire.key_values(config, "--config")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     new = [
         cluster.api.NewTopic(
             name, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=configs
@@ -190,53 +184,51 @@ def create_topics(
     ]
     with cluster.errors("topics"):
         futures = cluster.admin.create_topics(
-            new, operation_timeout=timeout, request_timeout=timeout, validate_only=dry_run
+            new, operation_timeout=cluster.timeout, request_timeout=cluster.timeout, validate_only=dry_run
         )
     passed = cluster.kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
     return _report(cluster, futures, ("would create" if dry_run else "created"), passed=passed, json=json)
 
 
+@wire.with_brokers
 def delete_topics(
+    brokers: wire.Brokers,
     names: _Names = None,
     topics: _Topics = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine, if it is not there.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Delete topics with all that is in them."""
     wanted = [*(names or ()), *(topics or ())]
     if not wanted:
         return fail("topics delete needs the name of a topic")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     with cluster.errors("topics"):
-        futures = cluster.admin.delete_topics(wanted, operation_timeout=timeout, request_timeout=timeout)
+        futures = cluster.admin.delete_topics(
+            wanted, operation_timeout=cluster.timeout, request_timeout=cluster.timeout
+        )
     passed = cluster.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
     return _report(cluster, futures, "deleted", passed=passed, json=json)
 
 
+@wire.with_brokers
 def alter_topics(
+    brokers: wire.Brokers,
     partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many there shall be.")],
     names: _Names = None,
     topics: _Topics = None,
     dry_run: _DryRun = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
     json: wire.Json = False,
 ) -> int:
     """Give topics more partitions. Keys then go to other partitions than before."""
     wanted = [*(names or ()), *(topics or ())]
     if not wanted:
         return fail("topics alter needs the name of a topic")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     new = [cluster.api.NewPartitions(name, partitions) for name in wanted]
     with cluster.errors("topics"):
         futures = cluster.admin.create_partitions(
-            new, operation_timeout=timeout, request_timeout=timeout, validate_only=dry_run
+            new, operation_timeout=cluster.timeout, request_timeout=cluster.timeout, validate_only=dry_run
         )
     return _report(cluster, futures, "would alter" if dry_run else "altered", passed=None, json=json)
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, NamedTuple, ParamSpec, get_type_hints
 
 import typer
 
@@ -18,25 +20,9 @@ from seglog.core.extras import require
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
-    ),
-]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka's.", show_default=False),
-]
-CommandConfig = Annotated[
-    str | None,
-    typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
-]
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-DEFAULT_BOOTSTRAP: Final = "localhost:9092"
-DEFAULT_TIMEOUT: Final = 30.0
 
+_P = ParamSpec("_P")
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _OFFSETS_TIME: Final[Mapping[str, str]] = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
 
@@ -163,6 +149,50 @@ class Cluster:
             (at.topic, at.partition): self.result(future, f"topic {at.topic}, partition {at.partition}")
             for at, future in futures.items()
         }
+
+
+class Brokers(NamedTuple):
+    """The options by which a command finds brokers."""
+
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
+        ),
+    ] = "localhost:9092"
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka's.", show_default=False),
+    ] = None
+    command_config: Annotated[
+        str | None,
+        typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
+    ] = None
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")] = 30.0
+
+    def cluster(self) -> Cluster:
+        return Cluster(*self)
+
+
+def with_brokers(command: Callable[Concatenate[Brokers, _P], int]) -> Callable[..., int]:
+    """A command for typer: it takes the options of `Brokers` before its last parameter, and is given them as its
+    first."""
+    hints = get_type_hints(Brokers, include_extras=True)
+    options = [
+        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=hints[name])
+        for name, default in Brokers._field_defaults.items()
+    ]
+    _, *own, last = signature(command, eval_str=True).parameters.values()
+    parameters = [*own, *options, last]
+
+    @wraps(command)
+    def run(*arguments: _P.args, **given: _P.kwargs) -> int:
+        brokers = Brokers._make(given.pop(name) for name in Brokers._fields)
+        return command(brokers, *arguments, **given)
+
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
+    vars(run)["__signature__"] = Signature(parameters, return_annotation=int)
+    return run
 
 
 def _file(path: str | None) -> dict[str, str]:
