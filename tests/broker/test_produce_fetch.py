@@ -26,6 +26,7 @@ from seglog.storage.admit import Origin
 from seglog.storage.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
+from tests.storage.legacy_sets import encode_set
 
 NOW: Final = 1_790_000_000_000
 PRODUCE = range(APIS[ApiKey.PRODUCE].served, APIS[ApiKey.PRODUCE].high + 1)
