@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
 from seglog.cli.wire import Cluster
 from seglog.cli.wire_formats import Formats, Received, check_format, compile_format, record_object, show, unescape
@@ -22,9 +23,8 @@ _WAIT: Final = 0.2
 Write = Callable[[Out, Received], None]
 
 
-@wire.with_brokers
+@with_options
 def consume(
-    brokers: wire.Brokers,
     names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics.", show_default=False)] = None,
     topics: Annotated[
         list[str] | None,
@@ -89,6 +89,7 @@ def consume(
         str | None, typer.Option(metavar="FORMAT", help="The same, of headers.", show_default="text")
     ] = None,
     null: Annotated[str, typer.Option("--null", metavar="TEXT", help="What stands for null.")] = "",
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: Annotated[
         bool,
         typer.Option(

@@ -8,6 +8,7 @@ import typer
 
 from seglog.cli import wire
 from seglog.cli.find import parse_time
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, format_time, show_table
 from seglog.cli.wire import Cluster
 
@@ -17,9 +18,8 @@ _SPECIAL: Final = {"latest": "latest", "-1": "latest", "earliest": "earliest", "
 }
 
 
-@wire.with_brokers
+@with_options
 def offsets(
-    brokers: wire.Brokers,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default="all but Kafka's own"),
@@ -44,6 +44,7 @@ def offsets(
     isolation_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="latest is read_uncommitted, or read_committed.")
     ] = "read_uncommitted",
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Offsets of partitions: where they begin and end, or what is there at a time."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, format_size
 from seglog.cli.perf import TOPIC, latencies_in_ms
 from seglog.cli.wire import Cluster
@@ -89,9 +90,8 @@ class Meter:
         out.flush()
 
 
-@wire.with_brokers
+@with_options
 def produce(
-    brokers: wire.Brokers,
     topic: _Topic = TOPIC,
     partitions: _Partitions = 1,
     records: Annotated[
@@ -109,6 +109,7 @@ def produce(
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 16_384,
     linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
     seconds: _Seconds = None,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: _Json = False,
 ) -> int:
     """Send records: how many a second, and how long each takes from the call to its acknowledgement.
@@ -137,9 +138,8 @@ def produce(
     return FINE
 
 
-@wire.with_brokers
+@with_options
 def consume(
-    brokers: wire.Brokers,
     topic: _Topic = TOPIC,
     records: Annotated[
         int | None,
@@ -149,6 +149,7 @@ def consume(
     ] = None,
     fetch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Of a partition at once.")] = 1 << 20,
     seconds: _Seconds = None,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: _Json = False,
 ) -> int:
     """Read a topic from its beginning: how many records a second. Counts from the first record on."""
@@ -188,15 +189,15 @@ def consume(
     return FINE
 
 
-@wire.with_brokers
+@with_options
 def e2e(
-    brokers: wire.Brokers,
     topic: _Topic = TOPIC,
     partitions: _Partitions = 1,
     records: Annotated[int, typer.Option("--records", "-n", metavar="N", min=1, help="How many records.")] = 10_000,
     record_size: _RecordSize = 100,
     acks: _Acks = "all",
     seconds: _Seconds = None,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: _Json = False,
 ) -> int:
     """Send one record at a time and wait until a consumer has it: how long that takes."""

@@ -13,6 +13,7 @@ import typer
 
 from seglog.cli import wire
 from seglog.cli.follow import FollowedFile, Line, Place, Positions
+from seglog.cli.options import with_options
 from seglog.cli.output import FAILED, FINE, Out, fail
 from seglog.cli.wire_formats import check_format, parse, unescape
 from seglog.cli.wire_lines import LineReader, ToSend, read_object
@@ -36,9 +37,8 @@ class _Place(NamedTuple):
     end: Place | None
 
 
-@wire.with_brokers
+@with_options
 def produce(
-    brokers: wire.Brokers,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     from_file: Annotated[
         list[str] | None,
@@ -104,6 +104,7 @@ def produce(
     ] = "none",
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 1_000_000,
     linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: Annotated[bool, typer.Option("--json", help="Print at the end what was sent, as a JSON document.")] = False,
 ) -> int:
     """Send each line as a record; ends when all are acknowledged. A line that is no record ends it, too."""

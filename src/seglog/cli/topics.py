@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FAILED, FINE, Out, fail, format_size, show_table
 from seglog.cli.wire import Cluster
 from seglog.core.errors import RequestFailedError
 
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)]
-_Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
-]
+
+class Names(NamedTuple):
+    """The topics that are meant."""
+
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
+    ] = None
+
+    def all(self) -> list[str]:
+        return [*(self.names or ()), *(self.topics or ())]
+
+
+_NO_NAMES: Final = Names()
 _ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own topics.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done, and change nothing.")]
 
 
-@wire.with_brokers
+@with_options
 def list_topics(
-    brokers: wire.Brokers,
     exclude_internal: _ExcludeInternal = False,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """The names of all topics."""
@@ -41,11 +52,9 @@ def list_topics(
     return FINE
 
 
-@wire.with_brokers
+@with_options
 def describe_topics(
-    brokers: wire.Brokers,
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated-partitions", help="Only partitions that lack in-sync replicas.")
     ] = False,
@@ -54,13 +63,12 @@ def describe_topics(
     ] = False,
     sizes: Annotated[bool, typer.Option("--sizes", help="How much each partition has on its leader's disk.")] = False,
     exclude_internal: _ExcludeInternal = False,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Partitions of topics with leader, replicas and what the topic's own configuration says."""
     cluster = brokers.cluster()
-    wanted = [*(names or ()), *(topics or ())] or [
-        name for name in cluster.topics() if not (exclude_internal and name in wire.INTERNAL)
-    ]
+    wanted = names.all() or [name for name in cluster.topics() if not (exclude_internal and name in wire.INTERNAL)]
     described = _described(cluster, wanted)
     configs = _configs(cluster, wanted)
     on_disk: Mapping[tuple[str, int, int], int] = {}
@@ -149,11 +157,9 @@ def _print(out: Out, topic: Any, configs: Mapping[str, str], rows: Sequence[dict
     show_table(out, columns, cells, right=("partition", "leader", "size"))
 
 
-@wire.with_brokers
+@with_options
 def create_topics(
-    brokers: wire.Brokers,
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     partitions: Annotated[
         int | None,
         typer.Option("--partitions", "-p", metavar="N", min=1, help="How many.", show_default="the broker's"),
@@ -168,10 +174,11 @@ def create_topics(
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine, if it is there already.")] = False,
     dry_run: _DryRun = False,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Make topics."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = names.all()
     if not wanted:
         return fail("topics create needs the name of a topic")
     configs = wire.key_values(config, "--config")
@@ -190,16 +197,15 @@ def create_topics(
     return _report(cluster, futures, ("would create" if dry_run else "created"), passed=passed, json=json)
 
 
-@wire.with_brokers
+@with_options
 def delete_topics(
-    brokers: wire.Brokers,
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine, if it is not there.")] = False,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Delete topics with all that is in them."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = names.all()
     if not wanted:
         return fail("topics delete needs the name of a topic")
     cluster = brokers.cluster()
@@ -211,17 +217,16 @@ def delete_topics(
     return _report(cluster, futures, "deleted", passed=passed, json=json)
 
 
-@wire.with_brokers
+@with_options
 def alter_topics(
-    brokers: wire.Brokers,
     partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many there shall be.")],
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     dry_run: _DryRun = False,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Give topics more partitions. Keys then go to other partitions than before."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = names.all()
     if not wanted:
         return fail("topics alter needs the name of a topic")
     cluster = brokers.cluster()

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, NamedTuple, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
-_P = ParamSpec("_P")
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _OFFSETS_TIME: Final[Mapping[str, str]] = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
 
@@ -174,25 +171,7 @@ class Brokers(NamedTuple):
         return Cluster(*self)
 
 
-def with_brokers(command: Callable[Concatenate[Brokers, _P], int]) -> Callable[..., int]:
-    """A command for typer: it takes the options of `Brokers` before its last parameter, and is given them as its
-    first."""
-    hints = get_type_hints(Brokers, include_extras=True)
-    options = [
-        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=hints[name])
-        for name, default in Brokers._field_defaults.items()
-    ]
-    _, *own, last = signature(command, eval_str=True).parameters.values()
-    parameters = [*own, *options, last]
-
-    @wraps(command)
-    def run(*arguments: _P.args, **given: _P.kwargs) -> int:
-        brokers = Brokers._make(given.pop(name) for name in Brokers._fields)
-        return command(brokers, *arguments, **given)
-
-    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": int}
-    vars(run)["__signature__"] = Signature(parameters, return_annotation=int)
-    return run
+DEFAULT_BROKERS: Final = Brokers()
 
 
 def _file(path: str | None) -> dict[str, str]:
