@@ -37,14 +37,18 @@ from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs, allow_open_files
-from seglog.net.connection import Handler
-from seglog.net.listen import Endpoint, Listener, Shared
+from seglog.core.types import MAX_INT32
+from seglog.net.connection import Handler, Patience
+from seglog.net.limits import Shared
+from seglog.net.listen import Endpoint, Listener
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import METADATA
 from seglog.storage.log_dir import LogDir
 
 _log: Final = logging.getLogger("seglog.broker")
 _NEVER_IDLE_MS: Final = 1 << 40
+_FOR_LOGS: Final = 4096
+"""File descriptors that connections leave to logs, or a quarter of all."""
 
 
 class Ground(NamedTuple):
@@ -52,7 +56,7 @@ class Ground(NamedTuple):
 
     open_directory: Callable[..., LogDir] = LogDir.open
     open_store: Callable[[str, Clock], Awaitable[MetadataStore]] = SqliteStore.open
-    listener: type[Listener] = Listener
+    listener: Callable[[Endpoint, Handler, Shared], Listener] = Listener
 
 
 class Node:
@@ -77,6 +81,7 @@ class Node:
         self._rng = rng or SystemRandom()
         self._ground = ground or Ground()
         self._parts = AsyncExitStack()
+        self._descriptors = -1
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
         self.directory: LogDir
@@ -115,7 +120,7 @@ class Node:
 
     async def _start(self) -> None:
         config = self.config
-        allow_open_files()
+        self._descriptors = allow_open_files()
         await self._open_directory(config)
         await self._open_store()
         meta = self.directory.meta
@@ -234,7 +239,9 @@ class Node:
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             in_flight_bytes=in_flight if in_flight > 0 else max(IN_FLIGHT_BYTES, config.socket_request_max_bytes),
-            idle_ms=idle_ms if idle_ms > 0 else _NEVER_IDLE_MS,
+            patience=Patience((idle_ms if idle_ms > 0 else _NEVER_IDLE_MS) / 1000),
+            creation_rate=config.max_connection_creation_rate,
+            descriptors=_for_connections(self._descriptors),
         )
         told = {address.name: address for address in config.advertised_listeners}
         for wanted in config.broker_listeners:
@@ -279,7 +286,9 @@ class Node:
     # What is told of from elsewhere
 
     def _took_effect(self, config: BrokerConfig) -> None:
-        self.shared.limit_connections(config.max_connections, config.max_connections_per_ip)
+        self.shared.limit_connections(
+            config.max_connections, config.max_connections_per_ip, config.max_connection_creation_rate
+        )
 
     def _disk_failed(self, error: OSError) -> None:
         """From here on every partition answers with KAFKA_STORAGE_ERROR, and metadata know of no leader."""
@@ -291,6 +300,11 @@ class Node:
 
     def _session_lost(self) -> None:
         _log.error("the lease of node %d in the metadata store has ended", self.identity.node_id)
+
+
+def _for_connections(descriptors: int) -> int:
+    """How many of a process's file descriptors connections may take; the others are for logs. -1: there is no limit."""
+    return MAX_INT32 if descriptors < 0 else descriptors - min(descriptors // 4, _FOR_LOGS)
 
 
 def _reachable(address: Address, port: int) -> Address:
