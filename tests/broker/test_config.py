@@ -32,6 +32,7 @@ group.min.session.timeout.ms | INT | 6000 | null
 listeners | LIST | [PLAINTEXT://:9092] | none
 log.dir | LIST | [/tmp/kafka-logs] | none
 log.dirs | LIST | null | none
+max.connection.creation.rate | INT | 2147483647 | [0,...]
 max.connections | INT | 2147483647 | [0,...]
 max.connections.per.ip | INT | 2147483647 | [0,...]
 max.incremental.fetch.session.cache.slots | INT | 1000 | [0,...]
@@ -56,6 +57,7 @@ OURS = {
     "listeners": ("list", "PLAINTEXT://127.0.0.1:9092"),  # loopback
     "log.dir": ("string", ""),
     "log.dirs": ("string", ""),
+    "max.connection.creation.rate": ("int", "500"),
     "max.connections": ("int", "10000"),
     "metrics.listener": ("string", ""),  # of our own
     "node.id": ("int", "-1"),

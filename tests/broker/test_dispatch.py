@@ -50,7 +50,9 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
             def largest_frame(self, _head: memoryview, /) -> int:
                 return 0
 
-            def reserve(self, _size: int, /) -> bool:
+            is_short = False
+
+            def reserve(self, _connection: Connection, _size: int, /) -> bool:
                 return False
 
             def release(self, _size: int, /) -> None:

@@ -26,6 +26,7 @@ from seglog.storage.admit import Origin
 from seglog.storage.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
+from tests.storage.legacy_sets import encode_set
 
 NOW: Final = 1_790_000_000_000
 PRODUCE = range(APIS[ApiKey.PRODUCE].served, APIS[ApiKey.PRODUCE].high + 1)
@@ -150,7 +151,15 @@ def test_records_get_their_offsets(broker: Broker, version: int) -> None:
 REFUSED: Final[Mapping[str, tuple[Mapping[str, Any], int]]] = {
     "an unknown partition": ({"partition": 7}, 3),
     "acks of two": ({"acks": 2}, 21),
-    "a transaction": ({"transactional_id": "mine"}, 53),
+    "a transaction": (
+        {
+            "transactional_id": "mine",
+            "data": batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True),
+        },
+        53,
+    ),
+    "an old message": ({"data": encode_set([NewRecord(b"a")], offset=0, magic=1)}, 87),
+    "no batch": ({"data": bytes(100)}, 2),
     "no records": ({"data": b""}, 87),
     "a broken batch": ({"data": batch(b"a")[:-1] + b"?"}, 2),
     "two batches": ({"data": batch(b"a") + batch(b"b")}, 87),

@@ -57,6 +57,12 @@ class KafkaNode:
         return self._dir / "log"
 
     @property
+    def pid(self) -> int:
+        """The broker's process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def server_log(self) -> Path:
         """What the server printed."""
         return self._dir / "server.log"

@@ -1,110 +1,19 @@
-"""Connections over real sockets: order, limits, slow clients, and what half a request may cost."""
+"""Connections over real sockets: order, pieces, waiting answers. Their limits: `tests.net.test_limits`."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from collections.abc import Awaitable
 
 import pytest
 
-from seglog.core.errors import InvalidRequestError
-from seglog.core.types import MAX_INT32
-from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Connection, Reply
-from seglog.net.listen import Endpoint, Listener, Shared
-
-_LARGEST = 4 << 20
-Answers = Callable[[bytes], Reply | Awaitable[Reply]]
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Connection, Patience, Reply
+from seglog.net.limits import Shared
+from tests.net.serving import LARGEST, Bytes, answer, ask, echo, frame, is_closed, serving
 
 
-class Bytes(NamedTuple):
-    """A slice of a file that has ``there`` bytes although it had ``size``."""
-
-    data: bytes
-    size: int
-
-    def read_part(self, start: int, size: int) -> bytes:
-        return self.data[start : start + size]
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
-
-
-Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Served(NamedTuple):
-    listener: Listener
-    shared: Shared
-    clients: list[Client]
-
-    async def connect(self) -> Client:
-        self.clients.append(await asyncio.open_connection(self.listener.endpoint.host, self.listener.endpoint.port))
-        return self.clients[-1]
-
-
-@asynccontextmanager
-async def serving(
-    answers: Answers,
-    *,
-    max_connections: int = 100,
-    per_ip: int = MAX_INT32,
-    in_flight: int = 64 << 20,
-    idle_ms: int = 60_000,
-) -> AsyncIterator[Served]:
-    def largest(head: memoryview) -> int:
-        if bytes(head) == b"evil":
-            raise InvalidRequestError("evil")
-        return _LARGEST
-
-    shared = Shared(
-        largest=largest,
-        max_connections=max_connections,
-        max_connections_per_ip=per_ip,
-        in_flight_bytes=in_flight,
-        idle_ms=idle_ms,
-    )
-
-    def handle(_connection: Connection, body: memoryview, /) -> Reply | Awaitable[Reply]:
-        return answers(bytes(body))
-
-    listener = Listener(Endpoint("PLAINTEXT", "127.0.0.1", 0), handle, shared)
-    await listener.start()
-    served = Served(listener, shared, [])
-    try:
-        yield served
-    finally:
-        await listener.stop()
-        for _, writer in served.clients:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-
-
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bytes:
-    writer.write(frame(body))
-    return await answer(reader)
-
-
-async def answer(reader: asyncio.StreamReader) -> bytes:
-    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-
-
-async def is_closed(reader: asyncio.StreamReader) -> bool:
-    try:
-        return await reader.read(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-def echo(body: bytes) -> bytes:
-    return frame(body[::-1])
-
-
-@pytest.mark.parametrize("size", [4, 100, RECEIVE_BYTES - 4, RECEIVE_BYTES, RECEIVE_BYTES + 1, 1 << 20, _LARGEST])
+@pytest.mark.parametrize("size", [4, 100, RECEIVE_BYTES - 4, RECEIVE_BYTES, RECEIVE_BYTES + 1, 1 << 20, LARGEST])
 def test_frames_of_every_size_come_whole(size: int) -> None:
     async def run() -> None:
         async with serving(echo) as served:
@@ -159,7 +68,7 @@ def test_answers_keep_the_order_of_requests_though_one_has_to_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [(3).to_bytes(4, "big") + b"abcd", b"\xff" * 8, (_LARGEST + 1).to_bytes(4, "big") + b"abcd", frame(b"evil")]
+    "sent", [(3).to_bytes(4, "big") + b"abcd", b"\xff" * 8, (LARGEST + 1).to_bytes(4, "big") + b"abcd", frame(b"evil")]
 )
 def test_a_frame_that_cannot_be_ends_its_connection_and_no_other(sent: bytes) -> None:
     async def run() -> None:
@@ -169,53 +78,6 @@ def test_a_frame_that_cannot_be_ends_its_connection_and_no_other(sent: bytes) ->
             writer.write(sent)
             assert await is_closed(reader)
             assert await ask(other_reader, other_writer, b"fine") == b"enif"
-
-    asyncio.run(run())
-
-
-def test_bytes_in_flight_are_limited_and_given_back() -> None:
-    async def run() -> None:
-        async with serving(echo, in_flight=3 << 20) as served:
-            first = await served.connect()
-            first[1].write((2 << 20).to_bytes(4, "big") + b"some")
-            second = await served.connect()
-            assert await ask(*second, b"small") == b"llams"  # by now the first one's head is there, and has its memory
-            second[1].write((2 << 20).to_bytes(4, "big") + b"some")
-            assert await is_closed(second[0])
-            first[1].write(bytes((2 << 20) - 4))
-            assert len(await answer(first[0])) == 2 << 20
-            first[1].close()
-            third = await served.connect()
-            assert await ask(*third, bytes(2 << 20)) == bytes(2 << 20)
-
-    asyncio.run(run())
-
-
-def test_connections_are_limited() -> None:
-    async def run() -> None:
-        async with serving(echo, max_connections=2) as served:
-            first, second, third = [await served.connect() for _ in range(3)]
-            assert await is_closed(third[0])
-            assert await ask(*first, b"fine") == b"enif"
-            second[1].close()
-            await second[1].wait_closed()
-            while len(served.shared.connections) > 1:
-                await asyncio.sleep(0)
-            fourth = await served.connect()
-            assert await ask(*fourth, b"fine") == b"enif"
-        async with serving(echo, per_ip=1) as served:
-            first, second = [await served.connect() for _ in range(2)]
-            assert await is_closed(second[0])
-
-    asyncio.run(run())
-
-
-def test_half_a_request_is_not_waited_for_for_ever() -> None:
-    async def run() -> None:
-        async with serving(echo, idle_ms=40) as served:
-            reader, writer = await served.connect()
-            writer.write(b"\0\0\0\x10ab")
-            assert await is_closed(reader)
 
     asyncio.run(run())
 
@@ -298,11 +160,11 @@ def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() ->
             return later(bytes(body))
 
         shared = Shared(
-            largest=lambda _: _LARGEST,
+            largest=lambda _: LARGEST,
             max_connections=1,
             max_connections_per_ip=1,
             in_flight_bytes=0,
-            idle_ms=1000,
+            patience=Patience(1),
         )
         connection = Connection(
             listener="PLAINTEXT", handler=handle, limits=shared, now=lambda: 0.0, closed=lambda _: None

@@ -21,7 +21,7 @@ from seglog.core.errors import (
 )
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
-from seglog.replication.partition import Partition, ReplicaAnswer, ReplicaFetch
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.log_dir import LogDir
 from seglog.storage.reads import UpTo
 from seglog.testing.clock import ManualClock
@@ -61,7 +61,7 @@ class Node:
 
     def _forget(self) -> None:
         self.values: dict[str, tuple[Any, int]] = {}
-        self.partitions: dict[int, Partition] = {}
+        self.partitions: dict[int, Replica] = {}
         self.me: Member | None = None
         self.session: int | None = None
         self.renewed_ms = 0
@@ -79,13 +79,15 @@ class Node:
         self.is_up = True
         self.life += 1
         self._forget()
-        directory = LogDir.open("/log", config=CONFIG, fs=self.fs, clock=self.clock, rng=self.world.rng, hw_follows_end=False)
+        directory = LogDir.open(
+            "/log", config=CONFIG, fs=self.fs, clock=self.clock, rng=self.world.rng, hw_follows_end=False
+        )
         self.directory = directory
         if TOPIC not in directory.topic_names():
             directory.create_topic(TOPIC, self.world.partitions)
         assert not directory.refused, directory.refused
         for key, log in directory.logs.items():
-            self.partitions[key.partition] = Partition(directory, key, self.world.topic.topic_id, log)
+            self.partitions[key.partition] = Replica(directory, key, log)
         self._register()
 
     def crash(self, *, power: bool) -> None:
@@ -306,7 +308,7 @@ class Node:
         self.world.send(self.node_id, leader, lambda: other.serve(number, asked, partition, reply))
 
     def serve(
-        self, number: int, asked: ReplicaFetch, follower: Partition, reply: Callable[[Callable[[], None]], None]
+        self, number: int, asked: ReplicaFetch, follower: Replica, reply: Callable[[Callable[[], None]], None]
     ) -> None:
         """Answer a follower. ``follower`` is its partition, to do at its place what the answer says."""
         partition = self.partitions[number]
@@ -337,7 +339,7 @@ class Node:
             self._propose(number, partition)
         self.later(LAG_MS // 2, self._check_isr)
 
-    def _propose(self, number: int, partition: Partition) -> None:
+    def _propose(self, number: int, partition: Replica) -> None:
         proposed = partition.propose_isr(self.brokers, self.world.now)
         if proposed is None:
             return
@@ -358,7 +360,7 @@ class Node:
 
         self.world.ask_store(self.node_id, lambda: self.world.store.cas(name, proposed, version), answered)
 
-    def _read_again(self, number: int, partition: Partition) -> None:
+    def _read_again(self, number: int, partition: Replica) -> None:
         """Nobody knows whether our change was written: see what is there (KAFKA-2729)."""
         name = partition_name(self.world.topic.topic_id, number)
 

@@ -163,7 +163,11 @@ def _settle(world: World) -> None:
         world.run_until(world.now + 1_000)
         states = [value for value, _ in world.store.values.values() if isinstance(value, PartitionState)]
         ends = {
-            number: {(node.partitions[number].log.log_end_offset, node.partitions[number].log.high_watermark) for node in world.nodes.values() if number in node.partitions}
+            number: {
+                (node.partitions[number].log.log_end_offset, node.partitions[number].log.high_watermark)
+                for node in world.nodes.values()
+                if number in node.partitions
+            }
             for number in range(world.partitions)
         }
         if (

@@ -156,9 +156,7 @@ class World:
         self.topic = TopicState(
             name=TOPIC,
             topic_id=self.history.topic_id,
-            assignment=tuple(
-                tuple((first + step) % nodes + 1 for step in range(nodes)) for first in range(partitions)
-            ),
+            assignment=tuple(tuple((first + step) % nodes + 1 for step in range(nodes)) for first in range(partitions)),
         )
         self.store.create(f"topics/{TOPIC}", self.topic)
         self.nodes = {number: Node(self, number) for number in range(1, nodes + 1)}

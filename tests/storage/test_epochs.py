@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.errors import CorruptCheckpointError
+from seglog.records.record import NewRecord
+from seglog.storage.checkpoint import read_leader_epochs, write_leader_epochs
 from seglog.storage.epochs import EpochEnd, EpochEntry, LeaderEpochs, decode_epochs, encode_epochs
+from seglog.storage.log_dir import LogDir
+from seglog.testing.memory_fs import MemoryFs
 from tests.cases import case
 
 
@@ -78,6 +84,24 @@ def test_truncation_from_both_ends() -> None:
     assert copy.entries == [(2, 5), (4, 10), (7, 20)]
     assert copy.clear()
     assert (copy.entries, copy.latest) == ([], -1)
+
+
+def test_batches_are_right_where_epochs_contradict_them() -> None:
+    epochs = LeaderEpochs([(0, 0), (1, 17), (2, 41), (5, 60)])
+    assert not epochs.agree(0, 16)
+    assert not epochs.agree(1, 17)
+    assert not epochs.agree(1, 40)
+    assert not epochs.agree(-1, 50)  # of an old format
+    assert epochs.copy().agree(2, 40)  # it began earlier than was known
+    assert epochs.agree(0, 17)  # the old end of the log is back
+    assert epochs.entries == [(0, 0), (2, 41), (5, 60)]
+    assert epochs.agree(0, 41)
+    assert epochs.entries == [(0, 0), (5, 60)]
+    assert epochs.agree(3, 50)  # one that was not known
+    assert epochs.entries == [(0, 0), (3, 50), (5, 60)]
+    assert epochs.agree(6, 55)
+    assert epochs.entries == [(0, 0), (3, 50), (6, 55)]
+    assert [epochs.next_start(offset) for offset in (0, 49, 50, 55)] == [50, 50, 55, 2**63 - 1]
 
 
 class Offsets:
@@ -194,3 +218,20 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     except CorruptCheckpointError:
         return
     assert decode_epochs(encode_epochs(epochs)).entries == epochs.entries
+
+
+def test_recovery_forgets_epochs_that_the_batches_do_not_know() -> None:
+    """A power cut brought back the end of a log that was cut at 3 and written anew; the file of epochs was fsynced."""
+    fs = MemoryFs()
+    directory = LogDir.open("/log", fs=fs)
+    directory.create_topic("t")
+    log = directory.log("t")
+    for value in range(6):
+        log.append_records([NewRecord(b"%d" % value)], leader_epoch=0)
+    write_leader_epochs(fs, log.path, LeaderEpochs([(0, 0), (1, 3), (2, 7)]))
+    directory.flush()
+    fs.fsync_dir(log.path)
+    fs.crash(Random(0))
+    with LogDir.open("/log", fs=fs) as again:
+        assert again.log("t").epochs.entries == [(0, 0)]
+        assert read_leader_epochs(fs, log.path).entries == [(0, 0)]

@@ -7,11 +7,11 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from seglog.broker.admin import TopicApis
 from seglog.broker.changes import TopicChanges
@@ -37,14 +37,26 @@ from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs, allow_open_files
-from seglog.net.connection import Handler
-from seglog.net.listen import Endpoint, Listener, Shared
+from seglog.core.types import MAX_INT32
+from seglog.net.connection import Handler, Patience
+from seglog.net.limits import Shared
+from seglog.net.listen import Endpoint, Listener
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import METADATA
 from seglog.storage.log_dir import LogDir
 
 _log: Final = logging.getLogger("seglog.broker")
 _NEVER_IDLE_MS: Final = 1 << 40
+_FOR_LOGS: Final = 4096
+"""File descriptors that connections leave to logs, or a quarter of all."""
+
+
+class Ground(NamedTuple):
+    """What a broker stands on beside its file system, clock and chance: threads, SQLite, sockets; or a simulator's."""
+
+    open_directory: Callable[..., LogDir] = LogDir.open
+    open_store: Callable[[str, Clock], Awaitable[MetadataStore]] = SqliteStore.open
+    listener: Callable[[Endpoint, Handler, Shared], Listener] = Listener
 
 
 class Node:
@@ -58,6 +70,7 @@ class Node:
         fs: Fs | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        ground: Ground | None = None,
     ) -> None:
         if not config.data_dir:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
@@ -66,7 +79,9 @@ class Node:
         self._fs = fs or OsFs()
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRandom()
+        self._ground = ground or Ground()
         self._parts = AsyncExitStack()
+        self._descriptors = -1
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
         self.directory: LogDir
@@ -105,7 +120,7 @@ class Node:
 
     async def _start(self) -> None:
         config = self.config
-        allow_open_files()
+        self._descriptors = allow_open_files()
         await self._open_directory(config)
         await self._open_store()
         meta = self.directory.meta
@@ -148,7 +163,7 @@ class Node:
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
         self.directory = await asyncio.to_thread(
-            LogDir.open,
+            self._ground.open_directory,
             config.data_dir,
             config=config.directory,
             background=True,
@@ -170,7 +185,7 @@ class Node:
         """Beside the logs; a directory that is only simulated has a store in memory."""
         is_real = isinstance(self._fs, OsFs)
         path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
-        self.store = await SqliteStore.open(path, clock=self._clock)
+        self.store = await self._ground.open_store(path, self._clock)
         self._parts.push_async_callback(self.store.close)
 
     def _dispatch(self, ids: ProducerIds) -> Dispatch:
@@ -224,13 +239,15 @@ class Node:
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             in_flight_bytes=in_flight if in_flight > 0 else max(IN_FLIGHT_BYTES, config.socket_request_max_bytes),
-            idle_ms=idle_ms if idle_ms > 0 else _NEVER_IDLE_MS,
+            patience=Patience((idle_ms if idle_ms > 0 else _NEVER_IDLE_MS) / 1000),
+            creation_rate=config.max_connection_creation_rate,
+            descriptors=_for_connections(self._descriptors),
         )
         told = {address.name: address for address in config.advertised_listeners}
         for wanted in config.broker_listeners:
             # A client may connect as soon as there is a socket, and is told this; the port may be yet to come.
             self.identity.advertised[wanted.name] = _reachable(told.get(wanted.name, wanted), wanted.port)
-            listener = Listener(Endpoint(wanted.name, wanted.host, wanted.port), dispatch, self.shared)
+            listener = self._ground.listener(Endpoint(wanted.name, wanted.host, wanted.port), dispatch, self.shared)
             endpoint = await listener.start()
             self._parts.push_async_callback(listener.stop)
             self.addresses.append(Address(*endpoint))
@@ -269,7 +286,9 @@ class Node:
     # What is told of from elsewhere
 
     def _took_effect(self, config: BrokerConfig) -> None:
-        self.shared.limit_connections(config.max_connections, config.max_connections_per_ip)
+        self.shared.limit_connections(
+            config.max_connections, config.max_connections_per_ip, config.max_connection_creation_rate
+        )
 
     def _disk_failed(self, error: OSError) -> None:
         """From here on every partition answers with KAFKA_STORAGE_ERROR, and metadata know of no leader."""
@@ -281,6 +300,11 @@ class Node:
 
     def _session_lost(self) -> None:
         _log.error("the lease of node %d in the metadata store has ended", self.identity.node_id)
+
+
+def _for_connections(descriptors: int) -> int:
+    """How many of a process's file descriptors connections may take; the others are for logs. -1: there is no limit."""
+    return MAX_INT32 if descriptors < 0 else descriptors - min(descriptors // 4, _FOR_LOGS)
 
 
 def _reachable(address: Address, port: int) -> Address:

@@ -166,12 +166,12 @@ class Fetch:
             partitions.append(partition)
         waiter = Waiter(request.min_bytes - result.size, seconds)
         for partition in partitions:
-            partition.waiters.add(waiter)
+            partition.waiters[waiter] = None
         try:
             await waiter.wait()
         finally:
             for partition in partitions:
-                partition.waiters.discard(waiter)
+                partition.waiters.pop(waiter, None)
         return self._answer(request, self._read(request))
 
     def _answer(self, request: _Request, result: _Result) -> FetchAnswer:

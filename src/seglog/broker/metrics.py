@@ -26,7 +26,7 @@ from seglog.core.fs import OsFs
 from seglog.core.metrics import CONTENT_TYPE, QUANTILES, Durations, Family, Labels, Sample, render
 from seglog.net.connection import Connection, Handler, Reply
 from seglog.net.http import Page, Pages
-from seglog.net.listen import Shared
+from seglog.net.limits import Shared
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.replication.partition import Partition
 

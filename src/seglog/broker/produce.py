@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from seglog.broker.produce_checks import (
+    INVALID_RECORD,
+    Refusal,
+    is_plain_batch,
+    refuse,
+    refuse_all,
+    refused,
+    without_repeats,
+)
 from seglog.broker.requests import Context
 from seglog.broker.topics import Topics
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.protocol.produce import (
     PartitionAnswer,
     PartitionData,
-    ProduceRequest,
     TopicAnswer,
     read_produce,
     write_produce,
@@ -22,8 +30,6 @@ UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
-INVALID_RECORD: Final = 87
 UNKNOWN_TOPIC_ID: Final = 100
 _ADMIN_CLIENT: Final = "__admin_client"
 """Whose records Kafka lets into its internal topics (``AddOffsetsToTxn`` of old; ``AuthHelper``)."""
@@ -41,36 +47,42 @@ class Produce:
         `InvalidRequestError` closes the connection: the only way in which a producer with acks=0 learns of an error.
         """
         request = read_produce(frame, context.version, body)
-        topics = [
-            TopicAnswer(topic, [self._append(request, topic, data, context) for data in partitions])
-            for topic, partitions in request.topics
-        ]
+        asked = without_repeats(request.topics)
+        is_plain = all(is_plain_batch(context.version, data.records) for topic in asked for data in topic.partitions)
+        refusal = None if is_plain else refuse_all(asked)
+        if refusal is None:
+            topics = [
+                TopicAnswer(topic, [self._append(request.acks, topic, data, context) for data in partitions])
+                for topic, partitions in asked
+            ]
+        else:
+            topics = [
+                TopicAnswer(topic, [_refused(data.partition, refusal) for data in partitions])
+                for topic, partitions in asked
+            ]
         if request.acks == 0:
             if any(answer.error for topic in topics for answer in topic.partitions):
                 raise InvalidRequestError("an append with acks=0 was refused")
             return None
         return write_produce(context.version, topics)
 
-    def _append(
-        self, request: ProduceRequest, topic: str | UUID, data: PartitionData, context: Context
-    ) -> PartitionAnswer:
+    def _append(self, acks: int, topic: str | UUID, data: PartitionData, context: Context) -> PartitionAnswer:
         number, records = data
-        if request.acks not in (-1, 0, 1):
-            return PartitionAnswer(number, INVALID_REQUIRED_ACKS)
-        if request.transactional_id is not None:
-            message = "seglog has no transactions yet: produce without transactional.id"
-            return PartitionAnswer(number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message=message)
         partition = self._topics.partition(topic, number)
         if partition is None:
             return PartitionAnswer(number, self._why_not(topic, number))
-        if records is None:
-            return PartitionAnswer(number, INVALID_RECORD, error_message="no records")
+        if records is None or not is_plain_batch(context.version, records):
+            refusal = refuse(context.version, records)
+            if refusal is not None or records is None:
+                return _refused(number, refusal or Refusal(INVALID_RECORD))
+        if acks not in (-1, 0, 1):
+            return PartitionAnswer(number, INVALID_REQUIRED_ACKS)
         if context.client_id != _ADMIN_CLIENT and _is_internal(partition):
             return PartitionAnswer(number, INVALID_TOPIC, error_message="an internal topic is written by the broker")
         try:
             appended = partition.append(records)
         except SeglogError as error:
-            return PartitionAnswer(number, error.code, error_message=str(error))
+            return refused(partition, error)
         return PartitionAnswer(number, 0, appended.first_offset, appended.log_append_time, appended.log_start_offset)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:
@@ -82,3 +94,7 @@ class Produce:
 
 def _is_internal(partition: Partition) -> bool:
     return partition.topic_partition.topic.startswith("__")
+
+
+def _refused(number: int, refusal: Refusal) -> PartitionAnswer:
+    return PartitionAnswer(number, refusal.code, error_message=refusal.message)

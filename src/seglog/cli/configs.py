@@ -8,24 +8,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire import Cluster
 from seglog.client.configs import ConfigValue
-
-_Topics = Annotated[
-    list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic.", show_default=False)
-]
-_Brokers = Annotated[
-    list[str] | None, typer.Option("--broker", metavar="ID", help="Of this broker.", show_default=False)
-]
-_Defaults = Annotated[bool, typer.Option("--broker-defaults", help="What holds for all brokers.")]
-_EntityType = Annotated[
-    str | None, typer.Option(metavar="topics|brokers", help="Kafka's way to say --topic.", show_default=False)
-]
-_EntityNames = Annotated[
-    list[str] | None, typer.Option("--entity-name", metavar="NAME", help="With --entity-type.", show_default=False)
-]
-_EntityDefault = Annotated[bool, typer.Option("--entity-default", help="With --entity-type brokers: all of them.")]
 
 _SOURCES: Final = {
     0: "unknown",
@@ -50,27 +36,61 @@ class Entity(NamedTuple):
         return f"{self.kind} {self.name}" if self.name else "broker defaults"
 
 
+class Meant(NamedTuple):
+    """The options that say whose configuration is meant, in our words and in Kafka's."""
+
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic.", show_default=False)
+    ] = None
+    brokers: Annotated[
+        list[str] | None, typer.Option("--broker", metavar="ID", help="Of this broker.", show_default=False)
+    ] = None
+    broker_defaults: Annotated[bool, typer.Option("--broker-defaults", help="What holds for all brokers.")] = False
+    entity_type: Annotated[
+        str | None, typer.Option(metavar="topics|brokers", help="Kafka's way to say --topic.", show_default=False)
+    ] = None
+    entity_names: Annotated[
+        list[str] | None, typer.Option("--entity-name", metavar="NAME", help="With --entity-type.", show_default=False)
+    ] = None
+    entity_default: Annotated[
+        bool, typer.Option("--entity-default", help="With --entity-type brokers: all of them.")
+    ] = False
+
+    def entities(self) -> list[Entity]:
+        found = [Entity("topic", name) for name in self.topics or ()]
+        found += [Entity("broker", name) for name in self.brokers or ()]
+        wants_defaults = self.broker_defaults
+        if self.entity_type is not None:
+            kind = self.entity_type.removesuffix("s")
+            if kind not in ("topic", "broker"):
+                raise typer.BadParameter(f"--entity-type is topics or brokers, not {self.entity_type}")
+            found += [Entity(kind, name) for name in self.entity_names or ()]
+            wants_defaults = wants_defaults or (self.entity_default and kind == "broker")
+        elif self.entity_names:
+            raise typer.BadParameter("--entity-name needs --entity-type")
+        for entity in found:
+            if entity.kind == "broker" and not entity.name.isdecimal():
+                raise typer.BadParameter(f"{entity.name!r} is no broker's id")
+        return [*found, Entity("broker", "")] if wants_defaults else found
+
+
+_NOBODY: Final = Meant()
+
+
+@with_options
 def describe_configs(
-    topics: _Topics = None,
-    brokers: _Brokers = None,
-    broker_defaults: _Defaults = False,
-    entity_type: _EntityType = None,
-    entity_names: _EntityNames = None,
-    entity_default: _EntityDefault = False,
+    meant: Meant = _NOBODY,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Also what is not set: defaults, and the broker's file.")
     ] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """What is set; with --all every key, its value, and where it comes from."""
-    entities = _entities(topics, brokers, broker_defaults, entity_type, entity_names, entity_default)
+    entities = meant.entities()
     if not entities:
         return fail("configs describe needs --topic, --broker or --broker-defaults")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     out = Out()
     for entity, values in _read(cluster, entities).items():
         shown = [value for value in values if everything or value.source not in _INHERITED]
@@ -95,6 +115,7 @@ def describe_configs(
     return FINE
 
 
+@with_options
 def alter_configs(
     add_config: Annotated[
         list[str] | None,
@@ -106,21 +127,13 @@ def alter_configs(
         list[str] | None,
         typer.Option("--delete-config", "--delete", "-d", metavar="KEY", help="Back to default.", show_default=False),
     ] = None,
-    topics: _Topics = None,
-    brokers: _Brokers = None,
-    broker_defaults: _Defaults = False,
-    entity_type: _EntityType = None,
-    entity_names: _EntityNames = None,
-    entity_default: _EntityDefault = False,
+    meant: Meant = _NOBODY,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Set keys and remove others; what is not named stays."""
-    entities = _entities(topics, brokers, broker_defaults, entity_type, entity_names, entity_default)
+    entities = meant.entities()
     if not entities:
         return fail("configs alter needs --topic, --broker or --broker-defaults")
     changes: dict[str, str | None] = dict(wire.key_values(add_config, "--add-config"))
@@ -130,7 +143,7 @@ def alter_configs(
         changes[name] = None
     if not changes:
         return fail("configs alter needs --add-config or --delete-config")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     out = Out()
     try:
         for entity in entities:
@@ -142,29 +155,6 @@ def alter_configs(
     finally:
         out.flush()
     return FINE
-
-
-def _entities(
-    topics: Sequence[str] | None,
-    brokers: Sequence[str] | None,
-    broker_defaults: bool,
-    entity_type: str | None,
-    entity_names: Sequence[str] | None,
-    entity_default: bool,
-) -> list[Entity]:
-    found = [Entity("topic", name) for name in topics or ()] + [Entity("broker", name) for name in brokers or ()]
-    if entity_type is not None:
-        kind = entity_type.removesuffix("s")
-        if kind not in ("topic", "broker"):
-            raise typer.BadParameter(f"--entity-type is topics or brokers, not {entity_type}")
-        found += [Entity(kind, name) for name in entity_names or ()]
-        broker_defaults = broker_defaults or (entity_default and kind == "broker")
-    elif entity_names:
-        raise typer.BadParameter("--entity-name needs --entity-type")
-    for entity in found:
-        if entity.kind == "broker" and not entity.name.isdecimal():
-            raise typer.BadParameter(f"{entity.name!r} is no broker's id")
-    return [*found, Entity("broker", "")] if broker_defaults else found
 
 
 def _resource(cluster: Cluster, entity: Entity, **more: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
 from seglog.cli.wire import Cluster
 from seglog.cli.wire_formats import Formats, Received, check_format, compile_format, record_object, show, unescape
@@ -22,6 +23,7 @@ _WAIT: Final = 0.2
 Write = Callable[[Out, Received], None]
 
 
+@with_options
 def consume(
     names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics.", show_default=False)] = None,
     topics: Annotated[
@@ -87,10 +89,7 @@ def consume(
         str | None, typer.Option(metavar="FORMAT", help="The same, of headers.", show_default="text")
     ] = None,
     null: Annotated[str, typer.Option("--null", metavar="TEXT", help="What stands for null.")] = "",
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: Annotated[
         bool,
         typer.Option(
@@ -121,7 +120,7 @@ def consume(
         start = parse_start(offset or ("stored" if group is not None and not from_beginning else "beginning"))
     except ValueError as error:
         return fail(error)
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     settings = {
         "group.id": group or "seglog-consume",
         "enable.auto.commit": group is not None,

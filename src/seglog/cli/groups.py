@@ -8,21 +8,35 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire import Cluster
 from seglog.core.errors import RequestFailedError
 
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups.", show_default=False)]
-_Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", "-g", metavar="GROUP", help="The same, by Kafka's option.", show_default=False),
-]
 _ALL_GROUPS: Final = "--all-groups"
-_AllGroups = Annotated[bool, typer.Option(_ALL_GROUPS, help="All that there are.")]
 _STATES: Final = {
     "PREPARING_REBALANCING": "PreparingRebalance",
     "COMPLETING_REBALANCING": "CompletingRebalance",
 }
+
+
+class Names(NamedTuple):
+    """The groups that are meant."""
+
+    names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups.", show_default=False)] = None
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="The same, by Kafka's option.", show_default=False),
+    ] = None
+    all_groups: Annotated[bool, typer.Option(_ALL_GROUPS, help="All that there are.")] = False
+
+    def wanted(self, cluster: Cluster) -> list[str]:
+        if self.all_groups:
+            return sorted(group.group_id for group in _listed(cluster))
+        return list(dict.fromkeys([*(self.names or ()), *(self.groups or ())]))
+
+
+NO_NAMES: Final = Names()
 
 
 class Position(NamedTuple):
@@ -39,15 +53,13 @@ class Position(NamedTuple):
         return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
 
 
+@with_options
 def list_groups(
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """All groups, with their states."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     listed = sorted(_listed(cluster), key=lambda group: group.group_id)
     out = Out()
     if json:
@@ -60,25 +72,21 @@ def list_groups(
     return FINE
 
 
+@with_options
 def describe_groups(
-    names: _Names = None,
-    groups: _Groups = None,
-    all_groups: _AllGroups = False,
+    names: Names = NO_NAMES,
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag: what is shown without options.")] = False,
     members: Annotated[bool, typer.Option("--members", help="Members and what is assigned to them.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, assignor, coordinator.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Offsets and lag of groups; or their members, or states."""
     if offsets + members + state > 1:
         return fail("groups describe takes one of --offsets, --members and --state")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
-    wanted = wanted_groups(cluster, [*(names or ()), *(groups or ())], all_groups=all_groups)
-    if not wanted and not all_groups:
+    cluster = brokers.cluster()
+    wanted = names.wanted(cluster)
+    if not wanted and not names.all_groups:
         return fail(f"groups describe needs the name of a group, or {_ALL_GROUPS}")
     out, code = Out(), FINE
     for name in wanted:
@@ -96,23 +104,19 @@ def describe_groups(
     return code
 
 
+@with_options
 def delete_groups(
-    names: _Names = None,
-    groups: _Groups = None,
-    all_groups: _AllGroups = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    names: Names = NO_NAMES,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Delete groups that have no members, with their offsets."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
-    wanted = wanted_groups(cluster, [*(names or ()), *(groups or ())], all_groups=all_groups)
+    cluster = brokers.cluster()
+    wanted = names.wanted(cluster)
     if not wanted:
-        return FINE if all_groups else fail(f"groups delete needs the name of a group, or {_ALL_GROUPS}")
+        return FINE if names.all_groups else fail(f"groups delete needs the name of a group, or {_ALL_GROUPS}")
     with cluster.errors("groups"):
-        futures = cluster.admin.delete_consumer_groups(wanted, request_timeout=timeout)
+        futures = cluster.admin.delete_consumer_groups(wanted, request_timeout=cluster.timeout)
     out, code = Out(), FINE
     for name, future in futures.items():
         reason = None
@@ -128,20 +132,18 @@ def delete_groups(
     return code
 
 
+@with_options
 def delete_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)],
     topics: Annotated[
         list[str],
         typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="Of this topic, or these partitions of it."),
     ],
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Forget what a group has committed for topics to which none of its members is subscribed."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     partitions = named_partitions(cluster, topics)
     with cluster.own_admin() as admin:
         answers = admin.delete_offsets(group, partitions)
@@ -167,10 +169,6 @@ def _listed(cluster: Cluster) -> list[Any]:
     for error in answer.errors:
         raise RequestFailedError(f"groups: {cluster.describe(error)}")
     return list(answer.valid)
-
-
-def wanted_groups(cluster: Cluster, names: Sequence[str], *, all_groups: bool) -> list[str]:
-    return sorted(group.group_id for group in _listed(cluster)) if all_groups else list(dict.fromkeys(names))
 
 
 def describe(cluster: Cluster, name: str) -> Any:

@@ -10,7 +10,8 @@ import typer
 
 from seglog.cli import wire
 from seglog.cli.find import parse_time
-from seglog.cli.groups import committed_offsets, describe, named_partitions, state_of, wanted_groups
+from seglog.cli.groups import NO_NAMES, Names, committed_offsets, describe, named_partitions, state_of
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, show_table, warn
 from seglog.cli.wire import Cluster
 from seglog.core.clock import SystemClock
@@ -39,13 +40,9 @@ class Plan(NamedTuple):
     committed: Mapping[_At, int]
 
 
+@with_options
 def reset_offsets(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups.", show_default=False)] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="The same, by Kafka's option.", show_default=False),
-    ] = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="All that there are.")] = False,
+    names: Names = NO_NAMES,
     topics: Annotated[
         list[str] | None,
         typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="In this topic.", show_default=False),
@@ -74,10 +71,7 @@ def reset_offsets(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be: so it is without --execute.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV for --from-file.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Let groups without members go on from somewhere else. Shows what would be done, and does it with --execute."""
@@ -97,9 +91,9 @@ def reset_offsets(
         return fail("reset-offsets takes --dry-run or --execute, not both")
     if mode.name != "--from-file" and bool(topics) == all_topics:
         return fail("reset-offsets needs --topic or --all-topics")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
-    wanted = wanted_groups(cluster, [*(names or ()), *(groups or ())], all_groups=all_groups)
-    if not wanted and not all_groups:
+    cluster = brokers.cluster()
+    wanted = names.wanted(cluster)
+    if not wanted and not names.all_groups:
         return fail("reset-offsets needs the name of a group, or --all-groups")
     plans = [_plan(cluster, group, mode, topics or (), several=len(wanted) > 1) for group in wanted]
     if execute:

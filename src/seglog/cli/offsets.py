@@ -8,6 +8,7 @@ import typer
 
 from seglog.cli import wire
 from seglog.cli.find import parse_time
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, format_time, show_table
 from seglog.cli.wire import Cluster
 
@@ -17,6 +18,7 @@ _SPECIAL: Final = {"latest": "latest", "-1": "latest", "earliest": "earliest", "
 }
 
 
+@with_options
 def offsets(
     names: Annotated[
         list[str] | None,
@@ -42,10 +44,7 @@ def offsets(
     isolation_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="latest is read_uncommitted, or read_committed.")
     ] = "read_uncommitted",
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Offsets of partitions: where they begin and end, or what is there at a time."""
@@ -58,7 +57,7 @@ def offsets(
         except ValueError:
             return fail(f"--time is {', '.join(_SPECIAL)}, ms since 1970 or a time like 2013-01-01T05:00Z, not {time}")
     wanted = wire.numbers(partitions, "--partitions")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     found = [
         (topic, number)
         for topic, there in _topics(cluster, [*(names or ()), *(topics or ())]).items()

@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from seglog.cli.options import with_options
 from seglog.cli.output import DAMAGE, FINE, Out, format_size, progress
 from seglog.core.clock import SystemClock
 from seglog.records.batch import BatchHeader, entries, read_header
@@ -81,10 +82,21 @@ class Result(NamedTuple):
     latencies: Sequence[float] = ()
 
 
-_Records = Annotated[int | None, typer.Option(metavar="N", min=1, help="How many records.", show_default="1,000,000")]
-_RecordSize = Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")]
-_BatchSize = Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")]
-_Codec = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
+class Given(NamedTuple):
+    """What is to be appended."""
+
+    records: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many records.", show_default="1,000,000")
+    ] = None
+    record_size: Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")] = 1024
+    batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")] = 16_384
+    codec: Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = "none"
+
+    def load(self) -> Load:
+        return Load(self.record_size, self.batch_size, Codec.parse(self.codec))
+
+
+_BY_DEFAULT: Final = Given()
 _Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after so many seconds.")]
 _Directory = Annotated[
     str | None,
@@ -93,11 +105,9 @@ _Directory = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
+@with_options
 def append(
-    records: _Records = None,
-    record_size: _RecordSize = 1024,
-    batch_size: _BatchSize = 16_384,
-    codec: _Codec = "none",
+    given: Given = _BY_DEFAULT,
     seconds: _Seconds = None,
     directory: _Directory = None,
     json: _Json = False,
@@ -106,38 +116,33 @@ def append(
 
     Works in a temporary directory that is removed, unless there is a --dir.
     """
-    return _perf(_APPEND, records, Load(record_size, batch_size, Codec.parse(codec)), seconds, directory, json=json)
+    return _perf(_APPEND, given, seconds, directory, json=json)
 
 
+@with_options
 def read(
-    records: _Records = None,
-    record_size: _RecordSize = 1024,
-    batch_size: _BatchSize = 16_384,
-    codec: _Codec = "none",
+    given: Given = _BY_DEFAULT,
     seconds: _Seconds = None,
     directory: _Directory = None,
     json: _Json = False,
 ) -> int:
     """Read a log, to which records are appended first where there are none: how fast, and how long each read takes."""
-    return _perf(_READ, records, Load(record_size, batch_size, Codec.parse(codec)), seconds, directory, json=json)
+    return _perf(_READ, given, seconds, directory, json=json)
 
 
+@with_options
 def verify(
-    records: _Records = None,
-    record_size: _RecordSize = 1024,
-    batch_size: _BatchSize = 16_384,
-    codec: _Codec = "none",
+    given: Given = _BY_DEFAULT,
     directory: _Directory = None,
     json: _Json = False,
 ) -> int:
     """Verify a log, to which records are appended first where there are none."""
-    return _perf(_VERIFY, records, Load(record_size, batch_size, Codec.parse(codec)), None, directory, json=json)
+    return _perf(_VERIFY, given, None, directory, json=json)
 
 
-def _perf(
-    work: str, records: int | None, load: Load, seconds: float | None, directory: str | None, *, json: bool
-) -> int:
-    limit = Limit(_RECORDS if records is None and seconds is None else records, seconds)
+def _perf(work: str, given: Given, seconds: float | None, directory: str | None, *, json: bool) -> int:
+    load = given.load()
+    limit = Limit(_RECORDS if given.records is None and seconds is None else given.records, seconds)
     out = Out()
     with _place(directory) as path:
         with LogDir.open(path, background=True) as opened:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, format_size
 from seglog.cli.perf import TOPIC, latencies_in_ms
 from seglog.cli.wire import Cluster
@@ -89,6 +90,7 @@ class Meter:
         out.flush()
 
 
+@with_options
 def produce(
     topic: _Topic = TOPIC,
     partitions: _Partitions = 1,
@@ -107,10 +109,7 @@ def produce(
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 16_384,
     linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
     seconds: _Seconds = None,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: _Json = False,
 ) -> int:
     """Send records: how many a second, and how long each takes from the call to its acknowledgement.
@@ -121,7 +120,7 @@ def produce(
         settings = SendSettings.parse(acks, codec, idempotent, None, batch_size, linger_ms)
     except ValueError as error:
         return fail(error)
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
     values = _values(record_size)
     sender = _TimedSender(cluster, topic, settings, Meter("produce"))
@@ -139,6 +138,7 @@ def produce(
     return FINE
 
 
+@with_options
 def consume(
     topic: _Topic = TOPIC,
     records: Annotated[
@@ -149,14 +149,11 @@ def consume(
     ] = None,
     fetch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Of a partition at once.")] = 1 << 20,
     seconds: _Seconds = None,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: _Json = False,
 ) -> int:
     """Read a topic from its beginning: how many records a second. Counts from the first record on."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     there = [(topic, number) for number in cluster.partitions([topic])[topic]]
     ends = cluster.offsets(there, "latest")
     starts = {at: found.offset for at, found in cluster.offsets(there, "earliest").items()}
@@ -192,6 +189,7 @@ def consume(
     return FINE
 
 
+@with_options
 def e2e(
     topic: _Topic = TOPIC,
     partitions: _Partitions = 1,
@@ -199,10 +197,7 @@ def e2e(
     record_size: _RecordSize = 100,
     acks: _Acks = "all",
     seconds: _Seconds = None,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: _Json = False,
 ) -> int:
     """Send one record at a time and wait until a consumer has it: how long that takes."""
@@ -210,7 +205,7 @@ def e2e(
         settings = SendSettings.parse(acks, "none", None, None, 16_384, 0)
     except ValueError as error:
         return fail(error)
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
     sender = Sender(cluster, topic, settings, "murmur2", 0)
     consumer = cluster.consumer(_CONSUMER)

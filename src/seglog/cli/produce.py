@@ -13,8 +13,8 @@ import typer
 
 from seglog.cli import wire
 from seglog.cli.follow import FollowedFile, Line, Place, Positions
+from seglog.cli.options import with_options
 from seglog.cli.output import FAILED, FINE, Out, fail
-from seglog.cli.wire import Cluster
 from seglog.cli.wire_formats import check_format, parse, unescape
 from seglog.cli.wire_lines import LineReader, ToSend, read_object
 from seglog.cli.wire_partitions import PARTITIONERS
@@ -37,6 +37,7 @@ class _Place(NamedTuple):
     end: Place | None
 
 
+@with_options
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     from_file: Annotated[
@@ -103,10 +104,7 @@ def produce(
     ] = "none",
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 1_000_000,
     linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: Annotated[bool, typer.Option("--json", help="Print at the end what was sent, as a JSON document.")] = False,
 ) -> int:
     """Send each line as a record; ends when all are acknowledged. A line that is no record ends it, too."""
@@ -134,7 +132,7 @@ def produce(
         )
     except ValueError as error:
         return fail(error)
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     sender = Sender(cluster, topic, settings, partitioner, partition)
     run = _Run(sender, partial(read_object, keep_partition=keep_partitions) if records else lines.read)
     code = FINE

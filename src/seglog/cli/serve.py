@@ -7,15 +7,14 @@ import gc
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from seglog.cli.output import FINE, Out, fail, warn
 from seglog.core.clock import SystemClock
+from seglog.core.quick_imports import hide_hypothesis
 
 if TYPE_CHECKING:
     from seglog.broker.app import Node
@@ -85,8 +84,7 @@ def serve_keys(
     directory becomes one of this cluster, and one of another cluster is refused."""
     clock = SystemClock()
     started = clock.monotonic()
-    # kio's types look for hypothesis and, where it is installed, take half a second to describe themselves to it.
-    cast("dict[str, ModuleType | None]", sys.modules).setdefault("hypothesis", None)
+    hide_hypothesis()
     from seglog.broker.app import Node
     from seglog.core.broker_config import BrokerConfig
 

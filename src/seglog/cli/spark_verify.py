@@ -6,19 +6,14 @@ from typing import Annotated
 
 import typer
 
-from seglog.cli.output import DAMAGE, FINE, Out, progress
+from seglog.cli.output import progress
 from seglog.cli.spark import Conf, Json, Master, check_paths, session
-from seglog.cli.verify import as_document, totals
+from seglog.cli.verify import Paths, Strict, report
 
 
 def verify(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH...", help="Log directories, partitions, or single files.", show_default=False),
-    ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count as damage what only Kafka up to 3.9 writes into indexes.")
-    ] = False,
+    paths: Paths,
+    strict: Strict = False,
     output: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Write the findings as Parquet too, into a new directory."),
@@ -36,14 +31,4 @@ def verify(
             verified = job.verify(spark, paths, strict=strict, progress=advance)
         if output is not None:
             job.findings_frame(spark, verified).coalesce(1).write.parquet(output)
-    out = Out()
-    try:
-        if json:
-            out.json(as_document(verified))
-        else:
-            for finding in verified.findings:
-                out.line(f"{finding.severity.value}: {finding}")
-            out.line(totals(verified))
-    finally:
-        out.flush()
-    return DAMAGE if verified.is_damaged else FINE
+    return report(verified, json=json)

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from seglog.cli import wire
+from seglog.cli.options import with_options
 from seglog.cli.output import FAILED, FINE, Out, fail, format_size, show_table
 from seglog.cli.wire import Cluster
 from seglog.core.errors import RequestFailedError
 
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)]
-_Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
-]
+
+class Names(NamedTuple):
+    """The topics that are meant."""
+
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
+    ] = None
+
+    def all(self) -> list[str]:
+        return [*(self.names or ()), *(self.topics or ())]
+
+
+_NO_NAMES: Final = Names()
 _ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own topics.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done, and change nothing.")]
 
 
+@with_options
 def list_topics(
     exclude_internal: _ExcludeInternal = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """The names of all topics."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     out = Out()
     for name, partitions in cluster.topics().items():
         if exclude_internal and name in wire.INTERNAL:
@@ -43,9 +52,9 @@ def list_topics(
     return FINE
 
 
+@with_options
 def describe_topics(
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated-partitions", help="Only partitions that lack in-sync replicas.")
     ] = False,
@@ -54,17 +63,12 @@ def describe_topics(
     ] = False,
     sizes: Annotated[bool, typer.Option("--sizes", help="How much each partition has on its leader's disk.")] = False,
     exclude_internal: _ExcludeInternal = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Partitions of topics with leader, replicas and what the topic's own configuration says."""
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
-    wanted = [*(names or ()), *(topics or ())] or [
-        name for name in cluster.topics() if not (exclude_internal and name in wire.INTERNAL)
-    ]
+    cluster = brokers.cluster()
+    wanted = names.all() or [name for name in cluster.topics() if not (exclude_internal and name in wire.INTERNAL)]
     described = _described(cluster, wanted)
     configs = _configs(cluster, wanted)
     on_disk: Mapping[tuple[str, int, int], int] = {}
@@ -153,9 +157,9 @@ def _print(out: Out, topic: Any, configs: Mapping[str, str], rows: Sequence[dict
     show_table(out, columns, cells, right=("partition", "leader", "size"))
 
 
+@with_options
 def create_topics(
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     partitions: Annotated[
         int | None,
         typer.Option("--partitions", "-p", metavar="N", min=1, help="How many.", show_default="the broker's"),
@@ -170,18 +174,15 @@ def create_topics(
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine, if it is there already.")] = False,
     dry_run: _DryRun = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Make topics."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = names.all()
     if not wanted:
         return fail("topics create needs the name of a topic")
     configs = wire.key_values(config, "--config")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     new = [
         cluster.api.NewTopic(
             name, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=configs
@@ -190,53 +191,49 @@ def create_topics(
     ]
     with cluster.errors("topics"):
         futures = cluster.admin.create_topics(
-            new, operation_timeout=timeout, request_timeout=timeout, validate_only=dry_run
+            new, operation_timeout=cluster.timeout, request_timeout=cluster.timeout, validate_only=dry_run
         )
     passed = cluster.kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
     return _report(cluster, futures, ("would create" if dry_run else "created"), passed=passed, json=json)
 
 
+@with_options
 def delete_topics(
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine, if it is not there.")] = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Delete topics with all that is in them."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = names.all()
     if not wanted:
         return fail("topics delete needs the name of a topic")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     with cluster.errors("topics"):
-        futures = cluster.admin.delete_topics(wanted, operation_timeout=timeout, request_timeout=timeout)
+        futures = cluster.admin.delete_topics(
+            wanted, operation_timeout=cluster.timeout, request_timeout=cluster.timeout
+        )
     passed = cluster.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
     return _report(cluster, futures, "deleted", passed=passed, json=json)
 
 
+@with_options
 def alter_topics(
     partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many there shall be.")],
-    names: _Names = None,
-    topics: _Topics = None,
+    names: Names = _NO_NAMES,
     dry_run: _DryRun = False,
-    bootstrap: wire.Bootstrap = wire.DEFAULT_BOOTSTRAP,
-    properties: wire.Properties = None,
-    command_config: wire.CommandConfig = None,
-    timeout: wire.Timeout = wire.DEFAULT_TIMEOUT,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: wire.Json = False,
 ) -> int:
     """Give topics more partitions. Keys then go to other partitions than before."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = names.all()
     if not wanted:
         return fail("topics alter needs the name of a topic")
-    cluster = Cluster(bootstrap, properties, command_config, timeout)
+    cluster = brokers.cluster()
     new = [cluster.api.NewPartitions(name, partitions) for name in wanted]
     with cluster.errors("topics"):
         futures = cluster.admin.create_partitions(
-            new, operation_timeout=timeout, request_timeout=timeout, validate_only=dry_run
+            new, operation_timeout=cluster.timeout, request_timeout=cluster.timeout, validate_only=dry_run
         )
     return _report(cluster, futures, "would alter" if dry_run else "altered", passed=None, json=json)
 

@@ -12,15 +12,18 @@ from seglog.storage.findings import Finding, Severity
 from seglog.storage.verify import Verified, measure
 from seglog.storage.verify import verify as verify_paths
 
+Paths = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH...", help="Log directories, partitions, or single files.", show_default=False),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Count as damage what only Kafka up to 3.9 writes into indexes.")
+]
+
 
 def verify(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH...", help="Log directories, partitions, or single files.", show_default=False),
-    ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count as damage what only Kafka up to 3.9 writes into indexes.")
-    ] = False,
+    paths: Paths,
+    strict: Strict = False,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Threads or processes.", show_default="one per CPU")
     ] = None,
@@ -30,6 +33,11 @@ def verify(
     fs = OsFs()
     with progress("checking", measure(paths, fs=fs)) as advance:
         verified = verify_paths(paths, fs=fs, strict=strict, workers=workers, progress=advance)
+    return report(verified, json=json)
+
+
+def report(verified: Verified, *, json: bool) -> int:
+    """Print what was found, and the exit code that says it."""
     out = Out()
     try:
         if json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -18,24 +18,7 @@ from seglog.core.extras import require
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
-    ),
-]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka's.", show_default=False),
-]
-CommandConfig = Annotated[
-    str | None,
-    typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
-]
-Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-DEFAULT_BOOTSTRAP: Final = "localhost:9092"
-DEFAULT_TIMEOUT: Final = 30.0
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _OFFSETS_TIME: Final[Mapping[str, str]] = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
@@ -163,6 +146,32 @@ class Cluster:
             (at.topic, at.partition): self.result(future, f"topic {at.topic}, partition {at.partition}")
             for at, future in futures.items()
         }
+
+
+class Brokers(NamedTuple):
+    """The options by which a command finds brokers."""
+
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
+        ),
+    ] = "localhost:9092"
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka's.", show_default=False),
+    ] = None
+    command_config: Annotated[
+        str | None,
+        typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
+    ] = None
+    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")] = 30.0
+
+    def cluster(self) -> Cluster:
+        return Cluster(*self)
+
+
+DEFAULT_BROKERS: Final = Brokers()
 
 
 def _file(path: str | None) -> dict[str, str]:

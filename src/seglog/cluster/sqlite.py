@@ -97,7 +97,7 @@ class SqliteStore:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> Self:
+    async def open(cls, path: str | os.PathLike[str], clock: Clock | None = None) -> Self:
         """Open or make the store's file; ``:memory:`` is one that nobody else sees. `StoreFailedError`."""
         store = cls(os.fspath(path), clock or SystemClock())
         try:

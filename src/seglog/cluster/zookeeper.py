@@ -116,6 +116,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
         self._is_closing = False
+        self._is_ended = False
+        self._ending = threading.Lock()
         # Without a bound on its tries: it is the session's time that ends them. Delays are in seconds.
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
         self._client = KazooClient(",".join(servers), timeout=timeout_ms / 1000, connection_retry=retry)
@@ -146,8 +148,11 @@ class Connection:
 
     def end(self) -> None:
         """Close the session, from any thread; returns when the server knows, or cannot be reached."""
-        self._client.stop()
-        self._client.close()
+        with self._ending:
+            if not self._is_ended:
+                self._client.stop()
+                self._client.close()
+                self._is_ended = True
 
     async def close(self) -> None:
         """As `end`. After some seconds a thread is left to it."""
@@ -157,7 +162,7 @@ class Connection:
         def end() -> None:
             try:
                 self.end()
-            except Exception as error:  # noqa
+            except (KazooException, OSError) as error:
                 self._client.logger.warning("a connection to ZooKeeper did not close: %s", error)
             finally:
                 self._in_loop(done.set)

@@ -287,11 +287,11 @@ class GroupCoordinator:
             if left <= 0:
                 return False
             waiter = Waiter(1, left)
-            partition.waiters.add(waiter)
+            partition.waiters[waiter] = None
             try:
                 await waiter.wait()
             finally:
-                partition.waiters.discard(waiter)
+                partition.waiters.pop(waiter, None)
         return True
 
     # Steps of groups

@@ -96,6 +96,12 @@ class BrokerConfig:
     )
     log_dir: str = setting("log.dir", Text(), "the directory of the logs, if log.dirs is not given", default="")
     log_dirs: str = setting("log.dirs", Text(), "the directory of the logs; no more than one", default="")
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        int32(1),
+        "connections a second, the others wait; Kafka has no limit by default",
+        default=500,
+    )
     max_connections: int = setting(
         "max.connections", int32(0), "connections at a time; Kafka has no limit by default", default=10_000
     )
@@ -161,6 +167,8 @@ class BrokerConfig:
         check(self, _OWN.values())
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise InvalidConfigError("queued.max.request.bytes is smaller than socket.request.max.bytes")
         if self.metrics_listener:
             try:
                 parse_host_port(self.metrics_listener)
@@ -274,6 +282,7 @@ DYNAMIC_KEYS: Final = frozenset(
         "log.roll.ms",
         "log.segment.bytes",
         "log.segment.delete.delay.ms",
+        "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
         "message.max.bytes",
@@ -295,7 +304,7 @@ _PASSED_OVER: Final = re.compile(
     r"controller\.|cordoned\.|create\.topic\.policy|delegation\.token|early\.start|"
     r"(delete\.records|(share\.)?fetch|producer)\.purgatory|follower\.|leader\.|group\.(consumer|coordinator|share|streams)\.|"
     r"initial\.broker|inter\.broker|kafka\.|listener\.name\.|log\.dir\.failure|log\.local\.|log4j|"
-    r"max\.connection(\.creation\.rate|s\.per\.ip\.overrides)|metadata\.|metric|metrics\.|"
+    r"max\.connections\.per\.ip\.overrides|metadata\.|metric|metrics\.|"
     r"num\.(io|network|replica)\.|offsets\.(load|topic\.compression)|password\.encoder|principal\.builder|"
     r"process\.roles|queued\.max\.requests|quorum|quota\.|remote\.|replica\.|replication\.|request\.timeout|"
     r"reserved\.|sasl\.|security\.|server\.max|share\.coordinator|socket\.(connection|listen|receive|send)|ssl\.|"

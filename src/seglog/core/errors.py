@@ -7,6 +7,7 @@ The codes are those of Kafka's ``Errors.java``; -1 (UNKNOWN_SERVER_ERROR) stands
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -96,7 +97,17 @@ class MissingExtraError(SeglogError, ImportError):
 
 
 class AppendError(SeglogError):
-    """An append was refused; nothing was written."""
+    """An append was refused; nothing was written.
+
+    ``records``: which records of the batch, counted from 0, and why in Kafka's words (KIP-467), where it is for them;
+    `PARTITION` in a text stands for the partition's name.
+    """
+
+    PARTITION: ClassVar[str] = "{partition}"
+
+    def __init__(self, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.records = records
 
 
 class InvalidRecordError(AppendError):

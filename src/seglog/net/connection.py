@@ -3,7 +3,8 @@
 A frame is handed over where it was received, and is only valid until the handler returns or, if that waits, until what
 it waits for is done. Meanwhile no more is read from the socket than there is room for, so that a client which sends
 faster than it is answered waits in its own kernel (Kafka mutes its channel: ``SocketServer.scala``); that it has gone
-is noticed.
+is noticed. A client that does not take its answers is not read from, either; `Connection.review` ends those that are
+too slow.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from struct import Struct
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
@@ -28,6 +29,15 @@ Reply = list[bytes | Slice] | bytes | None
 """What goes out, sizes included; None where a request is not answered."""
 
 
+class Patience(NamedTuple):
+    """For how many seconds a client may do nothing (``connections.max.idle.ms``); how many it has for a frame that has
+    begun, beside those that ``rate`` bytes a second give it. Kafka waits for half a frame as for an idle client."""
+
+    idle: float
+    frame: float = 30.0
+    rate: int = 64 << 10
+
+
 class Handler(Protocol):
     """Answers one frame. A waiting answer is a coroutine; `InvalidRequestError` closes the connection."""
 
@@ -40,8 +50,13 @@ class Limits(Protocol):
     def largest_frame(self, head: memoryview, /) -> int:
         """Bytes that a frame beginning with ``head`` (`PEEK` bytes) may have. `InvalidRequestError`: none at all."""
 
-    def reserve(self, size: int, /) -> bool:
-        """Whether there is room for a frame of ``size`` bytes beyond `RECEIVE_BYTES`; if so, it is taken."""
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits for memory, so that it should be given back."""
+
+    def reserve(self, connection: Connection, size: int, /) -> bool:
+        """Whether there is room for a frame of ``size`` bytes, more than `RECEIVE_BYTES`; if so, it is taken. If not,
+        `Connection.has_room` is called when there is."""
 
     def release(self, size: int, /) -> None: ...
 
@@ -73,6 +88,9 @@ class Connection(asyncio.BufferedProtocol):
         self._drained: asyncio.Future[None] | None = None
         self._writable = True
         self._is_paused = False
+        self._wants_room = self._is_behind = False
+        self._seen: tuple[str, float] = ("", 0.0)
+        self._seen_since = 0.0
 
     # asyncio's side
 
@@ -89,8 +107,8 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._task.cancel)
         if self._drained is not None and not self._drained.done():
             self._drained.cancel()
-        self._give_back()
         self._tell_closed(self)
+        self._give_back()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -100,10 +118,8 @@ class Connection(asyncio.BufferedProtocol):
         self._end += nbytes
         if self._task is None:
             self._handle_frames()
-        elif self._end == len(self._buffer):
-            assert self._transport is not None
-            self._is_paused = True
-            self._transport.pause_reading()
+        if self._task is not None and self._end == len(self._buffer):
+            self._pause()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -129,6 +145,8 @@ class Connection(asyncio.BufferedProtocol):
                         self._wait_for(self._write_rest(pieces))
                 elif reply is not None:
                     self._transport.write(reply)
+                    if not self._writable:
+                        self._wait_for(self._drain())
         except InvalidRequestError:
             self.close()
             return
@@ -149,11 +167,15 @@ class Connection(asyncio.BufferedProtocol):
         if there < _SIZE.size + size:
             return None
         self._start = body + size
+        self._is_behind = True
         return memoryview(self._buffer)[body : self._start]
 
     def _make_room(self) -> None:
         """See to it that the rest of the frame that has begun fits behind what is there of it."""
         there = self._end - self._start
+        if self._is_behind and self._reserved and there <= RECEIVE_BYTES and self._limits.is_short:
+            self._move(RECEIVE_BYTES)  # others have their turn
+            self._give_back()
         if there == 0:
             self._start = self._end = 0
             return
@@ -162,26 +184,45 @@ class Connection(asyncio.BufferedProtocol):
             needed = max(needed, _SIZE.size + _SIZE.unpack_from(self._buffer, self._start)[0])
         if self._start + needed <= len(self._buffer):
             return
+        if needed <= len(self._buffer):
+            self._move(len(self._buffer))
+            return
+        self._give_back()  # nobody waits for memory while others wait for what it has
+        if self._limits.reserve(self, needed):
+            self._take(needed)
+        else:
+            self._wants_room = True
+            self._pause()
+
+    def _take(self, size: int) -> None:
+        self._reserved = size
+        self._is_behind = False
+        self._move(size)
+
+    def _move(self, size: int) -> None:
+        """What is there of a frame goes to the beginning of a buffer of ``size`` bytes."""
         kept = bytes(memoryview(self._buffer)[self._start : self._end])
-        if needed > len(self._buffer):
-            if not self._limits.reserve(needed - self._reserved):
-                self.close()
-                return
-            self._reserved = needed
-            self._buffer = bytearray(needed)
-        self._buffer[:there] = kept
-        self._start, self._end = 0, there
+        if size != len(self._buffer):
+            self._buffer = bytearray(size)
+        self._buffer[: len(kept)] = kept
+        self._start, self._end = 0, len(kept)
+
+    def has_room(self, size: int) -> None:
+        """The memory that it waits for is there, and taken."""
+        self._wants_room = False
+        self._take(size)
+        self._resume()
 
     def shrink(self) -> None:
         """Give the memory of large frames back, if none is being received."""
         if self._reserved and self._task is None and self._start == self._end:
-            self._buffer = bytearray(RECEIVE_BYTES)
-            self._start = self._end = 0
+            self._move(RECEIVE_BYTES)
             self._give_back()
 
     def _give_back(self) -> None:
-        self._limits.release(self._reserved)
-        self._reserved = 0
+        size, self._reserved = self._reserved, 0
+        if size:
+            self._limits.release(size)
 
     # Answers that wait
 
@@ -206,8 +247,13 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_frames()
             self._resume()
 
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
     def _resume(self) -> None:
-        if self._is_paused and self._task is None and self._transport is not None:
+        if self._is_paused and self._task is None and not self._wants_room and self._transport is not None:
             self._is_paused = False
             self._transport.resume_reading()
 
@@ -217,6 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._write_rest(_pieces(found))
         elif found is not None and self._transport is not None:
             self._transport.write(found)
+            await self._drain()
 
     def _write_some(self, pieces: Iterator[bytes]) -> bool:
         """Write as much as the client takes for now; whether that was all."""
@@ -231,16 +278,44 @@ class Connection(asyncio.BufferedProtocol):
     async def _write_rest(self, pieces: Iterator[bytes]) -> None:
         """Write all, a piece at a time, and no faster than the client takes them."""
         while True:
-            if not self._writable:
-                self._drained = asyncio.get_running_loop().create_future()
-                await self._drained
+            await self._drain()
             if self._write_some(pieces):
                 return
+
+    async def _drain(self) -> None:
+        """Wait until the client has taken most of what was written."""
+        if not self._writable:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    # Its end
 
     def close(self) -> None:
         """End it at once; what was written is still sent."""
         if self._transport is not None:
             self._transport.close()
+
+    def review(self, patience: Patience) -> None:
+        """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing."""
+        transport = self._transport
+        if transport is None:
+            return
+        self.shrink()
+        now, left = self._now(), patience.idle
+        if unsent := transport.get_write_buffer_size():
+            seen = ("unsent", float(unsent))
+            left = patience.frame if transport.is_closing() else left
+        elif self._task is not None and not self._is_paused:
+            seen = ("answer", now)  # its going would be noticed
+        elif self._task is None and not self._wants_room and self._start < self._end:
+            seen = ("frame", self.last_active)
+            left = patience.frame + (self._end - self._start) / patience.rate
+        else:
+            seen = ("idle", self.last_active)
+        if seen != self._seen:
+            self._seen, self._seen_since = seen, now
+        elif now - self._seen_since >= left:
+            transport.abort()
 
 
 def _pieces(parts: Iterable[bytes | Slice]) -> Iterator[bytes]:

@@ -1,21 +1,28 @@
-"""Listening sockets, and the limits that all their connections share (KIP-612's and `SocketServer`'s)."""
+"""Listening sockets: connections are accepted one at a time, and not while there are too many (`seglog.net.limits`)."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from seglog.net.connection import Connection, Handler
+from seglog.net.limits import Shared
 
-__all__ = ["Endpoint", "Listener", "Shared"]
+__all__ = ["Endpoint", "Keepalive", "Listener"]
 
+_log: Final = logging.getLogger("seglog.net")
 _BACKLOG: Final = 1024
 WRITE_AHEAD: Final = 256 << 10
 """Bytes that may wait in a connection for a slow client, beside the slice that is being written."""
 SWEEPS: Final = 4
-"""How often in the time that a connection may be idle it is looked at."""
+"""How often in the time that a client has for something it is looked at."""
+_RETRY_SECONDS: Final = 0.5
+_SAY_SECONDS: Final = 60.0
+_NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Endpoint(NamedTuple):
@@ -30,114 +37,155 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{host}:{self.port}"
 
 
-class Shared:
-    """Limits of a broker: how many connections there may be, and bytes of frames that are being received."""
+class Keepalive(NamedTuple):
+    """Seconds of silence before a client is asked whether it is there, seconds between two questions, and how many of
+    them may stay unanswered. Linux asks after two hours by default, Kafka leaves it at that."""
 
-    def __init__(
-        self,
-        *,
-        largest: Callable[[memoryview], int],
-        max_connections: int,
-        max_connections_per_ip: int,
-        in_flight_bytes: int,
-        idle_ms: int,
-    ) -> None:
-        self._largest = largest
-        self._max_connections = max_connections
-        self._max_per_ip = max_connections_per_ip
-        self._left = in_flight_bytes
-        self.idle_ms = idle_ms
-        self.connections: set[Connection] = set()
-
-    def limit_connections(self, most: int, most_per_ip: int) -> None:
-        """Other limits, for the connections that come from now on."""
-        self._max_connections = most
-        self._max_per_ip = most_per_ip
-
-    def largest_frame(self, head: memoryview, /) -> int:
-        return self._largest(head)
-
-    def reserve(self, size: int, /) -> bool:
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def release(self, size: int, /) -> None:
-        self._left += size
-
-    def allows(self, connection: Connection) -> bool:
-        """Whether there may be one more from where it comes."""
-        if len(self.connections) >= self._max_connections:
-            return False
-        same = sum(other.peer == connection.peer for other in self.connections) if self._max_per_ip < 2**31 - 1 else 0
-        return same < self._max_per_ip
+    idle: int = 120
+    interval: int = 30
+    questions: int = 4
 
 
 class Listener:
     """Accepts connections on one endpoint and gives each its `Connection`."""
 
-    def __init__(self, endpoint: Endpoint, handler: Handler, shared: Shared) -> None:
+    def __init__(
+        self, endpoint: Endpoint, handler: Handler, shared: Shared, keepalive: Keepalive | None = None
+    ) -> None:
         self.endpoint = endpoint
         self._handler = handler
         self._shared = shared
-        self._server: asyncio.Server | None = None
+        self._keepalive = keepalive or Keepalive()
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
+        self._said = -_SAY_SECONDS
 
     async def start(self) -> Endpoint:
-        """Listen; returns the endpoint with its real port. OSError if it is taken."""
+        """Listen, on all addresses of the host; returns the endpoint with its real port. OSError if it is taken."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Accepted(self.endpoint.name, self._handler, self._shared, loop.time),
-            self.endpoint.host,
-            self.endpoint.port,
-            backlog=_BACKLOG,
-            reuse_address=True,
-        )
-        port = self._server.sockets[0].getsockname()[1]
-        self.endpoint = self.endpoint._replace(port=port)
+        name, host, port = self.endpoint
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, *_, address in dict.fromkeys(found):
+                listening = _listening(family, (address[0], port, *address[2:]))
+                self._sockets.append(listening)
+                port = listening.getsockname()[1]
+        except OSError:
+            self._close_sockets()
+            raise
+        self.endpoint = Endpoint(name, host, port)
+        self._accepting = [loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets]
         self._sweep()
         return self.endpoint
 
-    def _sweep(self) -> None:
-        """Close what has been idle for too long, a half-sent request too."""
+    async def _accept_from(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        idle = self._shared.idle_ms / 1000
+        while True:
+            try:
+                raw, address = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _NO_MORE:
+                    self._say("no connection can be accepted for now: %s", error)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            try:
+                await self._begin(raw, str(address[0]))
+            except OSError:  # it has gone again
+                raw.close()
+            except BaseException:
+                raw.close()
+                raise
+
+    async def _begin(self, raw: socket.socket, peer: str) -> None:
+        """Make a connection of it, when there may be one more."""
+        shared = self._shared
+        if raw.fileno() >= shared.descriptors:
+            self._say("a connection of %s was closed: file descriptors run out (ulimit -n)", peer)
+            raw.close()
+            return
+        if (seconds := shared.rate.take()) > 0:
+            self._say("connections come faster than max.connection.creation.rate; %s waits", peer)
+            await asyncio.sleep(seconds)
+        await shared.place()
+        if not shared.allows(peer):
+            self._say("a connection of %s was closed: it has max.connections.per.ip already", peer)
+            raw.close()
+            return
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(raw, self._keepalive)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: _Accepted(self.endpoint.name, peer, self._handler, shared), raw)
+
+    def _say(self, what: str, about: object) -> None:
+        """Not for each client, or whoever connects fills the log."""
+        now = self._shared.now()
+        if now - self._said >= _SAY_SECONDS:
+            self._said = now
+            _log.warning(what, about)
+
+    def _sweep(self) -> None:
+        patience = self._shared.patience
         for connection in list(self._shared.connections):
-            connection.shrink()
-            if loop.time() - connection.last_active > idle and not connection.is_waiting:
-                connection.close()
-        self._sweeper = loop.call_later(idle / SWEEPS, self._sweep)
+            if connection.listener == self.endpoint.name:
+                connection.review(patience)
+        seconds = min(patience.idle, patience.frame) / SWEEPS
+        self._sweeper = asyncio.get_running_loop().call_later(seconds, self._sweep)
 
     async def stop(self) -> None:
         """Accept no more, and end what there is."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._server is not None:
-            self._server.close()
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self._close_sockets()
         for connection in list(self._shared.connections):
             if connection.listener == self.endpoint.name:
                 connection.close()
-        if self._server is not None:
-            await self._server.wait_closed()
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
+
+
+def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        listening.settimeout(0)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from error
+    return listening
+
+
+def _keep_alive(raw: socket.socket, keepalive: Keepalive) -> None:
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)  # Linux's name, macOS's
+    if idle is not None:
+        raw.setsockopt(socket.IPPROTO_TCP, idle, keepalive.idle)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, keepalive.interval)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, keepalive.questions)
 
 
 class _Accepted(Connection):
-    """A connection that counts among all others, if there is room for it."""
+    """A connection that counts among all others."""
 
-    def __init__(self, listener: str, handler: Handler, shared: Shared, now: Callable[[], float]) -> None:
-        super().__init__(listener=listener, handler=handler, limits=shared, now=now, closed=shared.connections.discard)
+    def __init__(self, listener: str, peer: str, handler: Handler, shared: Shared) -> None:
+        gone: Callable[[Connection], None] = shared.discard
+        super().__init__(listener=listener, handler=handler, limits=shared, now=shared.now, closed=gone)
+        self._from = peer
         self._shared = shared
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if not self._shared.allows(self):
-            transport.close()
-            return
+        self.peer = self._from
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "set_write_buffer_limits")
         transport.set_write_buffer_limits(high=WRITE_AHEAD)
-        raw = transport.get_extra_info("socket")
-        if raw is not None and raw.family != getattr(socket, "AF_UNIX", None):
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._shared.connections.add(self)
+        self._shared.add(self)

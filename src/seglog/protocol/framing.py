@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -11,6 +12,9 @@ from seglog.protocol.wire import Reader
 
 SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">hhi")
+_LENGTH: Final = Struct(">h")
+_CLIENT_ID: Final = _HEADER.size + _LENGTH.size
+"""Where a client id begins."""
 _ANSWER: Final = Struct(">ii")
 _ANSWER_FLEXIBLE: Final = Struct(">iib")
 
@@ -37,17 +41,32 @@ def read_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
     api = APIS.get(key)
     if api is None or not api.served <= version <= api.high:
         return RequestHeader(key, version, correlation_id, None, _HEADER.size)
-    reader = Reader(frame, _HEADER.size)
-    length = reader.integer("int16")
-    if length < -1:
-        raise InvalidRequestError(f"a client id of {length} bytes")
+    if len(frame) < _CLIENT_ID:
+        raise InvalidRequestError("the request ends within its header")
+    (length,) = _LENGTH.unpack_from(frame, _HEADER.size)
+    position = _CLIENT_ID + length if length > 0 else _CLIENT_ID
+    if length < -1 or position > len(frame):
+        raise InvalidRequestError(f"a client id of {length} bytes where {len(frame) - _CLIENT_ID} are left")
+    client_id = None if length < 0 else _client_id(bytes(frame[_CLIENT_ID:position]))
+    if version >= api.flexible:
+        position = _skip_tags(frame, position)
+    return RequestHeader(key, version, correlation_id, client_id, position)
+
+
+@lru_cache(maxsize=256)
+def _client_id(raw: bytes) -> str:
     try:
-        client_id = None if length < 0 else reader.take(length).decode()
+        return raw.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequestError("the client id is not UTF-8") from error
-    if version >= api.flexible:
-        reader.skip_tags()
-    return RequestHeader(key, version, correlation_id, client_id, reader.position)
+
+
+def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
+    if position < len(frame) and not frame[position]:
+        return position + 1  # there are none
+    reader = Reader(frame, position)
+    reader.skip_tags()
+    return reader.position
 
 
 def frame_response(key: int, version: int, correlation_id: int, body_size: int) -> bytes:

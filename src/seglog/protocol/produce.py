@@ -1,6 +1,6 @@
 """Produce, the hottest request: read without copying its records, and answered, by hand.
 
-A request of 16 KiB takes a microsecond or two here, and thirty by the general way.
+A request for one partition, as producers send them, takes two microseconds here, and thirty by the general way.
 
 ::
 
@@ -16,7 +16,8 @@ part: none of those in requests, ``current_leader`` (10+) in responses to one wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
+from functools import lru_cache
+from struct import Struct, error
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -32,6 +33,19 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _HEAD: Final = Struct(">ihqq")
 _HEAD_5: Final = Struct(">ihqqq")
+_ONE_NAME: Final = Struct(">BhiBB")
+"""No transactional id, acks, timeout, one topic, the length of its name: how a request for one partition begins."""
+_ONE_ID: Final = Struct(">BhiB16s")
+_NUMBER: Final = Struct(">Bi")
+"""One partition, and which."""
+_NONE: Final = 1
+_ONE: Final = 2
+"""Lengths as they stand in flexible versions: one more."""
+_ONE_ANSWER: Final = Struct(">ihqqqBBBBiB")
+"""An answer without record errors or a message, all tags, and the throttle time."""
+_NO_TAGS: Final = bytes(3)
+_LAST_SHIFT: Final = 28
+"""Of the five bytes that a varint may have."""
 
 
 class PartitionData(NamedTuple):
@@ -79,8 +93,10 @@ class TopicAnswer(NamedTuple):
 
 def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRequest:
     """The body of a Produce request; its records are parts of ``data``. Raises `InvalidRequestError`."""
-    reader = Reader(data, position)
     flexible = version >= FLEXIBLE
+    if flexible and (request := _read_one(data, version, position)) is not None:
+        return request
+    reader = Reader(data, position)
     transactional_id = _text(reader, flexible=flexible)
     acks = reader.integer("int16")
     timeout_ms = reader.integer("int32")
@@ -113,6 +129,51 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
+def _read_one(data: memoryview, version: int, position: int) -> ProduceRequest | None:
+    """Nearly every request: records for one partition, in no transaction. None: another one, or one that is wrong."""
+    try:
+        if version >= TOPIC_IDS:
+            no_transaction, acks, timeout_ms, topics, raw = _ONE_ID.unpack_from(data, position)
+            topic: str | UUID | None = _uuid(raw)
+            position += _ONE_ID.size
+        else:
+            no_transaction, acks, timeout_ms, topics, length = _ONE_NAME.unpack_from(data, position)
+            if not 1 < length < 0x80:
+                return None
+            start = position + _ONE_NAME.size
+            position = start + length - 1
+            topic = _name(bytes(data[start:position]))
+        partitions, number = _NUMBER.unpack_from(data, position)
+        position += _NUMBER.size
+        size = shift = 0
+        while (byte := data[position]) >= 0x80:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            position += 1
+            if shift > _LAST_SHIFT:
+                return None
+    except (error, IndexError):
+        return None
+    start = position + 1
+    end = position + (size | byte << shift)
+    if no_transaction or topic is None or topics != _ONE or partitions != _ONE or data[end:] != _NO_TAGS or end < start:
+        return None
+    return ProduceRequest(None, acks, timeout_ms, [TopicData(topic, [PartitionData(number, data[start:end])])])
+
+
+@lru_cache(maxsize=1024)
+def _uuid(raw: bytes) -> UUID:
+    return UUID(bytes=raw)
+
+
+@lru_cache(maxsize=1024)
+def _name(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def _text(reader: Reader, *, flexible: bool) -> str | None:
     length = reader.uvarint() - 1 if flexible else reader.integer("int16")
     if length == -1:
@@ -142,6 +203,13 @@ def _count(reader: Reader, *, flexible: bool) -> int:
 def write_produce(version: int, topics: Sequence[TopicAnswer], throttle_ms: int = 0) -> bytes:
     """The body of a Produce response."""
     flexible = version >= FLEXIBLE
+    if flexible and len(topics) == 1 and len(topics[0].partitions) == 1:
+        topic, (answer,) = topics[0]
+        number, error, base_offset, append_time, log_start, record_errors, message = answer
+        if not record_errors and message is None:
+            return _one_answer(topic) + _ONE_ANSWER.pack(
+                number, error, base_offset, append_time, log_start, _NONE, 0, 0, 0, throttle_ms, 0
+            )
     out = bytearray()
     _put_count(out, len(topics), flexible=flexible)
     for topic, partitions in topics:
@@ -170,6 +238,18 @@ def write_produce(version: int, topics: Sequence[TopicAnswer], throttle_ms: int 
     out += _INT32.pack(throttle_ms)
     if flexible:
         out.append(0)
+    return bytes(out)
+
+
+@lru_cache(maxsize=1024)
+def _one_answer(topic: str | UUID) -> bytes:
+    """How an answer for one partition of a topic begins."""
+    out = bytearray((_ONE,))
+    if isinstance(topic, UUID):
+        out += topic.bytes
+    else:
+        _put_text(out, topic, flexible=True)
+    out.append(_ONE)
     return bytes(out)
 
 

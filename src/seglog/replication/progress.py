@@ -109,9 +109,7 @@ class Progress:
                 found = follower.end_offset
         return max(current, found)
 
-    def _is_about_to_join(
-        self, node: int, follower: Follower, brokers: Mapping[int, Broker], now_ms: int
-    ) -> bool:
+    def _is_about_to_join(self, node: int, follower: Follower, brokers: Mapping[int, Broker], now_ms: int) -> bool:
         """A high watermark that runs ahead of a follower which keeps up would never let it join."""
         return (
             self._may_join(node, follower, brokers)

@@ -67,6 +67,33 @@ class LeaderEpochs:
         starts.append(start_offset)
         return True
 
+    def agree(self, epoch: int, offset: int) -> bool:
+        """Let what is known agree with a batch of ``epoch`` at ``offset``, which is there; see `rescan`.
+
+        Entries of later epochs that begin at or before it are of a history that the log no longer has: a power cut may
+        bring back the end of a log that was cut off and written anew, while this file was fsynced. A batch without an
+        epoch, of an old format, says nothing.
+        """
+        if epoch < 0:
+            return False
+        epochs, starts = self._epochs, self._starts
+        at = kept = bisect_right(starts, offset)
+        while kept and epochs[kept - 1] > epoch:
+            kept -= 1
+        del epochs[kept:at], starts[kept:at]
+        if kept and epochs[kept - 1] == epoch:
+            return kept < at
+        behind = kept
+        while behind < len(epochs) and epochs[behind] <= epoch:
+            behind += 1
+        epochs[kept:behind], starts[kept:behind] = [epoch], [offset]
+        return True
+
+    def next_start(self, offset: int) -> int:
+        """Where the first epoch begins that begins behind ``offset``; beyond all offsets if there is none."""
+        at = bisect_right(self._starts, offset)
+        return self._starts[at] if at < len(self._starts) else MAX_INT64
+
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
         """Where the log of a replica that ends in ``epoch`` may first differ from this one, which ends at ``log_end``.
 

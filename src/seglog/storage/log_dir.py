@@ -51,7 +51,7 @@ from seglog.storage.log import Log
 from seglog.storage.recovery import RecoveryReport
 from seglog.storage.retention import Expired
 from seglog.storage.topics_file import TopicEntry, read_topics
-from seglog.storage.worker import Worker
+from seglog.storage.worker import Worker, make_worker
 
 if TYPE_CHECKING:
     from seglog.storage.compaction import CompactionStats
@@ -120,11 +120,13 @@ class LogDir:
         fs: Fs | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker,
     ) -> Self:
         """Open the log directory at ``path``, one of Kafka's too, and recover what was not closed properly.
 
         With ``background``, threads flush, write checkpoints, delete expired segments and compact. Without it
         `housekeeping` does when it is called, and an append that begins a new segment waits until the old is fsynced.
+        ``make_worker`` makes what stands for a thread, given its name or None: a simulator has its own.
         ``cluster_id`` and ``node_id`` go into a new directory's ``meta.properties``; an existing one must have them.
 
         Raises `InvalidLogDirError` (not a log directory, or not to be opened), `LogDirInUseError`,
@@ -151,7 +153,7 @@ class LogDir:
             lock=lock,
         )
         try:
-            opened._load(background, progress, cluster_id, node_id)
+            opened._load(background, progress, cluster_id, node_id, make_worker)
         except OSError as error:
             lock.release()
             raise LogDirOfflineError(f"{path} cannot be opened: {error}") from error
@@ -166,6 +168,7 @@ class LogDir:
         progress: Callable[[LoadProgress], None] | None,
         cluster_id: str | None,
         node_id: int | None,
+        make_worker: Callable[[Clock, DirHealth, str | None], Worker],
     ) -> None:
         fs, path = self.fs, self.path
         found = list_entries(fs, path)
@@ -175,8 +178,8 @@ class LogDir:
         clean = read_clean_shutdown(fs, path) is not None
         remove_clean_shutdown(fs, path)
         partitions = topic_changes.finish(self, found.partitions)
-        self.worker = Worker(self.clock, self.health, thread_name=f"seglog {path}" if background else None)
-        self.cleaner = Worker(self.clock, self.health, thread_name=f"seglog-cleaner {path}" if background else None)
+        self.worker = make_worker(self.clock, self.health, f"seglog {path}" if background else None)
+        self.cleaner = make_worker(self.clock, self.health, f"seglog-cleaner {path}" if background else None)
         try:
             loaded, refused = load_partitions(
                 partitions,

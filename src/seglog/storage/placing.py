@@ -108,6 +108,8 @@ def place_one(
 def _check_batch(data: Buffer, position: int, header: BatchHeader, config: LogConfig, origin: Origin) -> None:
     """What the header alone says, and the CRC."""
     base_offset, length, _, _, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
+    if base_offset and origin is _CLIENT:
+        raise InvalidRecordError(f"the base offset of a client's batch is {base_offset}, not 0")
     size = length + LOG_OVERHEAD
     if size > config.max_message_bytes:
         raise RecordTooLargeError(f"a batch of {size} bytes; max.message.bytes is {config.max_message_bytes}")
@@ -122,8 +124,6 @@ def _check_batch(data: Buffer, position: int, header: BatchHeader, config: LogCo
         return
     if attributes & CONTROL_BIT:
         raise InvalidRecordError("clients may not write control records")
-    if base_offset and origin is _CLIENT:
-        raise InvalidRecordError(f"the base offset of a client's batch is {base_offset}, not 0")
     if producer_id >= 0 and (sequence < 0 or epoch < 0):
         raise InvalidRecordError(f"producer {producer_id} without a sequence or epoch: {sequence}, {epoch}")
 
@@ -136,14 +136,13 @@ def _place(
     max_timestamp = header.max_timestamp
     create_time = config.message_timestamp_type is _CREATE_TIME
     stamped = attributes & TIMESTAMP_TYPE_BIT
-    if stamped and not (create_time and max_timestamp >= 0):
-        raise InvalidTimestampError("a producer may not set the timestamp type to LogAppendTime")
     codec = attributes & CODEC_MASK
     if config.compression_type != PRODUCER:
         codec = validate.target_codec(header, config)
     if (
         codec != attributes & CODEC_MASK
         or config.seglog_validate_records
+        or (stamped and not (create_time and max_timestamp >= 0))
         or (config.compact and not attributes & CONTROL_BIT)
         or (
             create_time

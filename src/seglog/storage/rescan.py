@@ -1,6 +1,7 @@
 """Recovery of one segment: check every batch, make the indexes anew, follow producers and epochs.
 
-The rules of Kafka's ``LogSegment.recover``. Nothing is cut here: the caller learns where the good batches end.
+The rules of Kafka's ``LogSegment.recover``, but for one: where batches and known epochs contradict each other, here the
+batches are right. Nothing is cut: the caller learns where the good batches end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from seglog.core.errors import CorruptBatchError, CorruptError
-from seglog.core.types import MAX_INT32, Buffer
+from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer
 from seglog.records import view
 from seglog.records.batch import (
     BATCH_OVERHEAD,
@@ -132,7 +133,7 @@ class _Walk:
         unpack, crc, segment = _HEADER.unpack_from, crc32c, self._segment
         data, limit = memoryview(chunk), segment.base_offset + MAX_INT32
         next_offset, last_entry, interval = self.next_offset, self._last_entry, self._interval
-        max_timestamp, latest_epoch = segment.max_timestamp, self._epochs.latest
+        max_timestamp, epochs, last_epoch, next_epoch_start = segment.max_timestamp, self._epochs, NO_EPOCH, next_offset
         at, left, batches = 0, len(chunk), 0
         try:
             while left >= MIN_ENTRY:
@@ -170,9 +171,9 @@ class _Walk:
                 if position + at - last_entry > interval:
                     last_entry = position + at
                     self._index(last, last_entry)
-                if epoch > latest_epoch:
-                    self.epochs_changed |= self._epochs.assign(epoch, base)
-                    latest_epoch = epoch
+                if epoch != last_epoch or base >= next_epoch_start:
+                    self.epochs_changed |= epochs.agree(epoch, base)
+                    last_epoch, next_epoch_start = epoch, epochs.next_start(base)
                 next_offset = last + 1
                 at += size
                 left -= size

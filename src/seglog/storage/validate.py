@@ -11,6 +11,7 @@ from typing import Final
 
 from seglog.core.config import PRODUCER, LogConfig
 from seglog.core.errors import (
+    AppendError,
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -18,7 +19,7 @@ from seglog.core.errors import (
     TooLargeError,
 )
 from seglog.core.types import NO_TIMESTAMP, Buffer, TimestampType
-from seglog.records.batch import CODEC_MASK, CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from seglog.records.batch import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, BatchHeader
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, Record, decode_records, encode_batch
 
@@ -48,39 +49,59 @@ def decode(data: Buffer, header: BatchHeader, position: int, config: LogConfig) 
 
 def check_records(records: Sequence[Record], header: BatchHeader, config: LogConfig, now_ms: int) -> int:
     """The largest timestamp, -1 if none has one; `InvalidTimestampError` or `InvalidRecordError` if one may not be
-    stored.
+    stored, with all of those that may not.
 
     A topic that is compacted needs keys. With CreateTime a timestamp must be within
     ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms`` of ``now_ms``; a record without one
-    passes.
+    passes, and like all of a topic with LogAppendTime it may not come with that type.
     """
     needs_key = config.compact and not header.attributes & CONTROL_BIT
-    if config.message_timestamp_type is TimestampType.CREATE_TIME:
-        earliest = now_ms - config.message_timestamp_before_max_ms
-        latest = now_ms + config.message_timestamp_after_max_ms
-    else:
-        earliest, latest = -(2**64), 2**64
+    create_time = config.message_timestamp_type is TimestampType.CREATE_TIME
+    stamped = bool(header.attributes & TIMESTAMP_TYPE_BIT)
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
     largest = NO_TIMESTAMP
-    keyless: list[int] = []
-    untimely: list[int] = []
+    refused: list[tuple[int, str]] = []
+    untimely = 0
     for index, record in enumerate(records):
         timestamp = record.timestamp
-        if needs_key and record.key is None:
-            keyless.append(index)
-        elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
-            untimely.append(index)
         if timestamp > largest:
             largest = timestamp
-    if untimely:
-        shown = ", ".join(f"{records[index].timestamp} of record {index}" for index in untimely[:_SHOWN])
-        raise InvalidTimestampError(
-            f"{len(untimely)} timestamps are not from {earliest} to {latest}: {shown}"
-            + (f"; {len(keyless)} records have no key" if keyless else "")
-        )
-    if keyless:
-        shown = ", ".join(map(str, keyless[:_SHOWN]))
-        raise InvalidRecordError(f"the topic is compacted, and {len(keyless)} records have no key: {shown}")
+        if needs_key and record.key is None:
+            refused.append((index, _NO_KEY))
+        elif create_time and timestamp != NO_TIMESTAMP:
+            if not earliest <= timestamp <= latest:
+                untimely += 1
+                refused.append((index, _out_of_range(index, timestamp, earliest, latest)))
+        elif stamped:
+            untimely += 1
+            refused.append((index, _stamped(index, record, header, config)))
+    if refused:
+        what = f"{len(refused)} of {len(records)} records are refused: "
+        what += "; ".join(f"record {index}: {why}" for index, why in refused[:_SHOWN])
+        raise (InvalidTimestampError if untimely else InvalidRecordError)(what, refused)
     return largest
+
+
+_NO_KEY: Final = f"Compacted topic cannot accept message without key in topic partition {AppendError.PARTITION}"
+
+
+def _out_of_range(index: int, timestamp: int, earliest: int, latest: int) -> str:
+    return (
+        f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp should be within "
+        f"[{earliest}, {latest}]"
+    )
+
+
+def _stamped(index: int, record: Record, header: BatchHeader, config: LogConfig) -> str:
+    """Of a batch that stays compressed as it is Kafka looks at no more than the sizes of keys and values."""
+    codec = header.attributes & CODEC_MASK
+    kind, null = (
+        ("PartialDefaultRecord", -1) if codec and target_codec(header, config) == codec else ("DefaultRecord", 0)
+    )
+    key, value = (null if data is None else len(data) for data in (record.key, record.value))
+    shown = f"{kind}(offset={index}, timestamp={record.timestamp}, key={key} bytes, value={value} bytes)"
+    return f"Invalid timestamp type in message {shown}. Producer should not set timestamp type to LogAppendTime."
 
 
 def rebuild(

@@ -127,3 +127,7 @@ class Worker:
             return
         except OSError as error:
             self._health.failed(error)
+
+
+def make_worker(clock: Clock, health: DirHealth, thread_name: str | None) -> Worker:
+    return Worker(clock, health, thread_name=thread_name)

@@ -10,19 +10,17 @@ is free, and it keeps both over a restart.
 
 from __future__ import annotations
 
-import gc
 import shutil
 import socket
-import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from types import MappingProxyType, ModuleType, TracebackType
-from typing import Final, Protocol, Self, cast
+from types import MappingProxyType, TracebackType
+from typing import Final, Protocol, Self
 
 from seglog.core.errors import SeglogError
+from seglog.core.quick_imports import without_hypothesis
 
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
 
@@ -51,11 +49,16 @@ class Runner(Protocol):
     def stop(self) -> None:
         """End it cleanly. Raises what `Node.stop` raises; it has ended then, too."""
 
-    def kill(self) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def reset(self, topics: Mapping[str, int]) -> None: ...
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None: ...
+
+
+class KillableRunner(Runner, Protocol):
+    """One with a process of its own."""
+
+    def kill(self) -> None: ...
 
 
 class Broker:
@@ -84,7 +87,8 @@ class Broker:
         self._kept: socket.socket | None = None
         self._is_temporary = data_dir is None
         self._remove: weakref.finalize[..., Broker] | None = None
-        self._runner = _runner(process=process)
+        self._killable = _process_runner() if process else None
+        self._runner = self._killable or _thread_runner()
 
     @property
     def bootstrap(self) -> str:
@@ -134,11 +138,11 @@ class Broker:
 
     def kill(self) -> None:
         """End it as by SIGKILL, without a last write. Only a process can be killed."""
-        if not self.is_process:
+        if self._killable is None:
             raise BrokerError("a broker in a thread cannot be killed: Broker(process=True) can")
         self._check_running()
         self.is_running = self.is_paused = False
-        self._runner.kill()
+        self._killable.kill()
         self._keep_port()
 
     def restart(self, *, kill: bool = False) -> None:
@@ -216,12 +220,16 @@ class Broker:
             self._kept = None
 
 
-def _runner(*, process: bool) -> Runner:
-    """What it takes is loaded only now, and by whoever makes a broker."""
-    if process:
-        from seglog.testing.broker_process import ProcessRunner
+# What a runner takes is loaded only by whoever makes a broker.
 
-        return ProcessRunner()
+
+def _process_runner() -> KillableRunner:
+    from seglog.testing.broker_process import ProcessRunner
+
+    return ProcessRunner()
+
+
+def _thread_runner() -> Runner:
     with without_hypothesis():
         from seglog.testing.broker_thread import ThreadRunner
 
@@ -231,22 +239,3 @@ def _runner(*, process: bool) -> Runner:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@contextmanager
-def without_hypothesis() -> Iterator[None]:
-    """kio's types describe themselves to hypothesis where it is installed, which takes longer than all else. Whoever
-    has loaded it already, or does so later, has it."""
-    modules = cast(dict[str, ModuleType | None], sys.modules)
-    is_hidden = "hypothesis" not in modules
-    if is_hidden:
-        modules["hypothesis"] = None
-    collects = gc.isenabled()
-    gc.disable()  # of modules that are loaded nothing is garbage; that takes a third of the time otherwise
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-        if is_hidden and modules.get("hypothesis", sys) is None:
-            del modules["hypothesis"]

@@ -8,17 +8,17 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from seglog.core.errors import SeglogError
+from seglog.core.quick_imports import hide_hypothesis
 
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="seglog broker: %(levelname)s %(name)s: %(message)s")
     gc.disable()  # while modules are loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    cast(dict[str, ModuleType | None], sys.modules)["hypothesis"] = None  # see `without_hypothesis`
+    hide_hypothesis()
     from seglog.testing.broker_thread import ThreadRunner
 
     runner = ThreadRunner()

@@ -44,9 +44,6 @@ class ThreadRunner:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._join()
 
-    def kill(self) -> None:
-        raise NotImplementedError("a thread cannot be killed")
-
     def pause(self) -> None:
         gate = self._gate = threading.Event()
         is_held = threading.Event()

@@ -25,7 +25,7 @@ from seglog.records.batch import (
 )
 from seglog.records.compression import compress
 from seglog.records.record import ControlRecord, ControlType, Record, encode_records, parse_control
-from seglog.storage.compaction.offset_map import Offsets
+from seglog.storage.compaction.offset_map import LastKnown
 from seglog.storage.compaction.rounds import Round
 from seglog.storage.txnindex import AbortedTxn
 
@@ -103,7 +103,7 @@ class BatchFilter:
 
     __slots__ = ("_last_of", "_offsets", "_round", "kept", "keyless", "legacy_tombstones_stay", "read", "transactions")
 
-    def __init__(self, round_: Round, offsets: Offsets, transactions: Transactions) -> None:
+    def __init__(self, round_: Round, offsets: LastKnown, transactions: Transactions) -> None:
         self._round = round_
         self._offsets = offsets
         self._last_of = {record.producer_id: record for record in round_.producers}

@@ -21,7 +21,7 @@ from seglog.records.batch import LOG_OVERHEAD, Entry, entries
 from seglog.records.record import parse_control
 from seglog.storage.compaction.batch import BatchFilter, Transactions
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
-from seglog.storage.compaction.offset_map import OffsetMap, Offsets
+from seglog.storage.compaction.offset_map import Keys, LastKnown, OffsetMap
 from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
 from seglog.storage.layout import segment_paths
 
@@ -54,87 +54,81 @@ class Pace:
             self._wait(ahead)
 
 
-class Engine(Protocol):
-    """One of the two ways to look at batches.
+class Mapper(Protocol):
+    """The first look at the log: the keys of its dirty part.
 
-    Both methods take a chunk of a log file that begins with a batch, and return how many of its bytes were whole
-    batches; positions in their errors count from the chunk's start.
+    Its method takes a chunk of a log file that begins with a batch, and returns how many of its bytes were whole
+    batches, as `Filter`'s does; positions in their errors count from the chunk's start.
     """
 
     @property
-    def offsets(self) -> Offsets: ...
-    @property
-    def transactions(self) -> Transactions: ...
+    def offsets(self) -> Keys: ...
     @property
     def is_full(self) -> bool:
         """The map is full: nothing more is to be put in."""
 
     @property
     def mapped(self) -> int:
-        """Records looked at for the map."""
+        """Records looked at."""
 
+    def map_chunk(self, chunk: bytes) -> int: ...
+
+
+class Filter(Protocol):
+    """The second look, from the log's beginning on: what stays. Counts as `BatchFilter` does."""
+
+    @property
+    def transactions(self) -> Transactions: ...
     @property
     def read(self) -> int: ...
     @property
     def kept(self) -> int: ...
     @property
     def keyless(self) -> int: ...
-    def map_chunk(self, chunk: bytes) -> int: ...
-    def begin_filter(self) -> None:
-        """The map is made."""
-
     def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int: ...
 
 
-class PlainEngine:
-    """`Engine` in plain Python, one record after the other."""
+class PlainMapper:
+    """`Mapper` in plain Python, one record after the other."""
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
-        self.offsets = OffsetMap(round_.max_entries, os.urandom(_SEED_BYTES))
-        self.transactions = Transactions(round_.aborted)
-        self._filter = BatchFilter(round_, self.offsets, self.transactions)
+    def __init__(self, round_: Round, offsets: Keys) -> None:
+        self.offsets = offsets
         self.is_full = False
         self.mapped = 0
-
-    @property
-    def read(self) -> int:
-        return self._filter.read
-
-    @property
-    def kept(self) -> int:
-        return self._filter.kept
-
-    @property
-    def keyless(self) -> int:
-        return self._filter.keyless
+        self._start = round_.first_dirty
+        self._transactions = Transactions(round_.aborted)
 
     def map_chunk(self, chunk: bytes) -> int:
         used = 0
         for entry in entries(chunk):
             view.check(chunk, entry)
-            looked_at, self.is_full = map_batch(chunk, entry, self._round.first_dirty, self.offsets, self.transactions)
+            looked_at, self.is_full = map_batch(chunk, entry, self._start, self.offsets, self._transactions)
             self.mapped += looked_at
             if self.is_full:
                 break
             used = entry.position + entry.size
         return used
 
-    def begin_filter(self) -> None:
-        self.transactions = Transactions(self._round.aborted)
-        self._filter = BatchFilter(self._round, self.offsets, self.transactions)
+
+class PlainFilter(BatchFilter):
+    """`Filter` in plain Python."""
+
+    __slots__ = ()
+
+    def __init__(self, round_: Round, offsets: LastKnown) -> None:
+        super().__init__(round_, offsets, Transactions(round_.aborted))
 
     def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int:
-        self._filter.legacy_tombstones_stay = legacy_tombstones_stay
+        self.legacy_tombstones_stay = legacy_tombstones_stay
         used = 0
         for entry in entries(chunk):
             view.check(chunk, entry)
-            filter_batch(chunk, entry, self._filter, cleaned)
+            filter_batch(chunk, entry, self, cleaned)
             used = entry.position + entry.size
         return used
 
 
-def map_batch(data: Buffer, entry: Entry, start: int, offsets: Offsets, transactions: Transactions) -> tuple[int, bool]:
+def map_batch(data: Buffer, entry: Entry, start: int, offsets: Keys, transactions: Transactions) -> tuple[int, bool]:
     """Put the keys of one batch into the map; (records looked at, whether the map was full before the last of them).
 
     Left out are records before ``start`` (the first dirty offset), without a key, or of an aborted transaction
@@ -169,13 +163,17 @@ def filter_batch(data: Buffer, entry: Entry, batches: BatchFilter, cleaned: Clea
         cleaned.add_batch(left.data, left.max_timestamp, left.last_offset)
 
 
-def make_engine(round_: Round) -> Engine:
+def make_engine(round_: Round) -> tuple[Mapper, Callable[[], Filter]]:
+    """What makes the map, and what then makes the filter that goes by it."""
     if round_.engine != COMPILED:
-        return PlainEngine(round_)
+        offsets = OffsetMap(round_.max_entries, os.urandom(_SEED_BYTES))
+        return PlainMapper(round_, offsets), lambda: PlainFilter(round_, offsets)
     require("numba", "fast", purpose="compaction with compiled loops")
-    from seglog.storage.compaction.compiled_cleaner import CompiledEngine
+    from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMapper
+    from seglog.storage.compaction.compiled_map import CompiledMap
 
-    return CompiledEngine(round_)
+    table = CompiledMap(round_.slots, round_.max_entries)
+    return CompiledMapper(round_, table), lambda: CompiledFilter(round_, table)
 
 
 def clean(
@@ -192,19 +190,19 @@ def clean(
     `CleaningAbortedError` once ``should_stop`` says so; it is asked after every 4 MiB. ``wait`` is how the round keeps
     to ``max_bytes_per_second``.
     """
-    engine = make_engine(round_)
+    mapper, make_filter = make_engine(round_)
     reader = Reader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
     started = clock.monotonic()
     for source in round_.dirty_sources:
         start = round_.dirty_position if source.base_offset <= round_.first_dirty else 0
-        reader.read(source, start, engine.map_chunk, lambda: engine.is_full)
-        if engine.is_full:
+        reader.read(source, start, mapper.map_chunk, lambda: mapper.is_full)
+        if mapper.is_full:
             break
-        engine.offsets.latest_offset = source.next_base_offset - 1  # also where the last offsets are a gap
-    end_offset = engine.offsets.latest_offset + 1
+        mapper.offsets.latest_offset = source.next_base_offset - 1  # also where the last offsets are a gap
+    end_offset = mapper.offsets.latest_offset + 1
     seconds = clock.monotonic() - started
-    yield Mapped(end_offset, len(engine.offsets), engine.mapped, reader.bytes, seconds)
-    engine.begin_filter()
+    yield Mapped(end_offset, len(mapper.offsets), mapper.mapped, reader.bytes, seconds)
+    filtering = make_filter()
     groups = group_sources(
         [source for source in round_.sources if source.base_offset < end_offset],
         segment_bytes=round_.segment_bytes,
@@ -212,14 +210,14 @@ def clean(
         first_uncleanable=round_.first_uncleanable,
     )
     for group in groups:
-        yield clean_group(round_, group, fs, engine, reader)
+        yield clean_group(round_, group, fs, filtering, reader)
 
 
 def clean_group(
-    round_: Round, group: tuple[Source, ...], fs: Fs, engine: Engine, reader: Reader, directory: str | None = None
+    round_: Round, group: tuple[Source, ...], fs: Fs, filtering: Filter, reader: Reader, directory: str | None = None
 ) -> CleanedGroup:
-    """Write one segment in place of a group's, into ``directory`` (default: the log's). ``engine`` knows what stays."""
-    before = (reader.bytes, engine.read, engine.kept, engine.keyless)
+    """Write one segment in place of a group's, into ``directory`` (default: the log's)."""
+    before = (reader.bytes, filtering.read, filtering.kept, filtering.keyless)
     cleaned = CleanedSegment(
         fs,
         directory or round_.directory,
@@ -228,19 +226,19 @@ def clean_group(
         interval=round_.index_interval,
     )
     try:
-        engine.transactions.retained.clear()
+        filtering.transactions.retained.clear()
         horizon = round_.legacy_delete_horizon_ms
         for source in group:
             stay = source.mtime_ms > horizon
 
             def filter_chunk(chunk: bytes, *, stay: bool = stay) -> int:
                 written = cleaned.position
-                used = engine.filter_chunk(chunk, cleaned, legacy_tombstones_stay=stay)
+                used = filtering.filter_chunk(chunk, cleaned, legacy_tombstones_stay=stay)
                 reader.pace.spend(cleaned.position - written)
                 return used
 
             reader.read(source, 0, filter_chunk, lambda: False)
-        cleaned.finish(engine.transactions.retained, group[-1].mtime_ms)
+        cleaned.finish(filtering.transactions.retained, group[-1].mtime_ms)
     except BaseException:
         cleaned.close()
         raise
@@ -248,9 +246,9 @@ def clean_group(
         bases=tuple(source.base_offset for source in group),
         bytes_read=reader.bytes - before[0],
         bytes_written=cleaned.position,
-        messages_read=engine.read - before[1],
-        messages_written=engine.kept - before[2],
-        keyless=engine.keyless - before[3],
+        messages_read=filtering.read - before[1],
+        messages_written=filtering.kept - before[2],
+        keyless=filtering.keyless - before[3],
     )
 
 

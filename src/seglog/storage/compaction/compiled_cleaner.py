@@ -6,122 +6,61 @@ runs of compressed batches are decompressed here, filtered by the kernel and com
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
+from seglog.core.errors import CorruptError
 from seglog.core.types import Buffer
 from seglog.records import view
-from seglog.records.batch import (
-    BATCH_OVERHEAD,
-    CODEC_MASK,
-    CONTROL_BIT,
-    BatchHeader,
-    Entry,
-    build_batch,
-    check_crc,
-    entries,
-    read_header,
-)
+from seglog.records.batch import BATCH_OVERHEAD, Entry, build_batch, read_header
 from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, filter_batches
-from seglog.records.compression import compress, decompress
+from seglog.records.compression import compress
 from seglog.records.machine import I64, U8
 from seglog.records.map_kernels import BLOCK, Halt, map_batches
-from seglog.records.offset_kernels import U64, Fact
+from seglog.records.offset_kernels import Fact
 from seglog.records.rewrite_kernels import Action
-from seglog.storage.compaction.batch import BatchFilter, Transactions
+from seglog.storage.compaction.batch import BatchFilter
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.cleaner import filter_batch, map_batch
-from seglog.storage.compaction.compiled_map import CompiledMap, as_array
-from seglog.storage.compaction.offset_map import Offsets
+from seglog.storage.compaction.compiled_map import as_array
+from seglog.storage.compaction.compiled_walk import Table, Walk, decompress_run, entry_at, raise_bad
+from seglog.storage.compaction.offset_map import Keys, LastKnown
 from seglog.storage.compaction.rounds import Round
 
 _OUTPUT: Final = 4 << 20
-_RUN: Final = 4 << 20
-"""Decompressed bytes of batches that are filtered together; a single batch may have more."""
 _ROWS: Final = 1 << 14
-_SEEN: Final = 1 << 12
 _INDEX_ROWS: Final = 1 << 14
-_HEAD: Final = Struct(">qiibIh")
-_PREFIX: Final = Struct(">qi4xb")
 _COUNTERS: Final = (Fact.SEEN, Fact.MESSAGES_READ, Fact.MESSAGES_KEPT, Fact.KEYLESS)
 
 
-class Table(Offsets, Protocol):
-    """An offset map, or what serves as one, that the kernels work on."""
+class KeyTable(Table, Keys, Protocol):
+    """Where the kernels put keys."""
 
-    @property
-    def facts(self) -> I64: ...
-    @property
-    def table(self) -> U64: ...
     def make_room(self, keys: int) -> None:
         """For ``keys`` more keys, as far as there may be."""
 
 
-class CompiledEngine:
-    """`seglog.storage.compaction.cleaner.Engine`."""
+class LastTable(Table, LastKnown, Protocol):
+    """What the kernels ask for the last offsets."""
 
-    def __init__(self, round_: Round, offsets: Table | None = None) -> None:
-        self._round = round_
-        self.offsets: Table = CompiledMap(round_.slots, round_.max_entries) if offsets is None else offsets
-        facts = self.offsets.facts
-        facts[Fact.START] = round_.first_dirty
-        facts[Fact.NOW] = round_.now_ms
-        facts[Fact.DELETE_RETENTION] = round_.delete_retention_ms
-        facts[Fact.UPPER_BOUND] = round_.first_uncleanable
-        facts[Fact.CHECK_CRC] = 1
-        self._producers: I64 = np.array(sorted(round_.producers), np.int64).reshape(-1, 3)
-        self._scratch: U64 = np.empty((BLOCK, 4), np.uint64)
-        self._group: I64 = np.empty((BLOCK, 4), np.int64)
-        self._seen: I64 = np.zeros(_SEEN, np.int64)
-        self._output: U8 = np.empty(_OUTPUT, np.uint8)
-        self._rows: I64 = np.empty((_ROWS, len(ROW_FIELDS)), np.int64)
-        self._index_rows: I64 = np.empty((_INDEX_ROWS, len(INDEX_FIELDS)), np.int64)
+
+class CompiledMapper(Walk):
+    """`seglog.storage.compaction.cleaner.Mapper`."""
+
+    def __init__(self, round_: Round, offsets: KeyTable) -> None:
+        super().__init__(round_, offsets)
+        self.offsets = offsets
         self.is_full = False
-        self._mapped: int | None = None
-        self._start()
-
-    def _start(self) -> None:
-        """Walk the log from the beginning: nothing was seen of any transaction."""
-        self.transactions = self._transactions()
-        rows = [(*txn[:3], 0) for txn in self.transactions.aborted]
-        self._aborted: I64 = np.array(rows, np.int64).reshape(-1, 4)
-        self.transactions.seen = self._aborted[:, 3]  # one memory for kernels and Python
-        self._batches = BatchFilter(self._round, self.offsets, self.transactions)
-
-    def _transactions(self) -> Transactions:
-        return Transactions(self._round.aborted)
+        self._start = round_.first_dirty
 
     @property
     def mapped(self) -> int:
-        return int(self.offsets.facts[Fact.MESSAGES_READ]) if self._mapped is None else self._mapped
-
-    @property
-    def read(self) -> int:
-        return self._batches.read + int(self.offsets.facts[Fact.MESSAGES_READ])
-
-    @property
-    def kept(self) -> int:
-        return self._batches.kept + int(self.offsets.facts[Fact.MESSAGES_KEPT])
-
-    @property
-    def keyless(self) -> int:
-        return self._batches.keyless + int(self.offsets.facts[Fact.KEYLESS])
-
-    def _note_seen(self) -> None:
-        """Producers that the kernel saw write in transactions that are not aborted."""
-        facts = self.offsets.facts
-        self.transactions.committed.update(self._seen[: facts[Fact.SEEN]].tolist())
-        facts[Fact.SEEN] = 0
-
-    # The map
+        return int(self._facts[Fact.MESSAGES_READ])
 
     def map_chunk(self, chunk: bytes) -> int:
         position = 0
-        facts = self.offsets.facts
+        facts = self._facts
         while True:
             position, halt, size = self._map_run(chunk, position)
             if halt == Halt.COMPRESSED:
@@ -132,9 +71,9 @@ class CompiledEngine:
             if halt in (Halt.END, Halt.MAP_FULL):
                 self.is_full = halt == Halt.MAP_FULL
                 return position
-            entry = _entry(chunk, position, size)
+            entry = entry_at(chunk, position, size)
             view.check(chunk, entry)
-            looked_at, self.is_full = map_batch(chunk, entry, self._round.first_dirty, self.offsets, self.transactions)
+            looked_at, self.is_full = map_batch(chunk, entry, self._start, self.offsets, self.transactions)
             facts[Fact.MESSAGES_READ] += looked_at
             if self.is_full:
                 return position
@@ -149,17 +88,17 @@ class CompiledEngine:
             if halt == Halt.GROW:
                 self.offsets.make_room(read_header(chunk, position).records_count)
             elif halt != Halt.SEEN:
-                _raise_bad(chunk, position, halt)
+                raise_bad(chunk, position, halt)
                 return position, halt, size
 
     def _map(self, data: U8, position: int) -> tuple[int, int, int]:
-        facts, table = self.offsets.facts, self.offsets.table
-        return map_batches(data, position, len(data), facts, table, self._aborted, self._seen, self._scratch)
+        table = self.offsets.table
+        return map_batches(data, position, len(data), self._facts, table, self._aborted, self._seen, self._scratch)
 
     def _map_compressed(self, chunk: bytes, position: int) -> int:
         """The compressed batches from ``position`` on; where the first that is left begins."""
-        facts = self.offsets.facts
-        run = _decompress_run(chunk, position)
+        facts = self._facts
+        run = decompress_run(chunk, position)
         facts[Fact.CHECK_CRC] = 0
         try:
             at, halt, _ = self._map_run(run.data, 0)
@@ -168,14 +107,33 @@ class CompiledEngine:
         finally:
             facts[Fact.CHECK_CRC] = 1
         self.is_full = halt == Halt.MAP_FULL
-        return run.entry_at(at).position if self.is_full else run.end
+        return run.batch_at(at).position if self.is_full else run.end
 
-    # The copy
 
-    def begin_filter(self) -> None:
-        self._mapped = self.mapped
-        self.offsets.facts[Fact.MESSAGES_READ] = 0
-        self._start()
+class CompiledFilter(Walk):
+    """`seglog.storage.compaction.cleaner.Filter`."""
+
+    def __init__(self, round_: Round, offsets: LastTable) -> None:
+        super().__init__(round_, offsets)
+        self._offsets = offsets
+        self._producers: I64 = np.array(sorted(round_.producers), np.int64).reshape(-1, 3)
+        self._group: I64 = np.empty((BLOCK, 4), np.int64)
+        self._output: U8 = np.empty(_OUTPUT, np.uint8)
+        self._rows: I64 = np.empty((_ROWS, len(ROW_FIELDS)), np.int64)
+        self._index_rows: I64 = np.empty((_INDEX_ROWS, len(INDEX_FIELDS)), np.int64)
+        self._batches = BatchFilter(round_, offsets, self.transactions)
+
+    @property
+    def read(self) -> int:
+        return self._batches.read + int(self._facts[Fact.MESSAGES_READ])
+
+    @property
+    def kept(self) -> int:
+        return self._batches.kept + int(self._facts[Fact.MESSAGES_KEPT])
+
+    @property
+    def keyless(self) -> int:
+        return self._batches.keyless + int(self._facts[Fact.KEYLESS])
 
     def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int:
         self._batches.legacy_tombstones_stay = legacy_tombstones_stay
@@ -187,14 +145,14 @@ class CompiledEngine:
             if halt == Halt.COMPRESSED:
                 position = self._filter_compressed(chunk, position, cleaned)
                 continue
-            entry = _entry(chunk, position, size)
+            entry = entry_at(chunk, position, size)
             view.check(chunk, entry)
             filter_batch(chunk, entry, self._batches, cleaned)
             position += size
 
     def _filter_run(self, chunk: bytes, position: int, cleaned: CleanedSegment) -> tuple[int, int, int]:
         """The kernel from ``position`` on, up to something that it cannot do; what it kept goes to ``cleaned``."""
-        facts = self.offsets.facts
+        facts = self._facts
         data = as_array(chunk)
         facts[Fact.BASE_OFFSET] = cleaned.base_offset
         facts[Fact.INTERVAL] = cleaned.interval
@@ -209,7 +167,7 @@ class CompiledEngine:
             if halt == Halt.OVERFLOW:
                 raise cleaned.overflow(read_header(chunk, position).last_offset)
             if not self._made_room(halt, size):
-                _raise_bad(chunk, position, halt)
+                raise_bad(chunk, position, halt)
                 return position, halt, size
 
     def _filter(self, data: U8, position: int, facts: I64, output: U8) -> tuple[int, int, int]:
@@ -219,7 +177,7 @@ class CompiledEngine:
             len(data),
             output,
             facts,
-            self.offsets.table,
+            self._offsets.table,
             self._aborted,
             self._seen,
             self._producers,
@@ -230,7 +188,7 @@ class CompiledEngine:
         )
 
     def _drain(self, cleaned: CleanedSegment) -> None:
-        facts = self.offsets.facts
+        facts = self._facts
         for row in self._index_rows[: facts[Fact.INDEX_ROWS]].tolist():
             cleaned.add_entry(*row)
         if facts[Fact.OUTPUT]:
@@ -250,9 +208,9 @@ class CompiledEngine:
 
     def _filter_compressed(self, chunk: bytes, position: int, cleaned: CleanedSegment) -> int:
         """The compressed batches from ``position`` on; where the next one begins that is none."""
-        run = _decompress_run(chunk, position)
+        run = decompress_run(chunk, position)
         data = as_array(run.data)
-        facts = self.offsets.facts.copy()
+        facts = self._facts.copy()
         facts[Fact.CHECK_CRC] = 0
         facts[Fact.SINGLE] = 1
         at = 0
@@ -260,16 +218,16 @@ class CompiledEngine:
             facts[Fact.OUTPUT] = facts[Fact.INDEX_ROWS] = 0
             at, halt, size = self._filter(data, at, facts, self._output)
             for fact in _COUNTERS:
-                self.offsets.facts[fact] = facts[fact]
+                self._facts[fact] = facts[fact]
             self._note_seen()
             facts[Fact.SEEN] = 0
             for action, start, length, place in self._index_rows[: facts[Fact.INDEX_ROWS]].tolist():
                 if action != Action.DROPPED:
-                    self._add_compressed(chunk, run.entry_at(place), action, start, length, cleaned)
+                    self._add_compressed(chunk, run.batch_at(place), action, start, length, cleaned)
             if not self._made_room(halt, size):
                 break
         try:
-            _raise_bad(run.data, at, halt)
+            raise_bad(run.data, at, halt)
         except CorruptError as error:
             raise run.placed(error) from error
         return run.end
@@ -289,81 +247,3 @@ class CompiledEngine:
                 area = compress(codec, memoryview(data)[BATCH_OVERHEAD:])
                 data = build_batch(header._replace(attributes=header.attributes | codec), area)
         cleaned.add_batch(data, header.max_timestamp, header.last_offset)
-
-
-class _Run(NamedTuple):
-    """Neighbouring compressed batches of a chunk: where they are, and ``data``, in which none has its codec.
-
-    The i-th one begins at ``starts[i]`` in ``data``, whose CRCs are not right.
-    """
-
-    data: bytes
-    batches: list[Entry]
-    starts: list[int]
-
-    @property
-    def end(self) -> int:
-        """Behind the last one in the chunk."""
-        return self.batches[-1].position + self.batches[-1].size
-
-    def entry_at(self, place: int) -> Entry:
-        return self.batches[bisect_right(self.starts, place) - 1]
-
-    def placed(self, error: CorruptError) -> CorruptError:
-        """An error about ``data`` as one about the batch in the chunk, in whose records it is."""
-        entry = self.entry_at(error.position)
-        return type(error)(error.reason, position=entry.position, offset=error.offset)
-
-
-def _decompress_run(chunk: bytes, position: int) -> _Run:
-    """The compressed batches from ``position`` on; the first is one. CRCs are checked."""
-    batches: list[Entry] = []
-    starts: list[int] = []
-    parts: list[bytes] = []
-    size = 0
-    for entry in entries(chunk, position):
-        if entry.magic < 2 or size >= _RUN:
-            break
-        header = read_header(chunk, entry.position)
-        if not header.codec or not header.records_count or header.attributes & CONTROL_BIT:
-            break
-        check_crc(chunk, header, entry.position)
-        head, area = _without_codec(chunk, entry, header)
-        batches.append(entry)
-        starts.append(size)
-        parts += (head, area)
-        size += len(head) + len(area)
-    return _Run(b"".join(parts), batches, starts)
-
-
-def _without_codec(chunk: bytes, entry: Entry, header: BatchHeader) -> tuple[bytes, bytes]:
-    start = entry.position + BATCH_OVERHEAD
-    try:
-        area = decompress(header.codec, memoryview(chunk)[start : entry.position + entry.size])
-    except CorruptError as error:
-        raise error.at(base=start, offset=header.base_offset) from None
-    length = BATCH_OVERHEAD + len(area) - 12
-    attributes = header.attributes & ~CODEC_MASK
-    head = _HEAD.pack(header.base_offset, length, header.leader_epoch, 2, header.crc, attributes)
-    return head + chunk[entry.position + _HEAD.size : start], area
-
-
-def _entry(chunk: bytes, position: int, size: int) -> Entry:
-    offset, _, magic = _PREFIX.unpack_from(chunk, position)
-    return Entry(position, size, offset, magic)
-
-
-def _raise_bad(data: bytes, position: int, halt: int) -> None:
-    """Raise what the plain path says about the batch at ``position``, if a kernel found it bad."""
-    if halt not in (Halt.BAD_HEADER, Halt.BAD_CRC, Halt.BAD_RECORD):
-        return
-    offset, length, magic = _PREFIX.unpack_from(data, position)
-    entry = Entry(position, length + 12, offset, magic)
-    if halt == Halt.BAD_CRC:
-        view.check(data, entry)
-    if 0 <= magic <= 2 and length > 0:
-        view.describe(data, entry)
-        view.decode(data, entry)
-    if halt == Halt.BAD_RECORD:
-        raise CorruptRecordError("records that cannot be", position=position, offset=offset)
-    raise CorruptBatchError(f"a batch of magic {magic} and length {length}", position=position, offset=offset)

@@ -20,26 +20,15 @@ def as_array(data: bytes) -> U8:
     return np.frombuffer(data, np.uint8) if data else _NO_BYTES
 
 
-class CompiledMap:
-    """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
+class WithFacts:
+    """The kernels' settings, state and counters, by `Fact`."""
 
-    def __init__(self, slots: int, max_entries: int, hash_key: bytes | None = None) -> None:
-        """``hash_key`` (16 bytes) is drawn anew unless maps are to be compared with each other."""
+    def __init__(self) -> None:
         self.facts: I64 = np.zeros(FACTS, np.int64)
-        self.max_slots = slots
-        self.facts[Fact.LATEST] = -1
-        self.facts[Fact.MAX_ENTRIES] = max_entries
-        self.facts[Fact.MAX_SLOTS] = slots
-        self.facts[Fact.SLOTS] = min(_FIRST_SLOTS, slots)
-        self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(hash_key or os.urandom(16), np.int64)
-        self.table: U64 = np.zeros(3 * int(self.facts[Fact.SLOTS]), np.uint64)
+        self.latest_offset = -1
 
     def __len__(self) -> int:
         return int(self.facts[Fact.ENTRIES])
-
-    @property
-    def max_entries(self) -> int:
-        return int(self.facts[Fact.MAX_ENTRIES])
 
     @property
     def latest_offset(self) -> int:
@@ -48,6 +37,24 @@ class CompiledMap:
     @latest_offset.setter
     def latest_offset(self, offset: int) -> None:
         self.facts[Fact.LATEST] = offset
+
+
+class CompiledMap(WithFacts):
+    """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
+
+    def __init__(self, slots: int, max_entries: int, hash_key: bytes | None = None) -> None:
+        """``hash_key`` (16 bytes) is drawn anew unless maps are to be compared with each other."""
+        super().__init__()
+        self.max_slots = slots
+        self.facts[Fact.MAX_ENTRIES] = max_entries
+        self.facts[Fact.MAX_SLOTS] = slots
+        self.facts[Fact.SLOTS] = min(_FIRST_SLOTS, slots)
+        self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(hash_key or os.urandom(16), np.int64)
+        self.table: U64 = np.zeros(3 * int(self.facts[Fact.SLOTS]), np.uint64)
+
+    @property
+    def max_entries(self) -> int:
+        return int(self.facts[Fact.MAX_ENTRIES])
 
     def make_room(self, keys: int) -> None:
         """Grow for ``keys`` more keys, as far as the table may."""

@@ -16,11 +16,8 @@ SLOT_BYTES: Final = 24
 HASH_BYTES: Final = 16
 
 
-class Offsets(Protocol):
-    """What the cleaner asks of an offset map.
-
-    ``latest_offset`` is the last offset that the map knows of, -1 before the first: records after it are not judged.
-    """
+class Keys(Protocol):
+    """What the cleaner tells of the keys that it meets; ``latest_offset`` is the last offset of what it has read."""
 
     latest_offset: int
 
@@ -28,10 +25,20 @@ class Offsets(Protocol):
     @property
     def max_entries(self) -> int: ...
     def put(self, key: bytes, offset: int) -> None:
-        """Set the offset of ``key``, and `latest_offset`; the caller has looked that the map is not full."""
+        """Take the offset of ``key``; the caller has looked that there is room."""
+
+
+class LastKnown(Protocol):
+    """What the cleaner asks about each record; those after ``latest_offset`` (-1: all) are not judged."""
+
+    latest_offset: int
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether the map knows of no record of ``key`` behind that one."""
+        """Whether no record of ``key`` is known behind that one."""
+
+
+class Offsets(Keys, LastKnown, Protocol):
+    """An offset map, which is first filled and then asked."""
 
 
 def capacity(map_bytes: int, load_factor: float) -> tuple[int, int]:

@@ -25,13 +25,13 @@ from seglog.core.fs import Fs
 from seglog.core.types import Buffer
 from seglog.records.batch import BatchHeader
 from seglog.records.machine import I64, U8
-from seglog.records.offset_kernels import FACTS, U64, Fact, hash_key
+from seglog.records.offset_kernels import U64, Fact, hash_key
 from seglog.records.record import ControlRecord, ControlType
 from seglog.records.survivor_kernels import ROW_WORDS, list_keys, mark, put_last, select_last
 from seglog.storage.compaction.batch import Transactions
 from seglog.storage.compaction.cleaner import Pace, Reader, clean_group
-from seglog.storage.compaction.compiled_cleaner import CompiledEngine
-from seglog.storage.compaction.compiled_map import CompiledMap, as_array
+from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMapper
+from seglog.storage.compaction.compiled_map import CompiledMap, WithFacts, as_array
 from seglog.storage.compaction.rounds import CleanedGroup, Round, Source
 from seglog.storage.txnindex import AbortedTxn
 
@@ -118,26 +118,26 @@ def map_keys(
     effects = Effects({}, {}, 0, 0)
     if stretch.source.base_offset < round_.first_dirty:
         listed = KeyList(round_.first_dirty, key)
-        engine: _PartEngine = _KeyEngine(replace(round_, first_dirty=0), listed, most)
+        mapper: _PartMapper = _KeyMapper(replace(round_, first_dirty=0), listed, most)
         listed.facts[Fact.START] = round_.first_dirty
-        for _ in _run(engine, reader, part, stretch.start, most):
+        for _ in _run(mapper, reader, part, stretch.start, most):
             yield Rows(is_dirty=False, rows=listed.take())
-        effects = engine.effects(0)
+        effects = mapper.effects(0)
     if stretch.source.next_base_offset > round_.first_dirty:
         offsets = CompiledMap(_UNBOUNDED, _UNBOUNDED, key)
-        engine = _PartEngine(round_, offsets, most)
+        mapper = _PartMapper(round_, offsets, most)
         before = reader.bytes
-        for _ in _run(engine, reader, part, stretch.start, most):
+        for _ in _run(mapper, reader, part, stretch.start, most):
             yield Rows(is_dirty=True, rows=_take_entries(offsets))
-        effects = engine.effects(reader.bytes - before)
+        effects = mapper.effects(reader.bytes - before)
     yield effects
 
 
-def _run(engine: _PartEngine, reader: Reader, part: Source, position: int, most: int) -> Iterator[None]:
+def _run(mapper: _PartMapper, reader: Reader, part: Source, position: int, most: int) -> Iterator[None]:
     """Stops whenever enough keys were gathered, and at the end."""
     while position < part.size:
-        position = reader.read(part, position, engine.map_chunk, lambda: len(engine.offsets) >= most)
-        if len(engine.offsets):
+        position = reader.read(part, position, mapper.map_chunk, lambda: len(mapper.offsets) >= most)
+        if len(mapper.offsets):
             yield
 
 
@@ -159,12 +159,11 @@ def _take_entries(offsets: CompiledMap) -> U64:
     return rows
 
 
-class KeyList:
-    """`Table` of a row for each record before ``bound``, in place of a map."""
+class KeyList(WithFacts):
+    """`KeyTable` of a row for each record before ``bound``, in place of a map."""
 
     def __init__(self, bound: int, key: bytes) -> None:
-        self.facts: I64 = np.zeros(FACTS, np.int64)
-        self.facts[Fact.LATEST] = -1
+        super().__init__()
         self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(key, np.int64)
         self.rows: U64 = np.empty((_FIRST_ROWS, ROW_WORDS), np.uint64)
         self._bound = bound
@@ -176,17 +175,6 @@ class KeyList:
     @property
     def max_entries(self) -> int:
         return _UNBOUNDED
-
-    @property
-    def latest_offset(self) -> int:
-        return int(self.facts[Fact.LATEST])
-
-    @latest_offset.setter
-    def latest_offset(self, offset: int) -> None:
-        self.facts[Fact.LATEST] = offset
-
-    def __len__(self) -> int:
-        return int(self.facts[Fact.ENTRIES])
 
     def make_room(self, keys: int) -> None:
         rows = np.empty((max(2 * len(self.rows), len(self) + keys), ROW_WORDS), np.uint64)
@@ -200,9 +188,6 @@ class KeyList:
             halves = hash_key(as_array(key), int(self.facts[Fact.HASH_KEY_0]), int(self.facts[Fact.HASH_KEY_1]))
             self.rows[len(self)] = [half % 2**64 for half in halves] + [offset]
             self.facts[Fact.ENTRIES] += 1
-
-    def is_last(self, key: bytes, offset: int) -> bool:
-        raise NotImplementedError("a list of keys does not say which is the last")
 
     def take(self) -> U64:
         """All rows; the list is empty then."""
@@ -231,7 +216,7 @@ class _Traced(Transactions):
         return super().on_control(header, control)
 
 
-class _PartEngine(CompiledEngine):
+class _PartMapper(CompiledMapper):
     """Maps a stretch, from which it may not know how the log's transactions stand."""
 
     offsets: CompiledMap | KeyList
@@ -241,8 +226,8 @@ class _PartEngine(CompiledEngine):
         super().__init__(round_, offsets)
         self._most = most
 
-    def _transactions(self) -> Transactions:
-        return _Traced(self._round.aborted)
+    def _transactions(self, round_: Round) -> Transactions:
+        return _Traced(round_.aborted)
 
     def _map_compressed(self, chunk: bytes, position: int) -> int:
         position = super()._map_compressed(chunk, position)
@@ -257,7 +242,7 @@ class _PartEngine(CompiledEngine):
         return Effects(committed, seen, self.mapped, size)
 
 
-class _KeyEngine(_PartEngine):
+class _KeyMapper(_PartMapper):
     """Makes rows of all records instead of a map."""
 
     offsets: KeyList
@@ -303,50 +288,27 @@ class LastOffsets:
 # A new segment
 
 
-class Survivors:
-    """`Table` of the offsets that stay of a group, a bit for each offset that it spans; at most 256 MiB, of 2³¹.
+class Survivors(WithFacts):
+    """`LastTable` of the offsets that stay of a group, a bit for each offset that it spans; at most 256 MiB, of 2³¹.
 
     What is untouched of it takes no memory: a group that is so sparse has few records.
     """
 
     def __init__(self, first: int, end: int, latest_offset: int) -> None:
         """Of offsets ``first`` to before ``end``; what is behind ``latest_offset`` is not judged."""
+        super().__init__()
         self.table: U64 = np.zeros((end - first + 63) >> 6, np.uint64)
-        self.facts: I64 = np.zeros(FACTS, np.int64)
         self.facts[Fact.BY_OFFSET] = 1
         self.facts[Fact.FIRST_BIT] = first
-        self.facts[Fact.LATEST] = latest_offset
+        self.latest_offset = latest_offset
         self._first = first
-        self._count = 0
-
-    @property
-    def latest_offset(self) -> int:
-        return int(self.facts[Fact.LATEST])
-
-    @latest_offset.setter
-    def latest_offset(self, offset: int) -> None:
-        self.facts[Fact.LATEST] = offset
-
-    @property
-    def max_entries(self) -> int:
-        return len(self.table) * 64
-
-    def __len__(self) -> int:
-        return self._count
 
     def add(self, data: Buffer) -> None:
         """Offsets that stay, from the first one on, as 32-bit little-endian numbers."""
         offsets = np.frombuffer(data, np.uint32)
-        self._count += len(offsets)
         if len(offsets) and int(offsets.max()) >= 64 * len(self.table):  # of a segment that goes on beyond the next one
             offsets = np.frombuffer(offsets[offsets < 64 * len(self.table)].tobytes(), np.uint32)
         mark(self.table, offsets)
-
-    def make_room(self, keys: int) -> None:
-        """There is room for all."""
-
-    def put(self, key: bytes, offset: int) -> None:
-        raise NotImplementedError("what stays is known by offsets")
 
     def is_last(self, key: bytes, offset: int) -> bool:
         del key
@@ -360,10 +322,9 @@ def clean_part(
     fs: Fs, round_: Round, group: tuple[Source, ...], stays: Survivors, before: Open, directory: str
 ) -> CleanedGroup:
     """Write the new segment of a group as ``.cleaned`` files into ``directory``; on the disk when this returns."""
-    engine = CompiledEngine(round_, stays)
-    engine.begin_filter()
-    engine.transactions.committed.update(before.committed)
+    filtering = CompiledFilter(round_, stays)
+    filtering.transactions.committed.update(before.committed)
     for place in before.seen:
-        engine.transactions.seen[place] = 1
+        filtering.transactions.seen[place] = 1
     reader = Reader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
-    return clean_group(round_, group, fs, engine, reader, directory)
+    return clean_group(round_, group, fs, filtering, reader, directory)

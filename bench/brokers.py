@@ -1,0 +1,154 @@
+"""Both brokers side by side, as processes of their own: what each has used of the machine, and work done turn about."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from bench.commands import ENVIRONMENT, seglog
+from bench.kafka import BROKER
+from tests.broker.clients import AdminClient, NewTopic
+from tests.kafka.node import KafkaNode
+from tests.kafka.process import free_port
+
+ROUNDS: Final = int(os.environ.get("SEGLOG_BENCH_ROUNDS", "3"))
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+_PATIENCE: Final = 120
+_numbers: Final = itertools.count()
+
+
+class Server(Protocol):
+    """A broker on this machine."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+
+
+class Seglog:
+    """``seglog serve`` in a directory, on a free port, with Kafka's settings where they are given."""
+
+    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self._properties = dict(properties or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Seglog:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        settings = [part for key, value in self._properties.items() for part in ("--set", f"{key}={value}")]
+        command = seglog("serve", "--json", "--data-dir", self.data_dir, "--listen", self.bootstrap, *settings)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"seglog has ended with {self._process.wait()}; it says why on standard error")
+        json.loads(line)
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdout is not None
+        process.terminate()
+        process.wait(_PATIENCE)
+        process.stdout.close()
+
+
+@contextmanager
+def both(properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Server]]:
+    """Both brokers, running; their data are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="seglog-bench-") as name, ExitStack() as stack:
+        root = Path(name)
+        yield {
+            "seglog": stack.enter_context(Seglog(root / "seglog", properties)),
+            "Kafka": stack.enter_context(KafkaNode(root / "kafka", properties, jvm=BROKER)),
+        }
+
+
+class Use(NamedTuple):
+    """What a turn took: seconds that the work says it took, and seconds of CPU of the server and of this process."""
+
+    wall: float
+    server: float
+    client: float
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has used, in user and in kernel mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process that are in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def used(server: Server, work: Callable[[], float]) -> Use:
+    own, theirs = time.process_time(), cpu_of(server.pid)
+    wall = work()
+    return Use(wall, cpu_of(server.pid) - theirs, time.process_time() - own)
+
+
+def turn_about(
+    servers: Mapping[str, Server], work: Callable[[str, Server], float], rounds: int = ROUNDS, *, unmeasured: int = 1
+) -> dict[str, Use]:
+    """The median of each side's rounds; who begins alternates. The first ``unmeasured`` rounds are not counted."""
+    uses: dict[str, list[Use]] = {name: [] for name in servers}
+    for number in range(-unmeasured, rounds):
+        names = list(servers) if number % 2 == 0 else list(servers)[::-1]
+        for name in names:
+            use = used(servers[name], partial(work, name, servers[name]))
+            if number >= 0:
+                uses[name].append(use)
+    return {name: median(several) for name, several in uses.items()}
+
+
+def median(uses: Sequence[Use]) -> Use:
+    return Use(*(statistics.median(column) for column in zip(*uses, strict=True)))
+
+
+def new_topic(server: Server, partitions: int = 1) -> str:
+    """A topic of its own for each turn: what one has left does not change another."""
+    name = f"bench-{next(_numbers)}"
+    admin: Any = AdminClient({"bootstrap.servers": server.bootstrap})
+    for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        done.result(_PATIENCE)
+    return name
+
+
+def delete_topic(server: Server, name: str) -> None:
+    admin: Any = AdminClient({"bootstrap.servers": server.bootstrap})
+    for done in admin.delete_topics([name]).values():
+        done.result(_PATIENCE)
+
+
+def load() -> str:
+    return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"

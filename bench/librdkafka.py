@@ -1,0 +1,160 @@
+"""librdkafka without Python around each record: the library of confluent-kafka's wheel, called for thousands at once.
+
+What ``rdkafka_performance``, its own tool, does, in the same calls: ``rd_kafka_produce_batch`` with values that are not
+copied, and ``rd_kafka_consume_callback``, whose callback is a function of the library's own that only looks at the
+record. In Python a record costs a microsecond or more, which would be measured in the place of a broker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+from importlib.metadata import files
+from typing import Any, Final
+
+_PRODUCER, _CONSUMER = 0, 1
+_BLOCK: Final = 0x4
+_BEGINNING: Final = -2
+_TIMEOUT_MS: Final = 60_000
+_AT_ONCE: Final = 10_000
+_ERROR_SIZE: Final = 512
+_WARNINGS: Final = "4"
+
+
+class _Message(ctypes.Structure):
+    """``rd_kafka_message_t``."""
+
+    _fields_ = (
+        ("err", c_int),
+        ("topic", c_void_p),
+        ("partition", c_int32),
+        ("payload", c_void_p),
+        ("len", c_size_t),
+        ("key", c_void_p),
+        ("key_len", c_size_t),
+        ("offset", c_int64),
+        ("private", c_void_p),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    path = next(file.locate() for file in files("confluent-kafka") or () if "librdkafka" in file.name)
+    library = ctypes.CDLL(str(path))
+    for name, result, arguments in (
+        ("conf_new", c_void_p, ()),
+        ("conf_set", c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
+        ("new", c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
+        ("destroy", None, (c_void_p,)),
+        ("topic_new", c_void_p, (c_void_p, c_char_p, c_void_p)),
+        ("topic_destroy", None, (c_void_p,)),
+        ("produce_batch", c_int, (c_void_p, c_int32, c_int, POINTER(_Message), c_int)),
+        ("flush", c_int, (c_void_p, c_int)),
+        ("consume_start", c_int, (c_void_p, c_int32, c_int64)),
+        ("consume_stop", c_int, (c_void_p, c_int32)),
+        ("consume_callback", c_int, (c_void_p, c_int32, c_int, c_void_p, c_void_p)),
+        (
+            "query_watermark_offsets",
+            c_int,
+            (c_void_p, c_char_p, c_int32, POINTER(c_int64), POINTER(c_int64), c_int),
+        ),
+    ):
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def version() -> str:
+    function = _library().rd_kafka_version_str
+    function.restype = c_char_p
+    return str(function().decode())
+
+
+@contextmanager
+def _client(kind: int, bootstrap: str, settings: Mapping[str, str]) -> Iterator[int]:
+    library = _library()
+    conf = library.rd_kafka_conf_new()
+    error = ctypes.create_string_buffer(_ERROR_SIZE)
+    for key, value in {"bootstrap.servers": bootstrap, "log_level": _WARNINGS, **settings}.items():
+        if library.rd_kafka_conf_set(conf, key.encode(), value.encode(), error, _ERROR_SIZE):
+            raise ValueError(error.value.decode())
+    handle = library.rd_kafka_new(kind, conf, error, _ERROR_SIZE)
+    if not handle:
+        raise ValueError(error.value.decode())
+    try:
+        yield handle
+    finally:
+        library.rd_kafka_destroy(handle)
+
+
+@contextmanager
+def _topic(handle: int, name: str) -> Iterator[int]:
+    library = _library()
+    topic = library.rd_kafka_topic_new(handle, name.encode(), None)
+    try:
+        yield topic
+    finally:
+        library.rd_kafka_topic_destroy(topic)
+
+
+def produce(
+    bootstrap: str, topic: str, count: int, size: int, settings: Mapping[str, str], *, partition: int = 0
+) -> float:
+    """Send ``count`` records of ``size`` bytes; seconds from the first call to the last acknowledgement."""
+    library = _library()
+    values = ctypes.create_string_buffer(random.Random(1).randbytes(size + _AT_ONCE), size + _AT_ONCE)
+    start = ctypes.addressof(values)
+    messages = (_Message * _AT_ONCE)()
+    for at, message in enumerate(messages):
+        message.payload, message.len = start + at, size
+    with _client(_PRODUCER, bootstrap, settings) as handle, _topic(handle, topic) as opened:
+        before = _end(handle, topic, partition)
+        began = time.perf_counter()
+        left = count
+        while left:
+            taken = library.rd_kafka_produce_batch(opened, partition, _BLOCK, messages, min(left, _AT_ONCE))
+            if not taken:
+                raise RuntimeError(f"librdkafka took none of {left} records")
+            left -= taken
+        if library.rd_kafka_flush(handle, _TIMEOUT_MS):
+            raise RuntimeError(f"{bootstrap} has not acknowledged all of {count} records in time")
+        took = time.perf_counter() - began
+        written = _end(handle, topic, partition) - before
+    if written != count:
+        raise RuntimeError(f"{bootstrap} took {written} of {count} records")
+    return took
+
+
+def consume(bootstrap: str, topic: str, count: int, settings: Mapping[str, str], *, partition: int = 0) -> float:
+    """Read ``count`` records from the beginning; seconds from the first fetch, not from the connection."""
+    library = _library()
+    look: Any = library.rd_kafka_message_timestamp
+    callback = ctypes.cast(look, c_void_p)
+    kind = c_int()
+    with _client(_CONSUMER, bootstrap, settings) as handle, _topic(handle, topic) as opened:
+        _end(handle, topic, partition)
+        began = time.perf_counter()
+        library.rd_kafka_consume_start(opened, partition, _BEGINNING)
+        left = count
+        while left > 0:
+            got = library.rd_kafka_consume_callback(opened, partition, _TIMEOUT_MS, callback, byref(kind))
+            if got <= 0:
+                raise RuntimeError(f"{bootstrap} gave {count - left} of {count} records, then none in time")
+            left -= got
+        took = time.perf_counter() - began
+        library.rd_kafka_consume_stop(opened, partition)
+    return took
+
+
+def _end(handle: int, topic: str, partition: int) -> int:
+    """The partition's end; by it the client has its connection, and the topic's metadata."""
+    low, high = c_int64(), c_int64()
+    ask: Callable[..., int] = _library().rd_kafka_query_watermark_offsets
+    if error := ask(handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS):
+        raise RuntimeError(f"error {error} when asked for the end of {topic}-{partition}")
+    return high.value

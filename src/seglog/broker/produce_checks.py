@@ -1,0 +1,152 @@
+"""What a Produce request is refused for before any log is asked, and how a log's refusal is told.
+
+Rules of Kafka 4.3's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from version 3 on, the
+first that is served, a partition gets one batch of magic 2. Bytes that are not even that spoil the whole request, and
+so does a batch of a transaction, for which there is no authorization here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.errors import (
+    AppendError,
+    CorruptError,
+    InvalidTimestampError,
+    LogDirOfflineError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+    SeglogError,
+)
+from seglog.core.types import NO_OFFSET
+from seglog.protocol.produce import PartitionAnswer, PartitionData, RecordError, TopicData
+from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
+from seglog.records.compression import Codec
+from seglog.replication.partition import Partition
+
+CORRUPT_MESSAGE: Final = 2
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
+UNSUPPORTED_COMPRESSION_TYPE: Final = 76
+INVALID_RECORD: Final = 87
+NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
+_ZSTD: Final = int(Codec.ZSTD)
+_ZSTD_FROM: Final = 7
+_SMALLEST: Final = 14
+"""Bytes behind the size of an entry of any format (``ByteBufferLogInputStream.nextBatchSize``)."""
+_TO_MAGIC: Final = 17
+_START: Final = Struct(">8xi4xB4xh")
+"""Length, magic and attributes of a batch."""
+_LENGTH: Final = Struct(">8xi")
+_NAMED: Final = 3
+_UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError)
+"""Refusals that Kafka expects, and to which it does not say where the log begins."""
+
+
+class Refusal(NamedTuple):
+    code: int
+    message: str | None = None
+
+
+def is_plain_batch(version: int, records: memoryview | None) -> bool:
+    """One batch of magic 2, of no transaction: what nearly all are. Its content is the log's to judge."""
+    if records is None or len(records) < BATCH_OVERHEAD:
+        return False
+    length, magic, attributes = _START.unpack_from(records)
+    return (
+        magic == 2
+        and length + LOG_OVERHEAD == len(records)
+        and not attributes & TRANSACTIONAL_BIT
+        and (version >= _ZSTD_FROM or attributes & CODEC_MASK != _ZSTD)
+    )
+
+
+def refuse_all(topics: Sequence[TopicData]) -> Refusal | None:
+    """Why all of the request is refused, if it is."""
+    for _, partitions in topics:
+        for _, records in partitions:
+            try:
+                first = next(_batches(records), None)
+            except CorruptError as error:
+                return Refusal(CORRUPT_MESSAGE, str(error))
+            if first is not None and first[1] == 2 and first[2] & TRANSACTIONAL_BIT:
+                return Refusal(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    return None
+
+
+def refuse(version: int, records: memoryview | None) -> Refusal | None:
+    """Why a partition's records are not even handed to its log."""
+    batches = _batches(records)
+    try:
+        first = next(batches, None)
+        if first is None:
+            return Refusal(INVALID_RECORD, "no whole batch")
+        if first[1] != 2:
+            return Refusal(INVALID_RECORD, f"messages of magic {first[1]}: from version 3 on batches have magic 2")
+        if version < _ZSTD_FROM and first[2] & CODEC_MASK == _ZSTD:
+            return Refusal(UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_FROM} of Produce, not {version}")
+        if next(batches, None) is not None:
+            return Refusal(INVALID_RECORD, "more than one batch")
+    except CorruptError as error:
+        return Refusal(CORRUPT_MESSAGE, str(error))
+    return None
+
+
+def _batches(records: memoryview | None) -> Iterator[tuple[int, int, int]]:
+    """Position, magic and attributes of each whole batch or message; `CorruptError` on what cannot be one."""
+    position = 0
+    size = 0 if records is None else len(records)
+    while records is not None and size - position >= LOG_OVERHEAD:
+        (length,) = _LENGTH.unpack_from(records, position)
+        if length < _SMALLEST:
+            raise CorruptError(f"a batch of {length} bytes", position=position)
+        if size - position < _TO_MAGIC:
+            return
+        magic = records[position + MAGIC_POSITION]
+        if magic > 2:
+            raise CorruptError(f"unknown magic {magic}", position=position)
+        if length + LOG_OVERHEAD > size - position:
+            return
+        attributes = _START.unpack_from(records, position)[2] if length + LOG_OVERHEAD >= _START.size else 0
+        yield position, magic, attributes
+        position += length + LOG_OVERHEAD
+
+
+def without_repeats(topics: Sequence[TopicData]) -> Sequence[TopicData]:
+    """Each topic as it is named first, each of its partitions as it is named last: so do Kafka's own collections."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        return topics
+    first: dict[str | UUID, list[PartitionData]] = {}
+    for topic, partitions in topics:
+        first.setdefault(topic, partitions)
+    return [TopicData(topic, list({data.partition: data for data in found}.values())) for topic, found in first.items()]
+
+
+def refused(partition: Partition, error: SeglogError) -> PartitionAnswer:
+    """What a client is told when its batch was refused by a log."""
+    number = partition.topic_partition.partition
+    log_start = NO_OFFSET if isinstance(error, _UNTOLD) else partition.log.log_start_offset
+    found = error.records if isinstance(error, AppendError) else ()
+    if not found:
+        return PartitionAnswer(number, error.code, log_start_offset=log_start, error_message=str(error))
+    name = str(partition.topic_partition)
+    records = [RecordError(index, why.replace(AppendError.PARTITION, name)) for index, why in found]
+    return PartitionAnswer(
+        number,
+        error.code,
+        log_start_offset=log_start,
+        record_errors=records,
+        error_message=_summary(error, records),
+    )
+
+
+def _summary(error: SeglogError, records: Sequence[RecordError]) -> str:
+    if isinstance(error, InvalidTimestampError):
+        return "One or more records have been rejected due to invalid timestamp"
+    shown = ", ".join(f"RecordError(batchIndex={record}, message='{why}')" for record, why in records[:_NAMED])
+    return (
+        f"One or more records have been rejected due to {len(records)} record errors in total, and only showing the "
+        f"first three errors at most: [{shown}]"
+    )

@@ -1,0 +1,258 @@
+"""The metadata store in ZooKeeper: where values are there, commits whose outcome is known, watches.
+
+Below ``/seglog/<cluster>`` there are two nodes::
+
+    names/<first part of the name>/<its other parts>     a value; parts are escaped, with ":" between them
+    names/<first part>/=                                 the value of a name of one part
+    writers/<a writer>-<number>                          what that writer has committed last
+
+So a node in ``names/*/`` is a value and nothing else is: a name without a value has no node, a value's version is its
+node's, and what is below a name may stay when its own value goes. The nodes right below ``names`` stay for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Self
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+from seglog.cluster.store import (
+    Changed,
+    Names,
+    SessionLostError,
+    Step,
+    StoreClosedError,
+    StoreFailedError,
+    Versioned,
+    Versions,
+    check_commit,
+    is_within,
+)
+from seglog.cluster.zk_commits import Writer
+from seglog.cluster.zk_session import ZooKeeperSession
+from seglog.cluster.zookeeper import (
+    CONNECTED,
+    Connection,
+    ConnectionLostError,
+    RefusedError,
+    SessionEndedError,
+)
+from seglog.core.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_READ_AT_ONCE: Final = 200
+"""Nodes in one request. An answer has no bound of its own but the values' sizes."""
+_RETRY_SECONDS: Final = 0.5
+_SELF: Final = "="
+"""No escaped name has it."""
+
+
+class Paths:
+    """Where names are in ZooKeeper.
+
+    >>> paths = Paths("logs")
+    >>> paths.of("topics/web/0"), paths.of("cluster"), paths.of("./a:b")
+    ('/seglog/logs/names/topics/web:0', '/seglog/logs/names/cluster/=', '/seglog/logs/names/%2E/a%3Ab')
+    >>> paths.name("/seglog/logs/names/topics/web:0"), paths.name("/seglog/logs/names/topics")
+    ('topics/web/0', None)
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self.root = f"/seglog/{cluster}"
+        self.names = f"{self.root}/names"
+        self.writers = f"{self.root}/writers"
+
+    def folder(self, name: str) -> str:
+        return f"{self.names}/{_escape(name.partition('/')[0])}"
+
+    def of(self, name: str) -> str:
+        first, slash, rest = name.partition("/")
+        leaf = ":".join(map(_escape, rest.split("/"))) if slash else _SELF
+        return f"{self.names}/{_escape(first)}/{leaf}"
+
+    def name(self, path: str) -> str | None:
+        first, slash, leaf = path.removeprefix(f"{self.names}/").partition("/")
+        if not slash or not path.startswith(f"{self.names}/"):
+            return None
+        return "/".join(map(unquote, [first] if leaf == _SELF else [first, *leaf.split(":")]))
+
+
+def _escape(part: str) -> str:
+    """ZooKeeper refuses control characters and nodes that are called "." or ".."."""
+    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
+
+
+class _Watch:
+    __slots__ = ("changed", "is_over", "name")
+
+    def __init__(self, name: str, changed: Changed) -> None:
+        self.name = name
+        self.changed = changed
+        self.is_over = False
+
+    def tell(self, names: frozenset[str] | None) -> None:
+        if not self.is_over:
+            self.changed(names)
+
+
+class ZooKeeperStore:
+    """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do.
+
+    Values are read and committed, and watched, in one session with ZooKeeper; each `session` is one of its own. Every
+    read comes after a ``sync``: without it a server that lags would answer with what is over.
+    """
+
+    def __init__(self, servers: Sequence[str], cluster: str, clock: Clock, timeout_ms: int) -> None:
+        """For `open`."""
+        self._servers = servers
+        self._address = f"zookeeper://{','.join(servers)}/{cluster}"
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._paths = Paths(cluster)
+        self._loop = asyncio.get_running_loop()
+        self._folders: set[str] = set()
+        self._watches: set[_Watch] = set()
+        self._told: set[str] = set()
+        self._sessions: set[ZooKeeperSession] = set()
+        self._under_way: set[asyncio.Task[object]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._is_watched = asyncio.Event()
+        self._is_connected = asyncio.Event()
+        self._is_closed = False
+        self._connection = Connection(servers, timeout_ms, on_state=self._state, on_event=self._event)
+        self._writer = Writer(
+            self._connection, f"{self._paths.writers}/{uuid4().hex}", self._address, self._connected, timeout_ms / 1000
+        )
+
+    @classmethod
+    async def open(cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int) -> Self:
+        """`StoreFailedError` if no server answers within the time."""
+        store = cls(servers, cluster, clock, session_timeout_ms)
+        store._connection.start()
+        try:
+            async with asyncio.timeout(session_timeout_ms / 1000):
+                await store._is_watched.wait()
+        except TimeoutError as error:
+            await store.close()
+            raise StoreFailedError(f"{store._address}: no server answers, or none of ZooKeeper 3.6 or later") from error
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    # The connection
+
+    def _state(self, state: str) -> None:
+        if state != CONNECTED:
+            self._is_connected.clear()
+            return
+        self._is_connected.set()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = self._loop.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """After each new connection: watch again, and tell that anything may have changed before."""
+        while True:
+            try:
+                for path in ("/seglog", self._paths.root, self._paths.names, self._paths.writers):
+                    await self._connection.make(path)
+                await self._connection.watch_tree(self._paths.names)
+            except (ConnectionLostError, SessionEndedError):
+                return  # there will be another
+            except RefusedError as error:
+                _log.error("%s: %s", self._address, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            break
+        self._is_watched.set()
+        self._tell(None)
+
+    async def _connected(self) -> None:
+        """`StoreFailedError` if it takes too long."""
+        if self._is_closed:
+            raise StoreClosedError(f"{self._address} is closed")
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await self._is_connected.wait()
+        except TimeoutError as error:
+            raise StoreFailedError(f"{self._address}: no server answers") from error
+
+    def _event(self, path: str) -> None:
+        name = self._paths.name(path)
+        if name is not None:
+            if not self._told:
+                self._loop.call_soon(self._tell_names)
+            self._told.add(name)
+
+    def _tell_names(self) -> None:
+        names, self._told = frozenset(self._told), set()
+        self._tell(names)
+
+    def _tell(self, names: frozenset[str] | None) -> None:
+        for watch in self._watches:
+            told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
+            if told is None or told:
+                self._loop.call_soon(watch.tell, told)
+
+    # Values
+
+    async def get(self, name: str) -> Versioned | None:
+        return (await self.get_many([name])).get(name)
+
+    async def get_many(self, names: Collection[str]) -> dict[str, Versioned]:
+        return await self._do(lambda: self._read(list(names)))
+
+    async def load(self, name: str) -> dict[str, Versioned]:
+        async def work() -> dict[str, Versioned]:
+            return await self._read([found for found in await self._names(name) if is_within(found, name)])
+
+        return await self._do(work)
+
+    async def list(self, name: str) -> Names:
+        skip = len(name) + 1 if name else 0
+        found = await self._do(lambda: self._names(name))
+        below = (one[skip:] for one in found if not name or one.startswith(f"{name}/"))
+        return sorted({one.partition("/")[0] for one in below})
+
+    async def _names(self, name: str) -> Names:
+        """All names that share the first part with ``name``."""
+        await self._connection.sync(self._paths.names)
+        if name:
+            folders = [self._paths.folder(name)]
+        else:
+            folders = [f"{self._paths.names}/{one}" for one in await self._connection.children(self._paths.names)]
+        found: Names = []
+        for folder, leaves in zip(folders, await _together(map(self._connection.children, folders)), strict=True):
+            names = (self._paths.name(f"{folder}/{leaf}") for leaf in leaves)
+            found += [one for one in names if one is not None]
+        return found
+
+    async def _read(self, names: Sequence[str]) -> dict[str, Versioned]:
+        await self._connection.sync(self._paths.names)
+        found: dict[str, Versioned] = {}
+        for start in range(0, len(names), _READ_AT_ONCE):
+            some = names[start : start + _READ_AT_ONCE]
+            nodes = await self._connection.read([self._paths.of(name) for name in some])
+            found |= {n: Versioned(node.value, node.version) for n, node in zip(some, nodes, strict=True) if node}
+        return found
+
+    async def _do[T](self, work: Callable[[], object]) -> object: ...
+
+    # Commits
+
+    async def commit(self, steps: Sequence[Step]) -> Versions:
+        session = check_commit(steps)
+        if not steps:
+            return []
+        writer = self._writer
+        if session is not None:
+            assert isinstance(session, ZooKeeperSession)
+            if not session.is_alive:
+                raise SessionLostError(f"the session in {self._address} has ended")
+            writer = session.writer
+        return await self._guarded(self._commit(writer, steps))

@@ -1,0 +1,141 @@
+"""Limits that the connections of a broker share: how many there are, how fast they come, what they hold, how long they
+may take (KIP-612, ``SocketServer.scala``, ``SimpleMemoryPool.java``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+from seglog.core.types import MAX_INT32
+from seglog.net.connection import Connection, Patience
+
+__all__ = ["CreationRate", "Shared"]
+
+_WINDOW_SECONDS: Final = 10
+"""Kafka measures rates over so long (``quota.window.num`` - 1 of a second): what did not come may come later."""
+
+
+class CreationRate:
+    """``rate`` connections a second, and after a quiet time as many at once as in ten seconds."""
+
+    def __init__(self, rate: int, now: Callable[[], float]) -> None:
+        self._now = now
+        self._at = now()
+        self._rate = rate
+        self._left = float(rate * _WINDOW_SECONDS)
+
+    def change(self, rate: int) -> None:
+        if rate != self._rate:
+            self._rate = rate
+            self._left = float(rate * _WINDOW_SECONDS)
+
+    def take(self) -> float:
+        """Count a connection; seconds that it has to wait."""
+        if self._rate >= MAX_INT32:
+            return 0.0
+        now = self._now()
+        self._left = min(self._left + (now - self._at) * self._rate, self._rate * _WINDOW_SECONDS) - 1
+        self._at = now
+        return max(-self._left / self._rate, 0.0)
+
+
+class Shared:
+    """Limits of a broker: how many connections there may be, and bytes of large frames that are being received.
+
+    ``descriptors``: a connection whose socket has this number or a higher one is closed at once, so that connections
+    do not take the last ones from logs, for which a failed `open` is a failed disk.
+    """
+
+    def __init__(
+        self,
+        *,
+        largest: Callable[[memoryview], int],
+        max_connections: int,
+        max_connections_per_ip: int,
+        in_flight_bytes: int,
+        patience: Patience,
+        creation_rate: int = MAX_INT32,
+        descriptors: int = MAX_INT32,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self._largest = largest
+        self._max_connections = max_connections
+        self._max_per_ip = max_connections_per_ip
+        self._left = in_flight_bytes
+        self._waiting: deque[tuple[Connection, int]] = deque()
+        self._by_ip: Counter[str] = Counter()
+        self._has_place = asyncio.Event()
+        self.patience = patience
+        self.descriptors = descriptors
+        self.now = now or asyncio.get_running_loop().time
+        self.rate = CreationRate(creation_rate, self.now)
+        self.connections: set[Connection] = set()
+
+    def limit_connections(self, most: int, most_per_ip: int, creation_rate: int = MAX_INT32) -> None:
+        """Other limits, for the connections that come from now on."""
+        self._max_connections = most
+        self._max_per_ip = most_per_ip
+        self.rate.change(creation_rate)
+        self._has_place.set()
+
+    # Connections
+
+    def add(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._by_ip[connection.peer] += 1
+
+    def discard(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self._by_ip[connection.peer] -= 1
+        if not self._by_ip[connection.peer]:
+            del self._by_ip[connection.peer]
+        for place in [place for place in self._waiting if place[0] is connection]:
+            self._waiting.remove(place)
+        self._has_place.set()
+        self._serve()
+
+    async def place(self) -> None:
+        """Wait until there may be one more connection. Kafka's acceptor waits, too."""
+        while len(self.connections) >= self._max_connections:
+            self._has_place.clear()
+            await self._has_place.wait()
+
+    def allows(self, peer: str) -> bool:
+        """Whether there may be one more from there."""
+        return self._by_ip[peer] < self._max_per_ip if peer in self._by_ip else self._max_per_ip > 0
+
+    # Bytes of large frames
+
+    def largest_frame(self, head: memoryview, /) -> int:
+        return self._largest(head)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits for memory."""
+        return bool(self._waiting)
+
+    def reserve(self, connection: Connection, size: int, /) -> bool:
+        """Take ``size`` bytes, or stand in line for them: then `Connection.has_room` is called. First come, first
+        served, however large: nobody starves."""
+        if size > self._left and not self._waiting:
+            for other in self.connections:
+                other.shrink()
+        if not self._waiting and size <= self._left:
+            self._left -= size
+            return True
+        self._waiting.append((connection, size))
+        return False
+
+    def release(self, size: int, /) -> None:
+        self._left += size
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and self._waiting[0][1] <= self._left:
+            connection, size = self._waiting.popleft()
+            self._left -= size
+            connection.has_room(size)

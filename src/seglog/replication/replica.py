@@ -1,0 +1,237 @@
+"""Our replica of a partition in a cluster: whether it leads or follows, and what it does then.
+
+One writer: everything here runs on the broker's event loop, and between two awaits nothing else does, so that an append
+is atomic without a lock of its own. Nothing here waits or reads a clock: times are arguments, in milliseconds of a clock
+that does not go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored
+from seglog.core.errors import (
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
+)
+from seglog.core.types import NO_EPOCH, Buffer, TopicPartition
+from seglog.replication.following import start_of_reading, truncation_point
+from seglog.replication.progress import Progress
+from seglog.storage.admit import Origin
+from seglog.storage.epochs import EpochEnd
+from seglog.storage.log import Appended, Log
+from seglog.storage.log_dir import LogDir
+from seglog.storage.reads import Fetched, UpTo
+
+Brokers = Mapping[int, Broker]
+
+
+class ReplicaFetch(NamedTuple):
+    """What a follower asks for. ``leader_epoch`` is the one that it follows in, ``last_epoch`` that of its last batch;
+    offsets are its log's end and start."""
+
+    node_id: int
+    broker_epoch: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class ReplicaAnswer(NamedTuple):
+    """What it gets: a slice up to the log's end, or where the logs go apart."""
+
+    diverging: EpochEnd | None
+    records: Fetched | None
+    high_watermark: int
+    log_start_offset: int
+
+
+class Replica:
+    """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`)."""
+
+    __slots__ = ("directory", "leader", "leader_epoch", "log", "progress", "topic_partition", "version")
+
+    def __init__(self, directory: LogDir, topic_partition: TopicPartition, log: Log) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.log = log
+        self.leader = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.version = -1
+        self.progress: Progress | None = None
+
+    # Who leads
+
+    def apply(self, stored: Stored, me: Member, brokers: Brokers, now_ms: int, *, lag_max_ms: int) -> bool:
+        """Take over what the store says; whether the leader or its epoch is another one.
+
+        We lead only what we are in sync with in this very life: a state from before our start is about another one.
+        """
+        state, version = stored
+        if version <= self.version:
+            return False
+        self.version = version
+        leads = state.leader == me.node_id and me in state.isr
+        is_new = state.leader_epoch != self.leader_epoch or leads != (self.progress is not None)
+        if not is_new:
+            if self.progress is not None:
+                self.progress.changed(stored, now_ms)
+                self.advance(brokers, now_ms)
+            else:
+                self.leader = _other(state.leader, me)
+            return False
+        self.leader_epoch = state.leader_epoch
+        if leads:
+            self._lead(stored, me, now_ms, lag_max_ms=lag_max_ms)
+            self.advance(brokers, now_ms)
+        else:
+            self._follow(state, me)
+        return True
+
+    def _lead(self, stored: Stored, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
+        self.log.assign_epoch(self.leader_epoch)
+        self.leader = me.node_id
+        self.progress = Progress(me.node_id, stored, self.log.log_end_offset, now_ms, lag_max_ms=lag_max_ms)
+
+    def _follow(self, state: PartitionState, me: Member) -> None:
+        self.progress = None
+        self.leader = _other(state.leader, me)
+        log = self.log
+        log.hw_follows_end = False
+        self._truncate(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
+
+    def resign(self) -> None:
+        """Act as nobody's leader or follower until the store says again who leads: our session is in doubt."""
+        self.progress = None
+        self.leader = NO_LEADER
+        self.version = -1
+
+    def _check_leads(self) -> Progress:
+        if self.progress is None:
+            raise NotLeaderError(f"{self.topic_partition} is led by another broker")
+        return self.progress
+
+    # What a leader does
+
+    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
+        """Append batches as the leader; with ``needs_all`` only if they can be committed. Raises what `Log.append`
+        raises, `NotLeaderError`, `NotEnoughReplicasError`."""
+        progress = self._check_leads()
+        if needs_all and not progress.has_enough:
+            state = progress.state
+            raise NotEnoughReplicasError(
+                f"{self.topic_partition} has {len(state.isr)} replicas in sync, and needs {state.needed}"
+            )
+        return self.log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+
+    def advance(self, brokers: Brokers, now_ms: int) -> bool:
+        """Move the high watermark on as far as the followers have come; whether it moved."""
+        progress, log = self.progress, self.log
+        if progress is None:
+            return False
+        log.hw_follows_end = progress.is_alone
+        found = progress.high_watermark(log.high_watermark, log.log_end_offset, brokers, now_ms)
+        if found <= log.high_watermark:
+            return False
+        log.update_high_watermark(found)
+        return True
+
+    def serve_replica(self, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
+        """Answer a follower, and learn from it how far it has come. `FencedLeaderEpochError`,
+        `UnknownLeaderEpochError`, `NotLeaderError`, `OffsetOutOfRangeError`."""
+        self.check_epoch(asked.leader_epoch)
+        progress, log = self._check_leads(), self.log
+        follower = progress.followers.get(asked.node_id)
+        if follower is None:
+            raise NotLeaderError(f"broker {asked.node_id} has no replica of {self.topic_partition}")
+        diverging = self.diverging_epoch(asked.last_epoch, asked.offset)
+        if diverging is not None:  # it has not what it says: nothing is learnt (KAFKA-13141)
+            return ReplicaAnswer(diverging, None, log.high_watermark, log.log_start_offset)
+        found = log.read(asked.offset, asked.max_bytes, up_to=UpTo.LOG_END)
+        follower.fetched(asked.offset, asked.log_start_offset, asked.broker_epoch, log.log_end_offset, now_ms)
+        self.advance(brokers, now_ms)
+        return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)
+
+    def propose_isr(self, brokers: Brokers, now_ms: int) -> PartitionState | None:
+        """The state to be written at the version of `progress`, if the ISR has to change."""
+        if self.progress is None:
+            return None
+        return self.progress.propose(self.log.high_watermark, self.log.log_end_offset, brokers, now_ms)
+
+    # What a follower does
+
+    def ask(self, me: Member, max_bytes: int) -> ReplicaFetch:
+        """What to ask the leader for now."""
+        log = self.log
+        end = log.log_end_offset
+        return ReplicaFetch(
+            me.node_id, me.epoch, self.leader_epoch, end, log.epochs.latest, log.log_start_offset, max_bytes
+        )
+
+    def take(self, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> None:
+        """Do what the leader's answer says: cut the log, or append ``records`` and move the high watermark.
+
+        An answer to a question from an earlier epoch, or from before a cut, is passed over.
+        """
+        log = self.log
+        is_ours = self.progress is None and asked.leader_epoch == self.leader_epoch
+        if not is_ours or asked.offset != log.log_end_offset:
+            return
+        if answer.diverging is not None:
+            self._truncate(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
+            return
+        if records:
+            log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
+        if answer.high_watermark > log.high_watermark:
+            log.update_high_watermark(answer.high_watermark)
+        if answer.log_start_offset > log.log_start_offset:
+            log.delete_records(min(answer.log_start_offset, log.high_watermark))
+
+    def out_of_range(self, leader_start: int, leader_end: int) -> None:
+        """The leader's log has nothing at our end: it ends before, or begins behind (``fetchOffsetAndTruncate``)."""
+        log = self.log
+        if leader_end < log.log_end_offset:
+            self._truncate(leader_end)
+        elif leader_start > log.log_end_offset:
+            self.directory.truncate_fully_and_start_at(*self.topic_partition, leader_start)
+
+    def _truncate(self, offset: int) -> None:
+        """By the directory, which lowers its checkpoints first: no crash makes of the cut a damage, nor the old end
+        come back under a new one."""
+        self.directory.truncate_to(*self.topic_partition, offset)
+
+    # Epochs
+
+    def check_epoch(self, current_epoch: int) -> None:
+        """Refuse a client whose metadata are older or newer than ours (KIP-320)."""
+        if current_epoch == NO_EPOCH or current_epoch == self.leader_epoch:
+            return
+        if current_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
+        raise UnknownLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
+
+    def end_offset_for(self, epoch: int) -> EpochEnd:
+        """Where the largest epoch at or below ``epoch`` ends (KIP-101)."""
+        if epoch == self.leader_epoch:
+            return EpochEnd(epoch=epoch, end_offset=self.log.log_end_offset)
+        return self.log.end_offset_for_epoch(epoch)
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
+        """Where the reader's log goes apart from this one, if it does (KIP-595)."""
+        if last_fetched_epoch == NO_EPOCH:
+            return None
+        end = self.end_offset_for(last_fetched_epoch)
+        if end.epoch == NO_EPOCH or end.end_offset < 0:
+            raise OffsetOutOfRangeError(f"{self.topic_partition} knows nothing of epoch {last_fetched_epoch}")
+        return end if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset else None
+
+
+def _other(leader: int, me: Member) -> int:
+    """Whom to follow: not ourselves, as the state of our last life may say."""
+    return NO_LEADER if leader == me.node_id else leader

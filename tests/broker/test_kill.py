@@ -1,0 +1,180 @@
+"""``kill -9`` of a broker that stock clients are using, again and again: what they were told stays true."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+
+from seglog.protocol.apis import ApiKey
+from seglog.storage.log_dir import LogDir
+from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.kill_load import SECONDS, Load, Served, Told, free_port
+from tests.broker.running import Wire
+from tests.cases import case
+
+KILLS = 100 if settings.default is not None and settings.default.max_examples > 1000 else 6
+"""In `make test-long` and else."""
+TOPICS = {"plain": 3, "each": 2}
+FLUSH_EACH = {"each": {"flush.messages": "1"}}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "offsets.topic.num.partitions": "3",
+    "log.roll.ms": "700",
+    "log.flush.offset.checkpoint.interval.ms": "400",
+    "replica.high.watermark.checkpoint.interval.ms": "300",
+    "log.initial.task.delay.ms": "100",
+    "auto.create.topics.enable": "false",
+}
+NAMES = ("one", "two", "three")
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A broker that is not started yet, in memory where there is some: kill -9 loses nothing that was written."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with (
+        TemporaryDirectory(dir=memory, prefix="seglog-kill-") as path,
+        Served(Path(path) / "log", free_port(Random(os.getpid())), SETTINGS) as served,
+    ):
+        yield served
+
+
+def make_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    wanted = [NewTopic(name, count, 1, config=FLUSH_EACH.get(name, {})) for name, count in TOPICS.items()]
+    for done in admin.create_topics(wanted).values():
+        done.result(SECONDS)
+
+
+def take_ids(bootstrap: str, count: int) -> list[int]:
+    with Wire(bootstrap) as wire:
+        answers = [
+            wire.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=0) for _ in range(count)
+        ]
+    return [int(answer.producer_id) for answer in answers]
+
+
+def live(served: Served, seconds: float) -> None:
+    """So long, which the broker has to survive."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        served.process.wait(seconds)
+
+
+def wait_for_more(told: Told, served: Served) -> None:
+    """Records are acknowledged and read again."""
+    acknowledged, read, deadline = told.acknowledged, told.read, time.monotonic() + SECONDS
+    while (told.acknowledged == acknowledged or told.read == read) and not told.wrong:
+        assert time.monotonic() < deadline, "the clients do not find back to the broker"
+        live(served, 0.01)
+
+
+def verify(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "seglog", "verify", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_directory(path: Path, told: Told, taken: list[int]) -> int:
+    """What clients were told is there, once, in the order of its producers, each with an id of its own; the number of
+    records. Nothing is recovered: the broker was stopped."""
+    owners: dict[int, str] = {}
+    total = 0
+    with LogDir.open(path) as opened:
+        assert not opened.refused
+        assert all(not report.scanned for report in opened.reports.values())
+        for topic, number in opened.partitions():
+            if topic not in TOPICS:
+                continue
+            log = opened.log(topic, number)
+            found: dict[int, bytes] = {}
+            numbers: dict[str, list[int]] = defaultdict(list)
+            offset = log.log_start_offset
+            while offset < log.log_end_offset:
+                for header, data in log.read(offset).batches():
+                    offset = header.next_offset
+                    for record in log.read(header.base_offset, len(data)).records():
+                        if record.offset > header.last_offset:
+                            break
+                        assert record.value is not None
+                        name, count, _ = record.value.decode().split(":")
+                        found[record.offset] = record.value
+                        numbers[name].append(int(count))
+                        assert owners.setdefault(header.producer_id, name) == name, "an id was used twice"
+            known = told.known[topic, number]
+            assert {at: found.get(at) for at in known} == known, f"{topic}-{number} is not what clients were told"
+            for name, seen in numbers.items():
+                assert seen == list(range(len(seen))), f"{topic}-{number}: records of {name} are lost, twice or mixed"
+            total += len(found)
+    assert len(set(taken)) == len(taken), "an id was given out twice"
+    assert not owners.keys() & set(taken), "an id was given out twice"
+    return total
+
+
+def test_a_broker_is_killed_again_and_again(served: Served) -> None:
+    rng = Random(8)
+    told = Told()
+    taken: list[int] = []
+    served.start()
+    make_topics(served.bootstrap)
+    load = Load(served.bootstrap, TOPICS, told)
+    try:
+        for linger_ms, name in enumerate(NAMES):
+            load.produce(name, linger_ms=5 * linger_ms)
+        load.consume("readers", 17)
+        load.consume("readers", 5)
+        for kill in range(KILLS):
+            case()
+            wait_for_more(told, served)
+            taken += take_ids(served.bootstrap, 2)
+            live(served, rng.random() * 0.2)
+            if kill % 5 == 3:
+                assert served.end(signal.SIGTERM) == 0
+                verify(served.path)
+            else:
+                served.kill()
+                if kill % 5 == 1:  # and while it recovers
+                    served.begin()
+                    live(served, rng.random() * 0.5)
+                    served.kill()
+            served.start()
+            assert not told.wrong, told.wrong[:10]
+        wait_for_more(told, served)
+        load.stop_producing()
+    finally:
+        load.end()
+    assert served.end(signal.SIGTERM) == 0
+    assert not told.wrong, told.wrong[:10]
+    assert told.resumed
+    verify(served.path)
+    records = check_directory(served.path, told, taken)
+    print(f"{KILLS} kills, {records} records, {told.read} read, {told.resumed} partitions resumed")
+
+
+def test_signals_while_a_broker_starts_and_stops(served: Served) -> None:
+    """SIGTERM at any time of a start, and twice: it ends by it, and the directory is whole."""
+    rng = Random(3)
+    served.start()
+    make_topics(served.bootstrap)
+    assert served.end(signal.SIGTERM, signal.SIGTERM) == 0
+    for _ in range(4):
+        served.begin()
+        live(served, rng.random() * 0.6)
+        assert served.end(signal.SIGTERM) in (0, -signal.SIGTERM)
+    verify(served.path)
+    assert served.start()["partitions"] == sum(TOPICS.values())
+    assert served.end(signal.SIGTERM, signal.SIGINT, signal.SIGTERM) == 0
+    with LogDir.open(served.path) as opened:
+        assert all(not report.scanned for report in opened.reports.values())

@@ -1,0 +1,410 @@
+"""What connections may hold, and for how long: over real sockets, with short times."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import resource
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+import uvloop
+
+from seglog.net.connection import RECEIVE_BYTES, Patience, Reply
+from seglog.net.limits import CreationRate
+from seglog.net.listen import WRITE_AHEAD, Keepalive
+from tests.net.serving import Client, Served, answer, ask, echo, frame, is_closed, serving
+
+LARGE = 2 << 20
+SOON = Patience(idle=0.04, frame=0.04)
+FOREVER = 600.0
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0)
+
+
+async def goes_on(served: Served) -> None:
+    """Somebody else is answered."""
+    assert await ask(*await served.connect(), b"fine") == b"enif"
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
+    """Runs on either loop: `seglog serve` has the one, tests have the other."""
+
+    def do(act: Callable[[], Awaitable[None]]) -> None:
+        async def awaited() -> None:
+            await act()
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(awaited())
+
+    return do
+
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+# How many, and how fast
+
+
+def test_a_rate_is_counted_over_ten_seconds() -> None:
+    now = [0.0]
+    rate = CreationRate(2, lambda: now[0])
+    assert [rate.take() for _ in range(20)] == [0.0] * 20
+    assert [rate.take() for _ in range(3)] == [0.5, 1.0, 1.5]
+    now[0] += 1.5
+    assert rate.take() == 0.5
+    now[0] += 1000
+    assert [rate.take() for _ in range(21)] == [0.0] * 20 + [0.5]
+    rate.change(4)
+    assert [rate.take() for _ in range(41)] == [0.0] * 40 + [0.25]
+
+
+def test_connections_that_come_too_fast_wait(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def act() -> None:
+        async with serving(echo) as served:
+            served.shared.rate = CreationRate(2, lambda: 0.0)  # while no time goes by
+            loop = asyncio.get_running_loop()
+            for _ in range(20):
+                await goes_on(served)
+            begun = loop.time()
+            await goes_on(served)
+            assert loop.time() - begun >= 0.49
+
+    with caplog.at_level(logging.WARNING, "seglog.net"):
+        run(act)
+    assert caplog.text.count("max.connection.creation.rate") == 1
+
+
+def test_one_connection_too_many_waits_until_another_goes(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, max_connections=2) as served:
+            first, second, third = [await served.connect() for _ in range(3)]
+            third[1].write(frame(b"third"))
+            assert await ask(*first, b"fine") == b"enif"
+            assert await ask(*second, b"fine") == b"enif"
+            assert len(served.shared.connections) == 2
+            second[1].close()
+            assert await answer(third[0]) == b"driht"
+            fourth = await served.connect()
+            served.shared.limit_connections(3, 3)
+            assert await ask(*fourth, b"fine") == b"enif"
+
+    run(act)
+
+
+def test_connections_of_one_address_are_limited(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, per_ip=1) as served:
+            first = await served.connect()
+            assert await ask(*first, b"fine") == b"enif"
+            second = await served.connect()
+            assert await is_closed(second[0])
+            first[1].close()
+            await until(lambda: not served.shared.connections)
+            await goes_on(served)
+
+    run(act)
+
+
+def test_all_addresses_of_a_host_are_listened_on(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, host="") as served:
+            served.clients.append(await asyncio.open_connection("127.0.0.1", served.listener.endpoint.port))
+            assert await ask(*served.clients[0], b"four") == b"ruof"
+
+    run(act)
+
+
+# File descriptors
+
+
+def test_connections_leave_file_descriptors_for_others(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def act() -> None:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        async with serving(echo, descriptors=lowest_free + 20) as served:
+            clients = [await served.connect() for _ in range(20)]
+            assert await is_closed(clients[-1][0])
+            assert await ask(*clients[0], b"fine") == b"enif"
+            for _, writer in clients:
+                writer.close()
+            await until(lambda: not served.shared.connections)
+            await goes_on(served)
+
+    with caplog.at_level(logging.WARNING, "seglog.net"):
+        run(act)
+    assert caplog.text.count("file descriptors run out") == 1
+
+
+def test_no_file_descriptor_at_accept_is_waited_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def act() -> None:
+        async with serving(echo) as served:
+            first = await served.connect()
+            assert await ask(*first, b"fine") == b"enif"
+            client = socket.socket()
+            client.settimeout(0)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                with suppress(BlockingIOError):
+                    client.connect((served.listener.endpoint.host, served.listener.endpoint.port))
+                await until(lambda: "no connection can be accepted" in caplog.text)
+                assert await ask(*first, b"fine") == b"enif"
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            reader, writer = await asyncio.open_connection(sock=client)
+            assert await ask(reader, writer, b"late") == b"etal"
+            writer.close()
+
+    with caplog.at_level(logging.WARNING, "seglog.net"):
+        run(act)
+
+
+# Time
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0", b"\0\0\0\x10ab", b"\0\0\0\x10" + bytes(15), b"\0\1\0\0" + bytes(100)])
+def test_half_a_request_is_not_waited_for_for_ever(run: Run, sent: bytes) -> None:
+    async def act() -> None:
+        async with serving(echo, patience=SOON) as served:
+            reader, writer = await served.connect()
+            writer.write(frame(b"whole") + sent)
+            assert await answer(reader) == b"elohw"
+            assert await is_closed(reader)
+
+    run(act)
+
+
+def test_a_byte_now_and_then_is_too_slow_and_a_steady_client_is_not(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, patience=Patience(idle=FOREVER, frame=0.2, rate=100)) as served:
+            slow, steady = await served.connect(), await served.connect()
+            body = bytes(4000)
+            sent = frame(body)
+
+            async def trickle() -> None:
+                for at in range(len(sent)):
+                    slow[1].write(sent[at : at + 1])
+                    await asyncio.sleep(0.05)
+
+            trickling = asyncio.create_task(trickle())
+            for start in range(0, len(sent), 200):
+                steady[1].write(sent[start : start + 200])
+                await asyncio.sleep(0.02)
+            assert await answer(steady[0]) == body
+            assert await is_closed(slow[0])
+            trickling.cancel()
+            with suppress(asyncio.CancelledError, ConnectionError):
+                await trickling
+
+    run(act)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "list", "later"])
+def test_a_client_that_does_not_read_is_not_read_from_and_ends(run: Run, kind: str) -> None:
+    """It holds no more than the watermark and one answer."""
+    made: list[int] = []
+    size = 100_000
+
+    async def later() -> Reply:
+        return frame(bytes(size))
+
+    def answers(body: bytes) -> Reply | Awaitable[Reply]:
+        if body != b"give":
+            return echo(body)
+        made.append(size)
+        return later() if kind == "later" else [frame(bytes(size))] if kind == "list" else frame(bytes(size))
+
+    async def act() -> None:
+        async with serving(answers, patience=Patience(idle=0.5)) as served:
+            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(frame(b"give") * 5000)
+            await until(lambda: bool(served.shared.connections))
+            (connection,) = served.shared.connections
+            assert connection._transport is not None
+            largest = 0
+            while served.shared.connections:
+                if connection._transport is not None:
+                    largest = max(largest, connection._transport.get_write_buffer_size())
+                await asyncio.sleep(0.01)
+            assert WRITE_AHEAD < largest <= WRITE_AHEAD + size + 4
+            assert len(made) * size < 20 << 20  # the kernel's buffers
+            client.close()
+            await goes_on(served)
+
+    run(act)
+
+
+def test_a_connection_that_ends_does_not_wait_for_its_client_to_read(run: Run) -> None:
+    async def act() -> None:
+        async with serving(
+            lambda body: frame(bytes(LARGE)) if body == b"give" else echo(body),
+            patience=Patience(idle=FOREVER, frame=0.04),
+        ) as served:
+            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(frame(b"give") * 5)
+            await until(lambda: any(not connection._writable for connection in served.shared.connections))
+            for connection in list(served.shared.connections):
+                connection.close()
+            await until(lambda: not served.shared.connections)
+            client.close()
+
+    run(act)
+
+
+def test_a_client_is_gone_though_nothing_can_be_read_from_it(run: Run) -> None:
+    """What it has sent behind a waiting request fills its buffer, so that its end is not read."""
+
+    async def never(_body: bytes) -> Reply:
+        await asyncio.Event().wait()
+        return None
+
+    async def act() -> None:
+        async with serving(lambda body: never(body) if body == b"wait" else echo(body), patience=SOON) as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"wait") + bytes(RECEIVE_BYTES * 4))
+            await until(lambda: any(connection._is_paused for connection in served.shared.connections))
+            await until(lambda: not served.shared.connections)
+            await goes_on(served)
+
+    run(act)
+
+
+def test_who_waits_for_an_answer_is_not_idle(run: Run) -> None:
+    async def act() -> None:
+        gate = asyncio.Event()
+
+        async def later(body: bytes) -> Reply:
+            await gate.wait()
+            return echo(body)
+
+        async with serving(lambda body: later(body) if body == b"wait" else echo(body), patience=SOON) as served:
+            waiting = await served.connect()
+            waiting[1].write(frame(b"wait"))
+            idle = await served.connect()
+            assert await is_closed(idle[0])
+            gate.set()
+            assert await answer(waiting[0]) == b"tiaw"
+
+    run(act)
+
+
+def test_a_peer_that_is_no_longer_there_is_noticed(run: Run) -> None:
+    """Its kernel drops every packet, as one that has lost its power does."""
+
+    async def never(_body: bytes) -> Reply:
+        await asyncio.Event().wait()
+        return None
+
+    async def act() -> None:
+        async with serving(
+            lambda body: never(body) if body == b"wait" else echo(body),
+            patience=Patience(FOREVER),
+            keepalive=Keepalive(idle=1, interval=1, questions=1),
+        ) as served:
+            reader, writer = await served.connect()
+            assert await ask(reader, writer, b"fine") == b"enif"
+            writer.write(frame(b"wait"))
+            await until(lambda: any(connection.is_waiting for connection in served.shared.connections))
+            attach_filter = 26
+            drop_all = struct.pack("HBBI", 6, 0, 0, 0)  # BPF_RET of 0 bytes
+            program = ctypes.create_string_buffer(drop_all)
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, attach_filter, struct.pack("HL", 1, ctypes.addressof(program))
+            )
+            await until(lambda: not served.shared.connections)
+
+    run(act)
+
+
+# Memory of large frames
+
+
+async def begin(client: Client, size: int = LARGE) -> None:
+    """The head of a frame, and then nothing for now."""
+    client[1].write(size.to_bytes(4, "big") + b"some")
+    await client[1].drain()
+
+
+async def end(client: Client, size: int = LARGE) -> None:
+    client[1].write(bytes(size - 4))
+    assert await answer(client[0]) == bytes(size - 4) + b"emos"
+
+
+def test_large_frames_wait_for_memory_and_small_ones_do_not(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, in_flight=3 << 20) as served:
+            shared = served.shared
+            first, second, third = [await served.connect() for _ in range(3)]
+            await begin(first)
+            await until(lambda: shared._left == (3 << 20) - LARGE - 4)
+            await begin(second)
+            await until(lambda: shared.is_short)
+            assert await ask(*third, b"small") == b"llams"
+            await begin(third)
+            await end(first)
+            await end(second)
+            await end(third)
+            for client in (first, second, third):
+                client[1].close()
+            await until(lambda: shared._left == 3 << 20)
+
+    run(act)
+
+
+def test_memory_of_who_goes_is_given_to_the_next(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, in_flight=3 << 20) as served:
+            clients = [await served.connect() for _ in range(4)]
+            for client in clients:
+                await begin(client)
+            await until(lambda: len(served.shared._waiting) == 3)
+            clients[1][1].transport.abort()  # one that waits: it is noticed when it has its turn
+            clients[0][1].transport.abort()  # the one that has it
+            await end(clients[2])
+            await end(clients[3])
+
+    run(act)
+
+
+def test_many_busy_clients_share_memory_that_is_too_small(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, in_flight=5 << 20) as served:
+
+            async def work(client: Client) -> None:
+                for _ in range(5):
+                    client[1].write(frame(b"x" * LARGE) * 2)
+                    for _ in range(2):
+                        assert await answer(client[0]) == b"x" * LARGE
+
+            await asyncio.gather(*[work(await served.connect()) for _ in range(8)])
+            assert not served.shared.is_short
+
+    run(act)
+
+
+def test_who_holds_memory_and_sends_nothing_ends_so_that_others_go_on(run: Run) -> None:
+    async def act() -> None:
+        async with serving(echo, in_flight=3 << 20, patience=Patience(idle=FOREVER, frame=0.05)) as served:
+            first, second = [await served.connect() for _ in range(2)]
+            await begin(first)
+            await until(lambda: served.shared._left < 3 << 20)
+            await begin(second)
+            await end(second)
+            assert await is_closed(first[0])
+
+    run(act)
