@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from seglog.cluster.store import MetadataStore
 from seglog.core.clock import Clock
 from seglog.core.errors import InvalidConfigError
+from seglog.core.extras import require
 
 SQLITE: Final = "sqlite"
 ZOOKEEPER: Final = "zookeeper"
@@ -65,6 +66,7 @@ async def open_store(address: str, *, clock: Clock, session_timeout_ms: int) -> 
         from seglog.cluster.sqlite import SqliteStore
 
         return await SqliteStore.open(where.path, clock=clock)
+    require("kazoo.client", "zookeeper", purpose="a cluster on ZooKeeper")
     from seglog.cluster.znodes import ZooKeeperStore
 
     return await ZooKeeperStore.open(where.servers, where.cluster, clock=clock, session_timeout_ms=session_timeout_ms)

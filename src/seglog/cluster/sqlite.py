@@ -30,7 +30,9 @@ from seglog.cluster.store import (
     StoreFailedError,
     Versioned,
     Versions,
+    Watch,
     check_commit,
+    check_there,
     is_within,
 )
 from seglog.core.clock import Clock, SystemClock
@@ -41,19 +43,6 @@ _RENEWALS: Final = 3
 """How often in its time to live a lease is renewed."""
 
 T = TypeVar("T")
-
-
-class _Watch:
-    __slots__ = ("changed", "is_over", "name")
-
-    def __init__(self, name: str, changed: Changed) -> None:
-        self.name = name
-        self.changed = changed
-        self.is_over = False
-
-    def tell(self, names: frozenset[str] | None) -> None:
-        if not self.is_over:
-            self.changed(names)
 
 
 class SqliteSession:
@@ -89,7 +78,7 @@ class SqliteStore:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-metadata")
         self._file = MetadataFile(path)
         self._file_watch: FileWatch | None = None
-        self._watches: list[_Watch] = []
+        self._watches: list[Watch] = []
         self._sessions: list[SqliteSession] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -138,7 +127,7 @@ class SqliteStore:
         return (await self.commit([Change(name, value, MISSING, session)]))[0]
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
-        return (await self.commit([Change(name, value, _there(name, version))]))[0]
+        return (await self.commit([Change(name, value, check_there(name, version))]))[0]
 
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
         await self.commit([Change(name, None, version)])
@@ -146,7 +135,7 @@ class SqliteStore:
     # Watches and sessions
 
     def watch(self, name: str, changed: Changed) -> Callable[[], None]:
-        watch = _Watch(name, changed)
+        watch = Watch(name, changed)
         if not self._watches:
             self._submit(self._file.begin_watch)
         self._watches.append(watch)
@@ -285,10 +274,3 @@ class SqliteStore:
             told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
             if told is None or told:
                 self._loop.call_soon(watch.tell, told)
-
-
-def _there(name: str, version: int) -> int:
-    """A version of something that is there: compare-and-set makes nothing."""
-    if version < ANY_VERSION:
-        raise ValueError(f"{name}: there is no version {version}")
-    return version

@@ -186,7 +186,7 @@ class MetadataFile:
         if step.version not in (ANY_VERSION, version):
             raise VersionChangedError(f"{name} in {self._path} is at version {version}, not {step.version}")
         if not isinstance(step, Change):
-            return version
+            return step.version
         if step.value is None:
             self._db.execute("DELETE FROM entries WHERE name = ?", (name,))
             self._db.execute("INSERT OR REPLACE INTO deleted VALUES (?, ?)", (name, number))

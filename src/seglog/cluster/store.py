@@ -115,6 +115,21 @@ class Check(NamedTuple):
 Step = Change | Check
 
 
+class Watch:
+    """Who wants to know of what, for implementations."""
+
+    __slots__ = ("changed", "is_over", "name")
+
+    def __init__(self, name: str, changed: Changed) -> None:
+        self.name = name
+        self.changed = changed
+        self.is_over = False
+
+    def tell(self, names: frozenset[str] | None) -> None:
+        if not self.is_over:
+            self.changed(names)
+
+
 class MetadataStore(Protocol):
     """All methods are called from the event loop that the store was opened in, and never block it.
 
@@ -135,8 +150,8 @@ class MetadataStore(Protocol):
         """The last parts of the names of all children, sorted. "" has those at the top."""
 
     async def commit(self, steps: Sequence[Step]) -> Versions:
-        """All steps or none, one after the other, on the disk when this returns; the versions that the names have then
-        (`MISSING` after a delete).
+        """All steps or none, one after the other, on the disk when this returns; the versions that they have made
+        (`MISSING` by a delete; for a `Check`, its own).
 
         The error is of the first step that cannot be done, and names it: `NameExistsError`, `NoSuchNameError`,
         `VersionChangedError`. `SessionLostError`; all sessions in one commit are the same one. `UnknownOutcomeError`.
@@ -178,6 +193,13 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name in a metadata store")
     return name
+
+
+def check_there(name: str, version: int) -> int:
+    """``version`` if a value can have it, else ValueError: compare-and-set makes nothing."""
+    if version < ANY_VERSION:
+        raise ValueError(f"{name}: there is no version {version}")
+    return version
 
 
 def is_within(name: str, tree: str) -> bool:

@@ -14,31 +14,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
-from typing import Final, Self
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from seglog.cluster.store import (
+    ANY_VERSION,
+    MISSING,
+    Change,
     Changed,
+    NameExistsError,
     Names,
+    NoSuchNameError,
+    Session,
     SessionLostError,
     Step,
     StoreClosedError,
     StoreFailedError,
+    VersionChangedError,
     Versioned,
     Versions,
+    Watch,
     check_commit,
+    check_there,
     is_within,
 )
 from seglog.cluster.zk_commits import Writer
 from seglog.cluster.zk_session import ZooKeeperSession
 from seglog.cluster.zookeeper import (
+    BAD_VERSION,
     CONNECTED,
+    EXISTS,
     Connection,
     ConnectionLostError,
+    Make,
+    Operation,
+    Put,
     RefusedError,
+    Remove,
+    Require,
     SessionEndedError,
+    StepRefusedError,
 )
 from seglog.core.clock import Clock
 
@@ -47,8 +64,11 @@ _log = logging.getLogger(__name__)
 _READ_AT_ONCE: Final = 200
 """Nodes in one request. An answer has no bound of its own but the values' sizes."""
 _RETRY_SECONDS: Final = 0.5
+_AGAIN_SECONDS: Final = 0.05
 _SELF: Final = "="
 """No escaped name has it."""
+
+T = TypeVar("T")
 
 
 class Paths:
@@ -86,19 +106,6 @@ def _escape(part: str) -> str:
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
-class _Watch:
-    __slots__ = ("changed", "is_over", "name")
-
-    def __init__(self, name: str, changed: Changed) -> None:
-        self.name = name
-        self.changed = changed
-        self.is_over = False
-
-    def tell(self, names: frozenset[str] | None) -> None:
-        if not self.is_over:
-            self.changed(names)
-
-
 class ZooKeeperStore:
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do.
 
@@ -115,10 +122,12 @@ class ZooKeeperStore:
         self._paths = Paths(cluster)
         self._loop = asyncio.get_running_loop()
         self._folders: set[str] = set()
-        self._watches: set[_Watch] = set()
+        self._watches: list[Watch] = []
         self._told: set[str] = set()
-        self._sessions: set[ZooKeeperSession] = set()
-        self._under_way: set[asyncio.Task[object]] = set()
+        self._sessions: list[ZooKeeperSession] = []
+        self._under_way = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._watching: asyncio.Task[None] | None = None
         self._is_watched = asyncio.Event()
         self._is_connected = asyncio.Event()
@@ -174,7 +183,7 @@ class ZooKeeperStore:
 
     async def _connected(self) -> None:
         """`StoreFailedError` if it takes too long."""
-        if self._is_closed:
+        if self._is_closed and not self._under_way:
             raise StoreClosedError(f"{self._address} is closed")
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
@@ -227,7 +236,7 @@ class ZooKeeperStore:
         else:
             folders = [f"{self._paths.names}/{one}" for one in await self._connection.children(self._paths.names)]
         found: Names = []
-        for folder, leaves in zip(folders, await _together(map(self._connection.children, folders)), strict=True):
+        for folder, leaves in zip(folders, await asyncio.gather(*map(self._connection.children, folders)), strict=True):
             names = (self._paths.name(f"{folder}/{leaf}") for leaf in leaves)
             found += [one for one in names if one is not None]
         return found
@@ -241,12 +250,40 @@ class ZooKeeperStore:
             found |= {n: Versioned(node.value, node.version) for n, node in zip(some, nodes, strict=True) if node}
         return found
 
-    async def _do[T](self, work: Callable[[], object]) -> object: ...
+    async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """``work``, which changes nothing, again after a lost connection."""
+        await self._connected()
+        self._begun()
+        try:
+            async with asyncio.timeout(2 * self._timeout_ms / 1000):
+                while True:
+                    await self._connected()
+                    try:
+                        return await work()
+                    except (ConnectionLostError, SessionEndedError):
+                        await asyncio.sleep(_AGAIN_SECONDS)
+        except TimeoutError as error:
+            raise StoreFailedError(f"{self._address}: no answer") from error
+        except RefusedError as error:
+            raise StoreFailedError(f"{self._address}: {error}") from error
+        finally:
+            self._done()
+
+    def _begun(self) -> None:
+        self._under_way += 1
+        self._is_idle.clear()
+
+    def _done(self) -> None:
+        self._under_way -= 1
+        if self._under_way == 0:
+            self._is_idle.set()
 
     # Commits
 
     async def commit(self, steps: Sequence[Step]) -> Versions:
         session = check_commit(steps)
+        if self._is_closed:
+            raise StoreClosedError(f"{self._address} is closed")
         if not steps:
             return []
         writer = self._writer
@@ -255,4 +292,110 @@ class ZooKeeperStore:
             if not session.is_alive:
                 raise SessionLostError(f"the session in {self._address} has ended")
             writer = session.writer
-        return await self._guarded(self._commit(writer, steps))
+        self._begun()
+        try:
+            return await self._commit(writer, steps)
+        finally:
+            self._done()
+
+    async def _commit(self, writer: Writer, steps: Sequence[Step]) -> Versions:
+        operations = [self._operation(step) for step in steps]
+        while True:
+            await self._make_folders(step.name for step in steps if isinstance(step, Change))
+            try:
+                results = await writer.commit(operations)
+            except StepRefusedError as error:
+                step = steps[error.index]
+                if error.reason == EXISTS:
+                    raise NameExistsError(f"{step.name} exists in {self._address}") from error
+                if error.reason == BAD_VERSION:
+                    raise VersionChangedError(
+                        f"{step.name} in {self._address} is no longer at version {step.version}"
+                    ) from error
+                if step.version != MISSING:
+                    raise NoSuchNameError(f"there is no {step.name} in {self._address}") from error
+                self._folders.discard(self._paths.folder(step.name))  # someone has deleted it by hand
+            else:
+                return [_version(step, result) for step, result in zip(steps, results, strict=True)]
+
+    def _operation(self, step: Step) -> Operation:
+        path = self._paths.of(step.name)
+        if not isinstance(step, Change):
+            return Require(path, step.version)
+        if step.value is None:
+            return Remove(path, step.version)
+        if step.version == MISSING:
+            return Make(path, step.value, is_ephemeral=step.session is not None)
+        return Put(path, step.value, step.version)
+
+    async def _make_folders(self, names: Iterable[str]) -> None:
+        for folder in {self._paths.folder(name) for name in names} - self._folders:
+
+            async def make(folder: str = folder) -> bool:
+                return await self._connection.make(folder)
+
+            await self._do(make)
+            self._folders.add(folder)
+
+    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
+        return (await self.commit([Change(name, value, MISSING, session)]))[0]
+
+    async def cas(self, name: str, value: bytes, version: int) -> int:
+        return (await self.commit([Change(name, value, check_there(name, version))]))[0]
+
+    async def delete(self, name: str, version: int = ANY_VERSION) -> None:
+        await self.commit([Change(name, None, version)])
+
+    # Watches and sessions
+
+    def watch(self, name: str, changed: Changed) -> Callable[[], None]:
+        if self._is_closed:
+            raise StoreClosedError(f"{self._address} is closed")
+        watch = Watch(name, changed)
+        self._watches.append(watch)
+
+        def end() -> None:
+            watch.is_over = True
+            if watch in self._watches:
+                self._watches.remove(watch)
+
+        return end
+
+    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> ZooKeeperSession:
+        if time_to_live_ms < 1:
+            raise ValueError(f"a session of {time_to_live_ms} ms")
+        await self._connected()
+        session = ZooKeeperSession(
+            self._servers, self._paths.writers, self._address, time_to_live_ms, self._clock, lost, self._session_ended
+        )
+        self._sessions.append(session)
+        await session.open()
+        return session
+
+    def _session_ended(self, session: ZooKeeperSession) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for watch in self._watches:
+            watch.is_over = True
+        self._watches.clear()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await self._is_idle.wait()
+        except TimeoutError:
+            _log.warning("%s is closed with %d requests under way", self._address, self._under_way)
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.gather(*(session.close() for session in list(self._sessions)), self._connection.close())
+
+
+def _version(step: Step, result: int) -> int:
+    if not isinstance(step, Change):
+        return step.version
+    if step.value is None:
+        return MISSING
+    return 0 if step.version == MISSING else result

@@ -306,7 +306,8 @@ class _AddWatch:
 
 
 class _MultiRead:
-    """Each node: ``MultiHeader {int type; boolean done; int err}``, ``GetDataRequest {ustring path; boolean watch}``."""
+    """For each node ``MultiHeader {int type; boolean done; int err}`` and ``GetDataRequest {ustring path; boolean
+    watch}``, at the end a header that is done."""
 
     type = 22
     _GET_DATA: Final = 4

@@ -1,0 +1,156 @@
+"""ZooKeeper 3.9.4 for a test, on loopback: one server, or an ensemble of three."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kafka.jars import cache_dir, copy_jars, made_once
+from tests.kafka.node import JVM_OPTIONS
+from tests.kafka.process import JavaProcess, free_port, write_properties
+
+__all__ = ["ZooKeeperEnsemble", "ZooKeeperNode"]
+
+_VERSION = "3.9.4"
+_START_SECONDS = 120.0
+
+
+class ZooKeeperNode:
+    """``with`` starts and ends it. After `stop` or `kill` the same object can `start` again, with its data and port.
+
+    ``properties`` are added to `zookeeper.properties` and win over ours; a server of an ensemble has its ``number``.
+    """
+
+    def __init__(
+        self, data_dir: Path, properties: Mapping[str, str] | None = None, *, number: int | None = None
+    ) -> None:
+        self._dir = data_dir
+        self._properties = dict(properties or {})
+        self._number = number
+        self.port = int(self._properties.get("clientPort", 0)) or free_port()
+        self._process: JavaProcess | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start, and wait until it serves. RuntimeError with the end of its log."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        if self._process is not None:
+            raise RuntimeError("the server is running")
+        libs = made_once(
+            cache_dir() / f"zookeeper-{_VERSION}" / "libs",
+            lambda target: copy_jars(Path(__file__).parent / "pom-zookeeper.xml", target),
+        )
+        data = self._dir / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        if self._number is not None:
+            (data / "myid").write_text(str(self._number))
+        self._process = JavaProcess(
+            main="org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            class_path=f"{libs}/*",
+            arguments=[str(write_properties(self._dir / "zookeeper.properties", self._settings(data)))],
+            log_file=self._dir / "zookeeper.log",
+            jvm_options=("-Xmx128m", *JVM_OPTIONS[1:]),
+        )
+
+    def wait(self) -> None:
+        """Until it serves."""
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        self._process.wait_until(self.serves, seconds=_START_SECONDS)
+
+    def serves(self) -> bool:
+        """Whether it has clients: with a quorum, for one of an ensemble."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.sendall(b"srvr")
+                return connection.recv(9, socket.MSG_WAITALL) == b"Zookeeper"
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+    def _settings(self, data: Path) -> dict[str, str]:
+        return {
+            "dataDir": str(data),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr",
+            # Sessions end at the tick after their time.
+            "tickTime": "200",
+            "minSessionTimeout": "400",
+            "maxSessionTimeout": "120000",
+            "initLimit": "50",
+            "syncLimit": "25",
+            "maxClientCnxns": "0",
+            **self._properties,
+        }
+
+
+class ZooKeeperEnsemble:
+    """Three servers, of which any two serve."""
+
+    def __init__(self, data_dir: Path) -> None:
+        ports: list[int] = []
+        for _ in range(9):
+            ports.append(free_port(frozenset(ports)))
+        servers = {
+            f"server.{number}": f"127.0.0.1:{ports[number * 3 - 3]}:{ports[number * 3 - 2]}" for number in (1, 2, 3)
+        }
+        self.nodes = [
+            ZooKeeperNode(data_dir / str(number), {"clientPort": str(ports[number * 3 - 1]), **servers}, number=number)
+            for number in (1, 2, 3)
+        ]
+
+    @property
+    def address(self) -> str:
+        """``host:port,host:port,host:port``."""
+        return ",".join(node.address for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                node.launch()
+            for node in self.nodes:
+                node.wait()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
