@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from seglog.cluster.store import ANY_VERSION, SessionLostError, StoreFailedError, UnknownOutcomeError
+from seglog.cluster.store import ANY_VERSION, SessionLostError, StoreError, StoreFailedError, UnknownOutcomeError
 from seglog.cluster.zookeeper import (
     NO_NODE,
     Connection,
@@ -31,6 +31,7 @@ from seglog.cluster.zookeeper import (
 _AT_ONCE: Final = 16
 """Transactions under way. Each needs a node of its own: in one, the number of the last would hide the others'."""
 _RETRY_SECONDS: Final = 0.05
+_FAILURES: Final = (TimeoutError, StoreError, RefusedError, ConnectionLostError, SessionEndedError)
 
 
 class _Slot:
@@ -81,12 +82,13 @@ class Writer:
             try:
                 async with asyncio.timeout(2 * self._seconds):
                     return await self._commit(slot, operations)
-            except TimeoutError as error:
+            except _FAILURES as error:
+                why = str(error) or "no answer"
                 if slot.is_in_doubt:
-                    raise UnknownOutcomeError(f"{self._address}: no answer to a change, which may be made") from error
-                raise StoreFailedError(f"{self._address}: no answer") from error
-            except RefusedError as error:
-                raise StoreFailedError(f"{self._address}: {error}") from error
+                    raise UnknownOutcomeError(f"{self._address}: {why}; a change was under way") from error
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreFailedError(f"{self._address}: {why}") from error
             finally:
                 if not slot.is_in_doubt:
                     self._free.append(slot)
@@ -149,9 +151,7 @@ class Writer:
             except SessionEndedError:
                 node = None
             if node is None:
-                raise UnknownOutcomeError(
-                    f"{self._address}: the connection was lost with a change under way, and then the session"
-                )
+                raise UnknownOutcomeError("the connection was lost, and then the session")
             return node
 
     async def _results(self, slot: _Slot, operations: Sequence[Operation], transaction: int) -> list[int]:
@@ -165,7 +165,7 @@ class Writer:
             else:
                 (node,) = await self._connection.read([one.path])
                 if node is None or node.transaction != transaction:  # changed once more by someone else
-                    raise UnknownOutcomeError(f"{self._address}: a change was made, its version is not known")
+                    raise UnknownOutcomeError("a change was made, and another after it")
                 results.append(node.version)
         slot.is_in_doubt = False
         return results

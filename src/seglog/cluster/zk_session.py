@@ -111,6 +111,8 @@ class ZooKeeperSession:
             # Its connection makes a new session by itself, which nobody wants.
             threading.Thread(target=self._connection.end, name="seglog-session-end", daemon=True).start()
             self._watchdog.end()
+            if self._confirming is not None and self._confirming is not asyncio.current_task():
+                self._confirming.cancel()
             self._lost()
 
     async def _connected(self) -> None:

@@ -1,14 +1,4 @@
-"""The metadata store in ZooKeeper: where values are there, commits whose outcome is known, watches.
-
-Below ``/seglog/<cluster>`` there are two nodes::
-
-    names/<first part of the name>/<its other parts>     a value; parts are escaped, with ":" between them
-    names/<first part>/=                                 the value of a name of one part
-    writers/<a writer>-<number>                          what that writer has committed last
-
-So a node in ``names/*/`` is a value and nothing else is: a name without a value has no node, a value's version is its
-node's, and what is below a name may stay when its own value goes. The nodes right below ``names`` stay for good.
-"""
+"""The metadata store in ZooKeeper: reads, commits and watches. Where a value is there: `zk_paths`."""
 
 from __future__ import annotations
 
@@ -16,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from seglog.cluster.store import (
@@ -41,6 +30,7 @@ from seglog.cluster.store import (
     is_within,
 )
 from seglog.cluster.zk_commits import Writer
+from seglog.cluster.zk_paths import Paths
 from seglog.cluster.zk_session import ZooKeeperSession
 from seglog.cluster.zookeeper import (
     BAD_VERSION,
@@ -65,45 +55,8 @@ _READ_AT_ONCE: Final = 200
 """Nodes in one request. An answer has no bound of its own but the values' sizes."""
 _RETRY_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 0.05
-_SELF: Final = "="
-"""No escaped name has it."""
 
 T = TypeVar("T")
-
-
-class Paths:
-    """Where names are in ZooKeeper.
-
-    >>> paths = Paths("logs")
-    >>> paths.of("topics/web/0"), paths.of("cluster"), paths.of("./a:b")
-    ('/seglog/logs/names/topics/web:0', '/seglog/logs/names/cluster/=', '/seglog/logs/names/%2E/a%3Ab')
-    >>> paths.name("/seglog/logs/names/topics/web:0"), paths.name("/seglog/logs/names/topics")
-    ('topics/web/0', None)
-    """
-
-    def __init__(self, cluster: str) -> None:
-        self.root = f"/seglog/{cluster}"
-        self.names = f"{self.root}/names"
-        self.writers = f"{self.root}/writers"
-
-    def folder(self, name: str) -> str:
-        return f"{self.names}/{_escape(name.partition('/')[0])}"
-
-    def of(self, name: str) -> str:
-        first, slash, rest = name.partition("/")
-        leaf = ":".join(map(_escape, rest.split("/"))) if slash else _SELF
-        return f"{self.names}/{_escape(first)}/{leaf}"
-
-    def name(self, path: str) -> str | None:
-        first, slash, leaf = path.removeprefix(f"{self.names}/").partition("/")
-        if not slash or not path.startswith(f"{self.names}/"):
-            return None
-        return "/".join(map(unquote, [first] if leaf == _SELF else [first, *leaf.split(":")]))
-
-
-def _escape(part: str) -> str:
-    """ZooKeeper refuses control characters and nodes that are called "." or ".."."""
-    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
 class ZooKeeperStore:
@@ -183,13 +136,15 @@ class ZooKeeperStore:
 
     async def _connected(self) -> None:
         """`StoreFailedError` if it takes too long."""
-        if self._is_closed and not self._under_way:
-            raise StoreClosedError(f"{self._address} is closed")
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 await self._is_connected.wait()
         except TimeoutError as error:
             raise StoreFailedError(f"{self._address}: no server answers") from error
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self._address} is closed")
 
     def _event(self, path: str) -> None:
         name = self._paths.name(path)
@@ -252,8 +207,14 @@ class ZooKeeperStore:
 
     async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """``work``, which changes nothing, again after a lost connection."""
-        await self._connected()
+        self._check_open()
         self._begun()
+        try:
+            return await self._try(work)
+        finally:
+            self._done()
+
+    async def _try(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
             async with asyncio.timeout(2 * self._timeout_ms / 1000):
                 while True:
@@ -266,8 +227,6 @@ class ZooKeeperStore:
             raise StoreFailedError(f"{self._address}: no answer") from error
         except RefusedError as error:
             raise StoreFailedError(f"{self._address}: {error}") from error
-        finally:
-            self._done()
 
     def _begun(self) -> None:
         self._under_way += 1
@@ -282,8 +241,7 @@ class ZooKeeperStore:
 
     async def commit(self, steps: Sequence[Step]) -> Versions:
         session = check_commit(steps)
-        if self._is_closed:
-            raise StoreClosedError(f"{self._address} is closed")
+        self._check_open()
         if not steps:
             return []
         writer = self._writer
@@ -334,7 +292,7 @@ class ZooKeeperStore:
             async def make(folder: str = folder) -> bool:
                 return await self._connection.make(folder)
 
-            await self._do(make)
+            await self._try(make)
             self._folders.add(folder)
 
     async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
@@ -349,8 +307,7 @@ class ZooKeeperStore:
     # Watches and sessions
 
     def watch(self, name: str, changed: Changed) -> Callable[[], None]:
-        if self._is_closed:
-            raise StoreClosedError(f"{self._address} is closed")
+        self._check_open()
         watch = Watch(name, changed)
         self._watches.append(watch)
 
@@ -364,6 +321,7 @@ class ZooKeeperStore:
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> ZooKeeperSession:
         if time_to_live_ms < 1:
             raise ValueError(f"a session of {time_to_live_ms} ms")
+        self._check_open()
         await self._connected()
         session = ZooKeeperSession(
             self._servers, self._paths.writers, self._address, time_to_live_ms, self._clock, lost, self._session_ended
