@@ -141,17 +141,22 @@ class Writer:
 
     async def _outcome(self, slot: _Slot) -> Node | None:
         """The slot's node, after a connection was lost. `UnknownOutcomeError` if it has gone with its session."""
+        try:
+            node = await self._read(slot.path)
+        except SessionEndedError:
+            node = None
+        if node is None:
+            raise UnknownOutcomeError("the connection was lost, and then the session")
+        return node
+
+    async def _read(self, path: str) -> Node | None:
         while True:
             await self._connected()
             try:
-                await self._connection.sync(slot.path)
-                (node,) = await self._connection.read([slot.path])
+                await self._connection.sync(path)
+                (node,) = await self._connection.read([path])
             except ConnectionLostError:
                 continue
-            except SessionEndedError:
-                node = None
-            if node is None:
-                raise UnknownOutcomeError("the connection was lost, and then the session")
             return node
 
     async def _results(self, slot: _Slot, operations: Sequence[Operation], transaction: int) -> list[int]:
@@ -163,8 +168,8 @@ class Writer:
             elif one.version != ANY_VERSION:
                 results.append(one.version + 1)
             else:
-                (node,) = await self._connection.read([one.path])
-                if node is None or node.transaction != transaction:  # changed once more by someone else
+                node = await self._read(one.path)
+                if node is None or node.transaction != transaction:
                     raise UnknownOutcomeError("a change was made, and another after it")
                 results.append(node.version)
         slot.is_in_doubt = False
