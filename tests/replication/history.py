@@ -71,9 +71,14 @@ class History:
             self.compare()
 
     def compare(self, *, whole: bool = False) -> None:
-        """P4; with ``whole`` P7: the logs are equal to their ends."""
+        """P4; with ``whole`` P7: the logs are equal to their ends.
+
+        A replica that has not yet asked anyone since it was started may have lost the end below its high watermark, and
+        got back an older one: it knows so when it asks.
+        """
         for number in range(self.world.partitions):
-            logs = [node.partitions[number].log for node in self.world.nodes.values() if number in node.partitions]
+            nodes = [node for node in self.world.nodes.values() if number in node.agreeing]
+            logs = [node.partitions[number].log for node in nodes]
             for log in logs[1:]:
                 first = logs[0]
                 end = min(log.high_watermark, first.high_watermark)

@@ -23,7 +23,6 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.log_dir import LogDir
-from seglog.storage.reads import UpTo
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.replication.simulator import LAG_MS, SESSION_MS, TOPIC, Refused, view_of
@@ -69,6 +68,7 @@ class Node:
         self._early: list[tuple[str, Any, int]] = []
         self.controller_epoch: int | None = None
         self.asking: dict[int, int] = {}
+        self.agreeing: set[int] = set()
         self.uncommitted: dict[int, list[tuple[int, int, Callable[[str], None]]]] = {}
 
     # Life and death
@@ -154,8 +154,14 @@ class Node:
         self.world.ask_store(self.node_id, store.next_number, numbered)
 
     def _enter(self, broker: Broker) -> Any:
-        """In the store: our former registration is over, this one begins, and we read everything."""
+        """In the store: our former registration is over, this one begins, and we read everything.
+
+        Not if a later one is there: a call of our last life may have been long on its way.
+        """
         store = self.world.store
+        former = store.values.get(f"brokers/{self.node_id}")
+        if former is not None and former[0].epoch > broker.epoch:
+            raise Refused("a later life")
         store.remove(f"brokers/{self.node_id}")
         session = store.open_session(self.node_id)
         store.create(f"brokers/{self.node_id}", broker, session)
@@ -216,10 +222,6 @@ class Node:
         """The session has lived all the time: what the store says of us counts."""
         self.has_resigned = False
         self._apply_all()
-        controller, _ = self.values.get("controller", (None, 0))
-        if controller is not None and controller[0] == self.node_id:
-            self.controller_epoch = controller[1]
-            self._control()
         self._look_for_controller()
 
     def _lose_session(self) -> None:
@@ -241,7 +243,7 @@ class Node:
             self.values[name] = (value, version)
         if isinstance(value, PartitionState):
             self._apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
-        if name == "controller" and value is None:
+        if name == "controller":
             self._look_for_controller()
         if self.controller_epoch is not None:
             self._control()
@@ -265,6 +267,7 @@ class Node:
         if partition.apply(stored, self.me, self.brokers, self.world.now, lag_max_ms=LAG_MS):
             self.world.note("role", self.node_id, number, partition.leader_epoch, partition.progress is not None)
             if partition.progress is not None:
+                self.agreeing.add(number)
                 self.world.history.leads(number, partition.leader_epoch, self.me)
             else:
                 self._fail(number, "unknown")
@@ -325,10 +328,19 @@ class Node:
         data = b"" if answer.records is None else answer.records.read()
         answer = ReplicaAnswer(answer.diverging, None, answer.high_watermark, answer.log_start_offset)
         self._advanced(number)
-        if not data and answer.diverging is None:
-            self.later(30, lambda: reply(lambda: follower.take(asked, answer, b"")))
-            return
-        reply(lambda: follower.take(asked, answer, data))
+        if answer.diverging is None:
+            reader = self.world.nodes[asked.node_id]
+            take = lambda: reader.take(number, asked, answer, data)
+            self.later(0 if data else 30, lambda: reply(take))
+        else:
+            reply(lambda: follower.take(asked, answer, b""))
+
+    def take(self, number: int, asked: ReplicaFetch, answer: ReplicaAnswer, data: bytes) -> None:
+        """An answer that does not speak of another history: from here on the log is a part of the leader's."""
+        replica = self.partitions[number]
+        if asked.leader_epoch == replica.leader_epoch and asked.offset == replica.log.log_end_offset:
+            self.agreeing.add(number)
+        replica.take(asked, answer, data)
 
     # Leading
 
@@ -416,7 +428,7 @@ class Node:
         if partition.progress is None:
             return
         try:
-            found = partition.read(offset, 1_000, UpTo.HIGH_WATERMARK, min_one=True)
+            found = partition.log.read(offset, 1_000)
         except OffsetOutOfRangeError:
             answer([], partition.log.high_watermark)
             return
@@ -426,26 +438,24 @@ class Node:
     # The controller
 
     def _look_for_controller(self) -> None:
-        if "controller" in self.values or self.session is None:
+        """Be it if the store says so, or if nobody is; the answer to an earlier claim may have been lost."""
+        if self.me is None or self.has_resigned:
             return
-        session = self.session
-
-        def claim() -> int:
-            epoch = self.world.store.next_number()
-            self.world.store.create("controller", (self.node_id, epoch), session)
-            return epoch
-
-        def claimed(epoch: Any) -> None:
-            if self.session != session:
-                return
-            if isinstance(epoch, int):
+        me, session = self.me, self.session
+        if "controller" in self.values:
+            (node_id, epoch, life), _ = self.values["controller"]
+            if (node_id, life) != me:
+                self.controller_epoch = None
+            elif self.controller_epoch is None:
                 self.controller_epoch = epoch
                 self.world.note("controller", self.node_id, epoch)
                 self._control()
-            else:
-                self.later(300, self._look_for_controller)
+            return
 
-        self.world.ask_store(self.node_id, claim, claimed)
+        def claim() -> None:
+            self.world.store.create("controller", (*me[:1], self.world.store.next_number(), me.epoch), session)
+
+        self.world.ask_store(self.node_id, claim, lambda _: self.later(300, self._look_for_controller))
 
     def _control(self) -> None:
         view = view_of(self.values, self.world.min_insync)
@@ -459,7 +469,7 @@ class Node:
         assert state is not None
 
         def write() -> None:
-            if store.values.get("controller", (None, 0))[0] != (self.node_id, epoch):
+            if store.values.get("controller", ((0, 0, 0), 0))[0][:2] != (self.node_id, epoch):
                 raise Refused("controller")
             if decision.version is None:
                 store.create(name, state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from seglog.cluster.model import PartitionState
 from tests.replication.simulator import World
 
@@ -140,7 +142,22 @@ class Nemesis:
             self.world.store.end_session(self.world.rng.choice(leases))
 
 
-def run(seed: int, *, nodes: int = 3, partitions: int = 1, seconds: int = 30) -> World:
+class Run(NamedTuple):
+    """What came of it."""
+
+    world: World
+    clients: Clients
+
+    @property
+    def trace(self) -> int:
+        return self.world.trace
+
+    @property
+    def events(self) -> int:
+        return self.world.events
+
+
+def run(seed: int, *, nodes: int = 3, partitions: int = 1, seconds: int = 30) -> Run:
     """A world with faults for so long, then without, until everyone agrees. AssertionError names the property."""
     world = World(seed, nodes=nodes, partitions=partitions)
     clients, nemesis = Clients(world), Nemesis(world)
@@ -153,8 +170,7 @@ def run(seed: int, *, nodes: int = 3, partitions: int = 1, seconds: int = 30) ->
         node.start()
     _settle(world)
     world.history.at_the_end()
-    world.outcomes = clients.outcomes  # type: ignore[attr-defined]
-    return world
+    return Run(world, clients)
 
 
 def _settle(world: World) -> None:
