@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world, and how often: drawn once for each seed, so that some are quiet and some wild."""
+"""What goes wrong in a simulated world, and how often: drawn once a seed, so that some are quiet and some wild."""
 
 from __future__ import annotations
 

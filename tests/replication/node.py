@@ -1,7 +1,7 @@
 """One broker of a simulated world: what `seglog.broker` does around the decisions, without a socket or a loop.
 
-Its life: start (recover the disk, ask the store for an epoch, register), fetch what it follows, check the ISR of what it
-leads, renew its session, and be the controller when nobody is. Then it is killed, paused or cut off.
+Its life: start (recover the disk, ask the store for an epoch, register), fetch what it follows, check the ISR of what
+it leads, renew its session, and be the controller when nobody is. Then it is killed, paused or cut off.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
-from tests.replication.simulator import LAG_MS, SESSION_MS, TOPIC, Refused, view_of
+from tests.replication.simulator import LAG_MS, SESSION_MS, TOPIC, RefusedError, view_of
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
@@ -161,7 +161,7 @@ class Node:
         store = self.world.store
         former = store.values.get(f"brokers/{self.node_id}")
         if former is not None and former[0].epoch > broker.epoch:
-            raise Refused("a later life")
+            raise RefusedError("a later life")
         store.remove(f"brokers/{self.node_id}")
         session = store.open_session(self.node_id)
         store.create(f"brokers/{self.node_id}", broker, session)
@@ -173,7 +173,7 @@ class Node:
         return session, store.subscribe(self.node_id, told)
 
     def _entered(self, broker: Broker, found: Any) -> None:
-        if found is None or isinstance(found, Refused):
+        if found is None or isinstance(found, RefusedError):
             self.later(100, self._register)
             return
         self.session, self.values = found
@@ -330,8 +330,7 @@ class Node:
         self._advanced(number)
         if answer.diverging is None:
             reader = self.world.nodes[asked.node_id]
-            take = lambda: reader.take(number, asked, answer, data)
-            self.later(0 if data else 30, lambda: reply(take))
+            self.later(0 if data else 30, lambda: reply(lambda: reader.take(number, asked, answer, data)))
         else:
             reply(lambda: follower.take(asked, answer, b""))
 
@@ -363,7 +362,7 @@ class Node:
         def answered(found: Any) -> None:
             if partition.progress is not progress or progress.proposed is not proposed:
                 return
-            if isinstance(found, Refused):
+            if isinstance(found, RefusedError):
                 progress.refused()
             elif found is not None:
                 self._apply(number, Stored(proposed, found))
@@ -470,7 +469,7 @@ class Node:
 
         def write() -> None:
             if store.values.get("controller", ((0, 0, 0), 0))[0][:2] != (self.node_id, epoch):
-                raise Refused("controller")
+                raise RefusedError("controller")
             if decision.version is None:
                 store.create(name, state)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from seglog.cluster.model import PartitionState
@@ -85,13 +86,12 @@ class Nemesis:
         self._begin(faults.cut_every, self._cut)
         self._begin(faults.expire_every, self._expire)
 
-    def _begin(self, every: int, act: object) -> None:
+    def _begin(self, every: int, act: Callable[[], None]) -> None:
         if every:
             self.world.at(self.world.rng.randrange(every), lambda: self._strike(every, act))
 
-    def _strike(self, every: int, act: object) -> None:
+    def _strike(self, every: int, act: Callable[[], None]) -> None:
         if self.is_on:
-            assert callable(act)
             act()
             self.world.at(self.world.rng.randrange(1, 2 * every), lambda: self._strike(every, act))
 
@@ -175,21 +175,24 @@ def run(seed: int, *, nodes: int = 3, partitions: int = 1, seconds: int = 30) ->
 
 def _settle(world: World) -> None:
     """P15: in half a minute all replicas are in sync and committed."""
+    states: list[PartitionState] = []
     for _ in range(30):
         world.run_until(world.now + 1_000)
         states = [value for value, _ in world.store.values.values() if isinstance(value, PartitionState)]
-        ends = {
-            number: {
-                (node.partitions[number].log.log_end_offset, node.partitions[number].log.high_watermark)
-                for node in world.nodes.values()
-                if number in node.partitions
-            }
-            for number in range(world.partitions)
-        }
-        if (
-            len(states) == world.partitions
-            and all(len(state.isr) == len(world.nodes) and state.leader >= 0 for state in states)
-            and all(len(one) == 1 and len(set(*one)) == 1 for one in ends.values())
-        ):
+        is_whole = all(len(state.isr) == len(world.nodes) and state.leader >= 0 for state in states)
+        if len(states) == world.partitions and is_whole and all(map(_is_settled, _ends(world))):
             return
-    raise AssertionError(f"P15: not in sync: {states}, {ends}")
+    raise AssertionError(f"P15: not in sync: {states}, {_ends(world)}")
+
+
+def _ends(world: World) -> list[set[tuple[int, int]]]:
+    """Of each partition the log ends and high watermarks."""
+    return [
+        {(log.log_end_offset, log.high_watermark) for log in (node.partitions[number].log for node in nodes)}
+        for number in range(world.partitions)
+        for nodes in ([node for node in world.nodes.values() if number in node.partitions],)
+    ]
+
+
+def _is_settled(ends: set[tuple[int, int]]) -> bool:
+    return len(ends) == 1 and all(end == high_watermark for end, high_watermark in ends)

@@ -24,7 +24,7 @@ SESSION_MS: Final = 3_000
 LAG_MS: Final = 2_000
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The store's answer to a change of a version that is not there any more."""
 
 
@@ -82,18 +82,18 @@ class Store:
 
     def create(self, name: str, value: Any, session: int | None = None) -> int:
         if name in self.values:
-            raise Refused(name)
+            raise RefusedError(name)
         if session is not None:
             lease = self.leases.get(session)
             if lease is None:
-                raise Refused("session")
+                raise RefusedError("session")
             lease.names.add(name)
         return self._set(name, value)
 
     def cas(self, name: str, value: Any, version: int) -> int:
         found = self.values.get(name)
         if found is None or (version >= 0 and found[1] != version):
-            raise Refused(name)
+            raise RefusedError(name)
         return self._set(name, value)
 
     def remove(self, name: str) -> None:
@@ -192,8 +192,8 @@ class World:
         node.when_running(what)
 
     def ask_store(self, node_id: int, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """One call of the store: applied or not, answered or not. ``then`` gets the answer, a `Refused`, or None if
-        nobody knows what came of it."""
+        """One call of the store: applied or not, answered or not. ``then`` gets the answer, a `RefusedError`, or None
+        if nobody knows what came of it."""
         fate = self.faults.store_call(node_id)
         node = self.nodes[node_id]
         life = node.life
@@ -208,7 +208,7 @@ class World:
                 return
             try:
                 found = work()
-            except Refused as error:
+            except RefusedError as error:
                 found = error
             self.at(fate.delay, lambda: answer(found if fate.is_answered else None))
 
@@ -233,4 +233,4 @@ def view_of(values: dict[str, tuple[Any, int]], min_insync: int, *, unclean: boo
     return View(brokers, topics, partitions, lambda _: TopicRules(min_insync, unclean))
 
 
-__all__ = ["LAG_MS", "SESSION_MS", "TOPIC", "Member", "Refused", "Store", "World", "decide", "replace", "view_of"]
+__all__ = ["LAG_MS", "SESSION_MS", "TOPIC", "Member", "RefusedError", "Store", "World", "decide", "replace", "view_of"]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import pytest
 
 from seglog.cluster import election
-from seglog.cluster.model import Broker, Member
-from seglog.replication import replica as replicas
-from seglog.replication.progress import Follower, Progress
-from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.cluster.model import Broker, Member, PartitionState
+from seglog.replication.progress import Progress
+from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
+from seglog.storage.epochs import EpochEnd
+from seglog.storage.log import Log
 from tests.cases import case
 from tests.replication.run import run
-from tests.replication.simulator import Refused, Store
+from tests.replication.simulator import RefusedError, Store
 
 _SEEDS = 40
 """A test's; four tests side by side."""
@@ -58,7 +60,7 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 def _kip_101(patch: pytest.MonkeyPatch) -> None:
     """A follower cuts at its high watermark, and nobody asks for epochs."""
 
-    def follow(self: Replica, state: election.PartitionState, me: Member) -> None:
+    def follow(self: Replica, state: PartitionState, _: Member) -> None:
         self.progress, self.leader, self.log.hw_follows_end = None, state.leader, False
         self._truncate(min(self.log.high_watermark, self.log.log_end_offset))
 
@@ -69,11 +71,11 @@ def _kip_101(patch: pytest.MonkeyPatch) -> None:
 def _kip_279(patch: pytest.MonkeyPatch) -> None:
     """An epoch that the leader does not know is said to end where its log does."""
 
-    def end_offset_for(self: Replica, epoch: int) -> replicas.EpochEnd:
+    def end_offset_for(self: Replica, epoch: int) -> EpochEnd:
         known = any(entry.epoch == epoch for entry in self.log.epochs.entries)
         if known and epoch != self.leader_epoch:
             return self.log.end_offset_for_epoch(epoch)
-        return replicas.EpochEnd(epoch, self.log.log_end_offset)
+        return EpochEnd(epoch, self.log.log_end_offset)
 
     patch.setattr(Replica, "end_offset_for", end_offset_for)
 
@@ -96,11 +98,11 @@ def _kip_320(patch: pytest.MonkeyPatch) -> None:
 def _kafka_7128(patch: pytest.MonkeyPatch) -> None:
     """A follower joins before it has what is committed."""
 
-    def propose(self: Progress, high_watermark: int, *more: object) -> object:
+    def propose(self: Progress, high_watermark: int, *more: Any) -> object:
         del high_watermark
         start, self.epoch_start = self.epoch_start, 0
         try:
-            return honest(self, 0, *more)  # type: ignore[arg-type]
+            return honest(self, 0, *more)
         finally:
             self.epoch_start = start
 
@@ -110,13 +112,13 @@ def _kafka_7128(patch: pytest.MonkeyPatch) -> None:
 
 def _kafka_7415(patch: pytest.MonkeyPatch) -> None:
     """A leader that has written nothing yet has no entry for its epoch."""
-    patch.setattr(replicas.Log, "assign_epoch", lambda *_: None)
+    patch.setattr(Log, "assign_epoch", lambda *_: None)
 
 
 def _kafka_13141(patch: pytest.MonkeyPatch) -> None:
     """A follower whose log is another one counts as having what it says."""
 
-    def serve(self: Replica, asked: ReplicaFetch, brokers: replicas.Brokers, now_ms: int) -> ReplicaAnswer:
+    def serve(self: Replica, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
         if self.progress is not None and asked.node_id in self.progress.followers:
             follower = self.progress.followers[asked.node_id]
             follower.fetched(asked.offset, 0, asked.broker_epoch, self.log.log_end_offset, now_ms)
@@ -153,7 +155,7 @@ def _kafka_6082(patch: pytest.MonkeyPatch) -> None:
     def cas(self: Store, name: str, value: object, version: int) -> int:
         del version
         if name not in self.values:
-            raise Refused(name)
+            raise RefusedError(name)
         return self._set(name, value)
 
     patch.setattr(Store, "cas", cas)
@@ -162,12 +164,12 @@ def _kafka_6082(patch: pytest.MonkeyPatch) -> None:
 def _unknown_ends(patch: pytest.MonkeyPatch) -> None:
     """A new leader believes that its followers have everything until they say otherwise."""
 
-    def high_watermark(self: Progress, *more: object) -> int:
+    def high_watermark(self: Progress, *more: Any) -> int:
         for member in self._counted:
             follower = self.followers.get(member.node_id)
             if follower is not None and follower.broker_epoch == -1:
                 follower.broker_epoch, follower.end_offset = member.epoch, 1 << 60
-        return honest(self, *more)  # type: ignore[arg-type]
+        return honest(self, *more)
 
     honest = Progress.high_watermark
     patch.setattr(Progress, "high_watermark", high_watermark)
@@ -176,8 +178,8 @@ def _unknown_ends(patch: pytest.MonkeyPatch) -> None:
 def _same_epoch_again(patch: pytest.MonkeyPatch) -> None:
     """A leader that comes back leads on in the epoch of its last life."""
 
-    def elect(state: election.PartitionState, *more: object, unclean: bool) -> election.PartitionState:
-        elected = honest(state, *more, unclean=unclean)  # type: ignore[arg-type]
+    def elect(state: PartitionState, *more: Any, unclean: bool) -> PartitionState:
+        elected = honest(state, *more, unclean=unclean)
         is_same = elected.leader == state.leader
         return replace(elected, leader_epoch=state.leader_epoch) if is_same else elected
 

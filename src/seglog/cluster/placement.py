@@ -1,7 +1,7 @@
 """On which brokers the replicas of a new partition are. Pure.
 
-Rules of Kafka's ``AdminUtils.assignReplicasToBrokers``: leaders go round the brokers; followers are shifted against them
-by a number that grows with each round, so that what a broker led is spread over all others when it dies; no two
+Rules of Kafka's ``AdminUtils.assignReplicasToBrokers``: leaders go round the brokers; followers are shifted against
+them by a number that grows with each round, so that what a broker led is spread over all others when it dies; no two
 replicas of a partition share a rack while there is a rack without one.
 """
 

@@ -1,8 +1,8 @@
 """Our replica of a partition in a cluster: whether it leads or follows, and what it does then.
 
 One writer: everything here runs on the broker's event loop, and between two awaits nothing else does, so that an append
-is atomic without a lock of its own. Nothing here waits or reads a clock: times are arguments, in milliseconds of a clock
-that does not go back.
+is atomic without a lock of its own. Nothing here waits or reads a clock: times are arguments, in milliseconds of a
+clock that does not go back.
 """
 
 from __future__ import annotations

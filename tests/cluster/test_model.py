@@ -1,0 +1,92 @@
+"""What a cluster agrees on, as text in the store."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog.cluster.model import (
+    NO_LEADER,
+    Broker,
+    InvalidStateError,
+    Member,
+    PartitionState,
+    TopicState,
+    decode_broker,
+    decode_partition,
+    decode_topic,
+    encode,
+    parse_partition_name,
+    partition_name,
+)
+from tests.cases import case
+
+_NODES = st.integers(0, 2**31 - 1)
+_EPOCHS = st.integers(0, 2**62)
+_MEMBERS = st.lists(st.builds(Member, _NODES, _EPOCHS), max_size=4).map(tuple)
+_SEVERAL = st.lists(_NODES, max_size=4).map(tuple)
+
+_STATES = st.builds(
+    PartitionState,
+    replicas=_SEVERAL,
+    leader=_NODES | st.just(NO_LEADER),
+    leader_epoch=_NODES,
+    isr=_MEMBERS,
+    min_insync=st.integers(1, 5),
+    elr=_MEMBERS,
+    last_known=_SEVERAL,
+    adding=_SEVERAL,
+    removing=_SEVERAL,
+)
+_BROKERS = st.builds(
+    Broker,
+    node_id=_NODES,
+    epoch=_EPOCHS,
+    kept_since=_EPOCHS,
+    listeners=st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=2),
+    rack=st.none() | st.text(max_size=5),
+    is_stopping=st.booleans(),
+    directories=st.lists(st.text(max_size=8), max_size=2).map(tuple),
+)
+_TOPICS = st.builds(
+    TopicState,
+    name=st.text(max_size=8),
+    topic_id=st.uuids(),
+    assignment=st.lists(_SEVERAL, max_size=3).map(tuple),
+    config=st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=2),
+)
+
+
+@given(state=_STATES, broker=_BROKERS, topic=_TOPICS)
+def test_what_is_written_is_read(state: PartitionState, broker: Broker, topic: TopicState) -> None:
+    case()
+    assert decode_partition("p", encode(state)) == state
+    assert decode_broker("b", encode(broker)) == broker
+    assert decode_topic("t", encode(topic)) == topic
+
+
+@given(st.binary(max_size=30) | st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists).map(json.dumps))
+def test_anything_else_is_named(data: bytes | str) -> None:
+    case()
+    raw = data.encode() if isinstance(data, str) else data
+    for decode in (decode_broker, decode_partition, decode_topic):
+        with pytest.raises(InvalidStateError, match="partitions/x/1"):
+            decode("partitions/x/1", raw)
+
+
+def test_a_later_form_is_refused() -> None:
+    later = encode(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=())).replace(b'"form":1', b'"form":2')
+    with pytest.raises(InvalidStateError, match="form 2: a later seglog has written it"):
+        decode_partition("p", later)
+
+
+def test_names_of_partitions() -> None:
+    topic_id = UUID(int=5)
+    assert parse_partition_name(partition_name(topic_id, 3)) == (topic_id, 3)
+    for name in ("partitions/x/1", "partitions/1", f"partitions/{topic_id}/x"):
+        with pytest.raises(InvalidStateError, match=name):
+            parse_partition_name(name)

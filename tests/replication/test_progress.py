@@ -1,0 +1,133 @@
+"""The high watermark and the ISR, one case a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.replication.following import truncation_point
+from seglog.replication.progress import Progress
+from seglog.storage.epochs import EpochEnd, LeaderEpochs
+
+BROKERS = {node: Broker(node_id=node, epoch=node, kept_since=0) for node in (1, 2, 3)}
+M1, M2, M3 = (Member(node, node) for node in (1, 2, 3))
+STATE = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=4, isr=(M1, M2, M3), min_insync=2)
+LAG = 1_000
+
+
+def leading(state: PartitionState = STATE, epoch_start: int = 100) -> Progress:
+    return Progress(1, Stored(state, 7), epoch_start, 0, lag_max_ms=LAG)
+
+
+def fetched(progress: Progress, node: int, offset: int, end: int, now_ms: int, epoch: int | None = None) -> None:
+    progress.followers[node].fetched(offset, 0, node if epoch is None else epoch, end, now_ms)
+
+
+def mark(progress: Progress, end: int, now_ms: int, current: int = 90) -> int:
+    return progress.high_watermark(current, end, BROKERS, now_ms)
+
+
+def test_it_is_the_smallest_end_of_who_has_asked_in_this_epoch() -> None:
+    progress = leading()
+    assert mark(progress, 120, 0) == 90  # nobody has asked
+    fetched(progress, 2, 120, 120, 1)
+    assert mark(progress, 120, 1) == 90
+    fetched(progress, 3, 110, 120, 2)
+    assert mark(progress, 120, 2) == 110
+    assert mark(progress, 120, 2, current=115) == 115  # it does not go back
+    fetched(progress, 3, 120, 120, 3, epoch=9)  # another life than that which is in sync
+    assert mark(progress, 120, 3) == 90
+
+
+def test_it_stands_while_too_few_are_in_sync() -> None:
+    progress = leading(replace(STATE, isr=(M1,), elr=(M2,)))
+    assert not progress.has_enough
+    assert mark(progress, 120, 0) == 90
+    assert leading(replace(STATE, isr=(M1,), min_insync=1)).has_enough
+    alone = leading(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(M1,), min_insync=2))
+    assert (alone.is_alone, alone.has_enough) == (True, True)  # no more can be asked for than there are
+    assert mark(alone, 120, 0) == 120
+
+
+def test_it_waits_for_who_keeps_up_and_is_about_to_join() -> None:
+    progress = leading(replace(STATE, isr=(M1, M2), min_insync=1))
+    fetched(progress, 2, 120, 120, 10)
+    fetched(progress, 3, 99, 120, 10)
+    assert mark(progress, 120, 10) == 120  # it has not even the start of the epoch
+    fetched(progress, 3, 105, 120, 10)
+    assert mark(progress, 120, 10) == 105
+    assert mark(progress, 120, 11 + LAG) == 120  # it does not keep up
+    assert progress.high_watermark(90, 120, {1: BROKERS[1], 2: BROKERS[2]}, 10) == 120  # it has gone
+    stopping = {**BROKERS, 3: replace(BROKERS[3], is_stopping=True)}
+    assert progress.high_watermark(90, 120, stopping, 10) == 120
+
+
+def test_both_forms_of_the_isr_count_while_a_change_is_on_its_way() -> None:
+    progress = leading(replace(STATE, isr=(M1, M2), min_insync=1))
+    fetched(progress, 2, 120, 120, 10)
+    fetched(progress, 3, 120, 120, 10)
+    joined = progress.propose(110, 120, BROKERS, 10)
+    assert joined is not None
+    assert joined.isr == (M1, M2, M3)
+    assert progress.propose(110, 120, BROKERS, 10) is None  # one at a time
+    fetched(progress, 2, 130, 130, 20)
+    assert mark(progress, 130, 20) == 120  # 3 counts already
+    progress.refused()
+    progress.followers[3].caught_up_ms = -LAG
+    assert mark(progress, 130, 20) == 130
+    proposed = progress.propose(110, 130, BROKERS, 20)
+    assert proposed is not None
+    progress.changed(Stored(proposed, 8), 20)
+    assert (progress.version, progress.proposed, progress.state) == (8, None, proposed)
+    progress.changed(Stored(STATE, 7), 21)  # older news
+    assert progress.version == 8
+
+
+def test_who_is_behind_for_too_long_is_out() -> None:
+    progress = leading()
+    fetched(progress, 2, 120, 120, 900)
+    fetched(progress, 3, 110, 120, 900)
+    assert progress.propose(110, 120, BROKERS, LAG) is None
+    shrunk = progress.propose(110, 120, BROKERS, LAG + 1)
+    assert shrunk == replace(STATE, isr=(M1, M2))
+
+
+def test_who_was_at_the_end_of_its_time_keeps_up() -> None:
+    """It never is at the end of a log that grows all the time, but where that was when it asked before."""
+    progress = leading()
+    for step in range(5):
+        fetched(progress, 2, 100 + 10 * step, 110 + 10 * step, 400 * step)
+        fetched(progress, 3, 100 + 10 * step, 110 + 10 * step, 400 * step)
+    assert progress.followers[2].caught_up_ms == 1_200
+    assert progress.propose(100, 160, BROKERS, 2_200) is None
+    assert progress.propose(100, 160, BROKERS, 2_201) is not None
+
+
+def test_who_may_join() -> None:
+    progress = leading(replace(STATE, isr=(M1,), elr=(M2,)))
+    fetched(progress, 2, 99, 120, 10)
+    assert progress.propose(90, 120, BROKERS, 10) is None  # not yet at the start of the epoch
+    fetched(progress, 2, 104, 120, 10)
+    assert progress.propose(105, 120, BROKERS, 10) is None  # not all that is committed
+    fetched(progress, 3, 120, 120, 10, epoch=2)
+    assert progress.propose(105, 120, BROKERS, 10) is None  # an earlier life
+    fetched(progress, 2, 105, 120, 10)
+    assert progress.propose(105, 120, BROKERS, 11 + LAG) is None  # it was there long ago
+    assert progress.propose(105, 120, BROKERS, 10) == replace(STATE, isr=(M1, M2), elr=())
+
+
+def test_replicas_that_come_and_go() -> None:
+    progress = leading()
+    moving = replace(STATE, replicas=(4, 1, 2), adding=(4,), isr=(M1, M2))
+    progress.changed(Stored(moving, 8), 500)
+    assert sorted(progress.followers) == [2, 4]
+    assert progress.followers[4].caught_up_ms == 500
+
+
+def test_where_a_follower_cuts() -> None:
+    epochs = LeaderEpochs([(0, 0), (2, 20), (5, 50)])
+    assert truncation_point(EpochEnd(5, 55), epochs, 60) == 55
+    assert truncation_point(EpochEnd(5, 70), epochs, 60) == 60
+    assert truncation_point(EpochEnd(3, 40), epochs, 60) == 50  # ours up to there, and asked again about epoch 2
+    assert truncation_point(EpochEnd(2, 30), epochs, 60) == 30
+    assert truncation_point(EpochEnd(7, 40), epochs, 60) == 40
