@@ -22,6 +22,7 @@ _FILE_DOORS = {
 _TIME_DOORS = {
     "seglog/core/clock.py": "the door itself",
 }
+_KAZOO_DOOR = "seglog/cluster/zookeeper.py"
 _NEVER = {"eval", "exec", "pickle", "marshal", "shelve"}
 
 
@@ -44,12 +45,14 @@ def _name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
-def test_one_door_for_files_and_one_for_time(path: Path) -> None:
+def test_one_door_for_files_one_for_time_and_one_for_zookeeper(path: Path) -> None:
     tree = ast.parse(path.read_text())
     if _name(path) not in _FILE_DOORS:
         assert sorted(set(_calls(tree)) & _FILE_CALLS) == []
     if _name(path) not in _TIME_DOORS:
         assert "time" not in set(_imports(tree))
+    if _name(path) != _KAZOO_DOOR:
+        assert [name for name in _imports(tree) if name.split(".")[0] == "kazoo"] == []
     assert sorted((set(_calls(tree)) | set(_imports(tree))) & _NEVER) == []
 
 
@@ -69,4 +72,4 @@ def test_an_engine_starts_without_the_extras(tmp_path: Path) -> None:
 
 
 def test_doors_that_are_named_exist() -> None:
-    assert [name for name in (*_FILE_DOORS, *_TIME_DOORS) if not (_SOURCES / name).exists()] == []
+    assert [name for name in (*_FILE_DOORS, *_TIME_DOORS, _KAZOO_DOOR) if not (_SOURCES / name).exists()] == []

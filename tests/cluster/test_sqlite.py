@@ -16,7 +16,7 @@ import pytest
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.sqlite_file import MetadataFile
 from seglog.cluster.store import MISSING, Change, StoreFailedError, in_commits
-from tests.cluster.contract import SOON
+from tests.cluster.contract import SOON, alive, certain
 from tests.cluster.contract_watches import Told, WatchContract
 
 _PROGRAM = """
@@ -188,8 +188,29 @@ def test_a_change_elsewhere_is_told_soon_and_many_names_make_it_no_slower(tmp_pa
             await one.cas(f"many/{number}", b"", 0)
             await told.until(f"many/{number}")
             took.append(time.perf_counter() - began)
-        assert sorted(took)[10] < 0.1, took
+        assert sorted(took)[10] < 0.25, took  # usually 0.02: a core that is taken away now and then is no failure
         await one.close()
         await other.close()
+
+    asyncio.run(run())
+
+
+def test_a_lease_that_cannot_be_renewed_is_in_doubt(tmp_path: Path) -> None:
+    """Someone holds the write lock for longer than two thirds of its time, and lets go."""
+
+    async def run() -> None:
+        store = await SqliteStore.open(tmp_path / "store")
+        session = await store.session(900, lambda: None)
+        other = sqlite3.connect(tmp_path / "store", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(SOON):
+            while certain(session):
+                await asyncio.sleep(0.01)
+            assert alive(session)
+            other.execute("ROLLBACK")
+            while not certain(session):
+                await asyncio.sleep(0.01)
+        other.close()
+        await store.close()
 
     asyncio.run(run())
