@@ -73,6 +73,7 @@ class Writer:
     async def commit(self, operations: Sequence[Operation]) -> list[int]:
         """The version that each `Put` has made, 0 for others. `StepRefusedError`; `StoreFailedError`: nothing was done;
         `UnknownOutcomeError`; `SessionLostError` with an anchor."""
+        await self._connected()  # without a connection all fail at once, not one after the other
         async with self._room:
             if self._free:
                 slot = self._free.pop()

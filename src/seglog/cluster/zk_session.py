@@ -45,7 +45,7 @@ class ZooKeeperSession:
         self._confirmed_at = 0.0
         self._anchor = f"{writers}/{uuid4().hex}"
         self._connection = Connection(servers, time_to_live_ms, on_state=self._state, on_event=lambda _: None)
-        self._watchdog = Watchdog(self._seconds * _STALL, self._now, self._connection.end)
+        self._watchdog: Watchdog | None = None
         self._confirming: asyncio.Task[None] | None = None
         self.writer = Writer(
             self._connection, self._anchor, address, self._connected, self._seconds, anchor=self._anchor
@@ -63,6 +63,7 @@ class ZooKeeperSession:
             await self.close()
             raise StoreFailedError(f"{self._address}: no session: {str(error) or 'no server answers'}") from error
         self._confirmed_at = began
+        self._watchdog = Watchdog(self._granted() * _STALL, self._now, self._connection.end)
         self._watchdog.start()
         self._confirming = asyncio.get_running_loop().create_task(self._confirm())
 
@@ -75,6 +76,7 @@ class ZooKeeperSession:
         )
 
     def _granted(self) -> float:
+        """Seconds that the server keeps the session without a word: it has bounds of its own."""
         return min(self._seconds, self._connection.timeout_seconds or self._seconds)
 
     async def _confirm(self) -> None:
@@ -110,10 +112,14 @@ class ZooKeeperSession:
             self._is_connected.set()  # who waits for it hears of the end
             # Its connection makes a new session by itself, which nobody wants.
             threading.Thread(target=self._connection.end, name="seglog-session-end", daemon=True).start()
-            self._watchdog.end()
+            self._end_watchdog()
             if self._confirming is not None and self._confirming is not asyncio.current_task():
                 self._confirming.cancel()
             self._lost()
+
+    def _end_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.end()
 
     async def _connected(self) -> None:
         try:
@@ -128,7 +134,7 @@ class ZooKeeperSession:
         if self.is_alive:
             self.is_alive = False
             self._ended(self)
-            self._watchdog.end()
+            self._end_watchdog()
             if self._confirming is not None:
                 self._confirming.cancel()
             await self._connection.close()
