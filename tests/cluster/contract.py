@@ -257,8 +257,9 @@ class StoreContract(ABC):
             await session.close()
             assert not alive(session)
             assert not certain(session)
-            await asyncio.wait_for(gone.wait(), SOON)
-            assert await other.load("") == {"stays": Versioned(b"", 0)}
+            while await other.load("") != {"stays": Versioned(b"", 0)}:
+                await asyncio.wait_for(gone.wait(), SOON)
+                gone.clear()
             with pytest.raises(SessionLostError):
                 await one.create("late", b"", session)
             with pytest.raises(ValueError, match="gets its session when it is made"):
@@ -296,8 +297,9 @@ class StoreContract(ABC):
                 one.watch("alive", lambda _: gone.set())
                 assert await one.get("alive/child") is not None
                 child.send_signal(signal.SIGSTOP)
-                await asyncio.wait_for(gone.wait(), SOON)
-                assert await other.get("alive/child") is None
+                while await other.get("alive/child") is not None:
+                    await asyncio.wait_for(gone.wait(), SOON)
+                    gone.clear()
                 child.stdin.write("\n")
                 child.stdin.flush()
                 child.send_signal(signal.SIGCONT)

@@ -85,7 +85,8 @@ class Writer:
                     return await self._commit(slot, operations)
             except _FAILURES as error:
                 why = str(error) or "no answer"
-                if slot.is_in_doubt:
+                has_gone = isinstance(error, SessionLostError) and all(map(_goes_with_session, operations))
+                if slot.is_in_doubt and not has_gone:
                     raise UnknownOutcomeError(f"{self._address}: {why}; a change was under way") from error
                 if isinstance(error, StoreError):
                     raise
@@ -146,6 +147,8 @@ class Writer:
             node = await self._read(slot.path)
         except SessionEndedError:
             node = None
+        if node is None and self._anchor is not None:
+            raise SessionLostError(f"the session in {self._address} has ended")
         if node is None:
             raise UnknownOutcomeError("the connection was lost, and then the session")
         return node
@@ -175,3 +178,8 @@ class Writer:
                 results.append(node.version)
         slot.is_in_doubt = False
         return results
+
+
+def _goes_with_session(operation: Operation) -> bool:
+    """Whether nothing is left of it after the session, made or not."""
+    return isinstance(operation, Require) or (isinstance(operation, Make) and operation.is_ephemeral)
