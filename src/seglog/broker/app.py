@@ -29,6 +29,7 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import Topic, Topics
 from seglog.broker.warm import warm_up
+from seglog.broker.watermarks import Watermarks
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, StoreError
 from seglog.coordinators.runtime import GroupCoordinator
@@ -138,6 +139,7 @@ class Node:
             self.directory.reconfigure(self.configuration.current.directory)
 
         self.topics = Topics(self.directory)
+        self._publish_watermarks()
         self.changes = TopicChanges(self.topics)
         self._parts.push_async_callback(self.changes.close)
         ids = ProducerIds(self.store)
@@ -187,6 +189,12 @@ class Node:
         path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
         self.store = await self._ground.open_store(path, self._clock)
         self._parts.push_async_callback(self.store.close)
+
+    def _publish_watermarks(self) -> None:
+        watermarks = Watermarks(self._fs, self.directory.path)
+        watermarks.open(self.topics)
+        self._parts.callback(watermarks.close)
+        self.topics.shown, self.topics.hidden = watermarks.show, watermarks.hide
 
     def _dispatch(self, ids: ProducerIds) -> Dispatch:
         config, topics, changes = self.configuration.current, self.topics, self.changes

@@ -6,6 +6,8 @@ is atomic without a lock of its own.
 
 from __future__ import annotations
 
+from array import array
+from typing import Final
 from uuid import UUID
 
 from seglog.core.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
@@ -16,11 +18,15 @@ from seglog.storage.epochs import EpochEnd
 from seglog.storage.log import Appended, Log
 from seglog.storage.reads import Fetched, UpTo
 
+NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
+"""Where a partition leaves what nobody is to see."""
+
 
 class Partition:
     """The leader of a partition. ``leader_epoch`` is above all epochs that its log has seen before this start.
 
-    What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes.
+    What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes. ``mark`` is
+    where readers of the directory see the high watermark and the last stable offset, two int64.
     """
 
     __slots__ = (
@@ -29,6 +35,7 @@ class Partition:
         "bytes_out",
         "leader_epoch",
         "log",
+        "mark",
         "messages_in",
         "topic_id",
         "topic_partition",
@@ -42,6 +49,7 @@ class Partition:
         # A start may have cut what was not on the disk: a new epoch tells consumers that the end is another one.
         self.leader_epoch = log.epochs.latest + 1
         self.waiters: dict[Waiter, None] = {}  # in the order in which they came: a run can be repeated
+        self.mark = NOT_PUBLISHED
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
 
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
@@ -51,6 +59,9 @@ class Partition:
         appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
         self.messages_in += appended.last_offset - appended.first_offset + 1
         self.bytes_in += len(records)
+        mark = self.mark
+        mark[0] = log.high_watermark
+        mark[1] = log.last_stable_offset
         if self.waiters:
             for waiter in tuple(self.waiters):
                 waiter.grown(len(records))

@@ -122,14 +122,16 @@ class MemoryMap:
 
 
 class MemoryLock:
-    __slots__ = ("_fs", "_path")
+    """Of a file, under whatever name it goes."""
 
-    def __init__(self, fs: MemoryFs, path: str) -> None:
+    __slots__ = ("_fs", "_inode")
+
+    def __init__(self, fs: MemoryFs, inode: MemoryInode) -> None:
         self._fs = fs
-        self._path = path
+        self._inode = inode
 
     def release(self) -> None:
-        self._fs.locked.discard(self._path)
+        self._fs.locked.discard(self._inode)
 
 
 class MemoryFs:
@@ -147,7 +149,7 @@ class MemoryFs:
         self.read_only = False
         self.mutex = threading.RLock()
         self.generation = 0
-        self.locked: set[str] = set()
+        self.locked: set[MemoryInode] = set()
         self.calls: Counter[str] = Counter()
         self._faults: list[_Fault] = []
         self._root = MemoryDirectory(self._clock.now_ms())
@@ -179,6 +181,10 @@ class MemoryFs:
         """
         names = frozenset([operations] if isinstance(operations, str) else operations)
         self._faults.append(_Fault(operations=names, path=path, remaining=nth, error=error, times=times))
+
+    def heal(self) -> None:
+        """Nothing that `fail_at` planned fails any more."""
+        self._faults.clear()
 
     def files(self) -> dict[str, bytes]:
         """All files as programs see them, by path."""
@@ -388,9 +394,8 @@ class MemoryFs:
     def lock(self, path: str) -> Lock:
         with self.mutex:
             self.before("lock", path, mutates=True)
-            self._find_file(path, create=True)
-            key = "/".join(self._parts(path))
-            if key in self.locked:
+            inode = self._find_file(path, create=True)
+            if inode in self.locked:
                 raise LogDirInUseError(f"{path} is locked: another seglog or Kafka has this directory open")
-            self.locked.add(key)
-            return MemoryLock(self, key)
+            self.locked.add(inode)
+            return MemoryLock(self, inode)
