@@ -20,6 +20,9 @@ from seglog.core.types import Slice
 RECEIVE_BYTES: Final = 64 << 10
 """What a connection that only asks small things holds."""
 SLICE_BYTES: Final = 1 << 20
+_SMALL: Final = 4 << 10
+_TOGETHER: Final = 64
+"""How many answers of so many bytes may wait for each other."""
 _SIZE: Final = Struct(">i")
 PEEK: Final = 4
 """Bytes of a frame that tell how large it may be: API and version."""
@@ -132,26 +135,43 @@ class Connection(asyncio.BufferedProtocol):
     # Frames
 
     def _handle_frames(self) -> None:
-        """Hand over what is whole, until a frame has to wait for its answer."""
+        """Hand over what is whole, until a frame has to wait for its answer. Small answers go out together: for each of
+        them a system call costs both sides as much as all the rest."""
+        ready: list[bytes] = []
         try:
             while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
                 self.last_active = self._now()
                 reply = self._handler(self, frame)
-                if isinstance(reply, Awaitable):
-                    self._wait_for(self._answer(reply))
+                if isinstance(reply, bytes):
+                    ready.append(reply)
+                    if len(reply) > _SMALL or len(ready) == _TOGETHER:
+                        self._send(ready)
                 elif isinstance(reply, list):
-                    pieces = _pieces(reply)
-                    if not self._write_some(pieces):
-                        self._wait_for(self._write_rest(pieces))
+                    portions = _portions([*ready, *reply])
+                    ready.clear()
+                    if not self._write_some(portions):
+                        self._wait_for(self._write_rest(portions))
                 elif reply is not None:
-                    self._transport.write(reply)
-                    if not self._writable:
-                        self._wait_for(self._drain())
+                    self._write(ready)
+                    self._wait_for(self._answer(reply))
         except InvalidRequestError:
+            self._write(ready)
             self.close()
             return
+        self._send(ready)
         if self._task is None:
             self._make_room()
+
+    def _send(self, ready: list[bytes]) -> None:
+        """Write answers; before the client takes them no other frame is handled."""
+        self._write(ready)
+        if not self._writable and self._task is None:
+            self._wait_for(self._drain())
+
+    def _write(self, ready: list[bytes]) -> None:
+        if ready and self._transport is not None:
+            self._transport.write(b"".join(ready))
+            ready.clear()
 
     def _next_frame(self) -> memoryview | None:
         """The next whole frame without its size, which is then counted as handled; None while there is none."""
@@ -260,26 +280,26 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, reply: Awaitable[Reply]) -> None:
         found = await reply
         if isinstance(found, list):
-            await self._write_rest(_pieces(found))
+            await self._write_rest(_portions(found))
         elif found is not None and self._transport is not None:
             self._transport.write(found)
             await self._drain()
 
-    def _write_some(self, pieces: Iterator[bytes]) -> bool:
+    def _write_some(self, portions: Iterator[list[bytes]]) -> bool:
         """Write as much as the client takes for now; whether that was all."""
-        for piece in pieces:
+        for portion in portions:
             if self._transport is None:
                 return True
-            self._transport.write(piece)
+            self._transport.writelines(portion)
             if not self._writable:
                 return False
         return True
 
-    async def _write_rest(self, pieces: Iterator[bytes]) -> None:
-        """Write all, a piece at a time, and no faster than the client takes them."""
+    async def _write_rest(self, portions: Iterator[list[bytes]]) -> None:
+        """Write all, a portion at a time, and no faster than the client takes them."""
         while True:
             await self._drain()
-            if self._write_some(pieces):
+            if self._write_some(portions):
                 return
 
     async def _drain(self) -> None:
@@ -318,20 +338,27 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
 
 
-def _pieces(parts: Iterable[bytes | Slice]) -> Iterator[bytes]:
-    """Parts in turn, slices of files read a piece at a time.
+def _portions(parts: Iterable[bytes | Slice]) -> Iterator[list[bytes]]:
+    """Parts in turn, slices of files read, a MiB or so at a time.
 
     The size of a response is out before its slices: if a file was cut meanwhile there is no way to say so but to end
     the connection, by `InvalidRequestError`.
     """
+    portion: list[bytes] = []
+    room = SLICE_BYTES
     for part in parts:
         if isinstance(part, bytes):
-            yield part
+            portion.append(part)
             continue
         start = 0
         while start < part.size:
-            piece = part.read_part(start, min(SLICE_BYTES, part.size - start))
+            if not room:
+                yield portion
+                portion, room = [], SLICE_BYTES
+            piece = part.read_part(start, min(room, part.size - start))
             if not piece:
                 raise InvalidRequestError("a file was cut while it was sent")
+            portion.append(piece)
             start += len(piece)
-            yield piece
+            room -= len(piece)
+    yield portion
