@@ -38,6 +38,13 @@ class InvalidFetchSessionEpochError(SeglogError):
     retriable = True
 
 
+class FetchSessionTopicIdError(SeglogError):
+    """A session that began with names goes on with ids, or the other way round."""
+
+    code = 106
+    retriable = True
+
+
 class Wanted(NamedTuple):
     """What a client wants of one partition."""
 
@@ -52,16 +59,16 @@ class Told(NamedTuple):
 
     high_watermark: int
     log_start_offset: int
-    error: int
 
 
 class Session:
-    """One client's partitions. ``is_full``: all of them are in the next answer, changed or not."""
+    """One client's partitions, by the topics' ids if it ``has_ids``, else by their names."""
 
-    __slots__ = ("epoch", "last_used", "partitions", "session_id", "told")
+    __slots__ = ("epoch", "has_ids", "last_used", "partitions", "session_id", "told")
 
-    def __init__(self, session_id: int, now: float) -> None:
+    def __init__(self, session_id: int, now: float, *, has_ids: bool) -> None:
         self.session_id = session_id
+        self.has_ids = has_ids
         self.epoch = 1
         self.last_used = now
         self.partitions: dict[PartitionKey, Wanted] = {}
@@ -91,7 +98,7 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self) -> Session | None:
+    def open(self, *, has_ids: bool) -> Session | None:
         """A new session, None if there is no room for one."""
         now = self._now()
         if len(self._sessions) >= self._slots:
@@ -102,16 +109,18 @@ class SessionCache:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, MAX_INT32)
-        session = self._sessions[session_id] = Session(session_id, now)
+        session = self._sessions[session_id] = Session(session_id, now, has_ids=has_ids)
         return session
 
-    def find(self, session_id: int, epoch: int) -> Session:
+    def find(self, session_id: int, epoch: int, *, has_ids: bool) -> Session:
         """The session of an incremental request, whose turn it is."""
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}")
         if epoch != session.epoch:
             raise InvalidFetchSessionEpochError(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
+        if has_ids != session.has_ids:
+            raise FetchSessionTopicIdError(f"fetch session {session_id} has {'ids' if session.has_ids else 'names'}")
         session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
         session.last_used = self._now()
         return session
