@@ -1,0 +1,205 @@
+"""What a `LogDir` does by itself: checkpoints, retention, flushes, compaction, forgetting."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from seglog.core.types import TopicPartition
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage.checkpoint import read_offsets
+from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
+from seglog.storage.retention import Reason
+from tests.storage.directories import DIR, TINY, Disk
+from tests.storage.disk import fill, prefix, values
+
+# Checkpoints and other regular work
+
+
+def test_checkpoints_are_written_at_kafkas_intervals(disk: Disk) -> None:
+    opened = disk.open()
+    opened.create_topic("web", 1, TINY)
+    log = opened.log("web")
+    fill(log, 40)
+    log.flush()
+    log.delete_records(15)
+    high_watermarks, points, starts = (
+        f"{DIR}/replication-offset-checkpoint",
+        f"{DIR}/recovery-point-offset-checkpoint",
+        f"{DIR}/log-start-offset-checkpoint",
+    )
+    web = TopicPartition("web", 0)
+    disk.clock.advance(4_999)
+    opened.housekeeping()
+    assert not disk.fs.exists(high_watermarks)
+    disk.clock.advance(1)
+    opened.housekeeping()
+    assert read_offsets(disk.fs, high_watermarks) == {web: 40}
+    assert not disk.fs.exists(points)
+    disk.clock.advance(25_000)
+    opened.housekeeping()
+    assert read_offsets(disk.fs, points) == {web: 40}
+    assert read_offsets(disk.fs, starts) == {web: 15}
+    fill(log, 3)
+    log.flush()
+    disk.clock.advance(59_000)
+    opened.housekeeping()
+    assert read_offsets(disk.fs, points) == {web: 40}
+    disk.clock.advance(1_000)
+    opened.housekeeping()
+    assert read_offsets(disk.fs, points) == {web: 43}
+    calls = disk.fs.calls["write"]
+    disk.clock.advance(10**7)
+    opened.housekeeping()
+    assert disk.fs.calls["write"] == calls, "nothing changed, nothing is written"
+    opened.close()
+
+
+def test_the_high_watermark_of_a_log_without_followers_is_what_is_flushed(disk: Disk) -> None:
+    opened = disk.open()
+    opened.create_topic("web")
+    fill(opened.log("web"), 5)
+    opened.log("web").flush()
+    fill(opened.log("web"), 5)
+    opened.checkpoint()
+    assert read_offsets(disk.fs, f"{DIR}/replication-offset-checkpoint") == {TopicPartition("web", 0): 5}
+    opened.close()
+
+
+def test_expired_segments_go_with_the_retention_check(disk: Disk) -> None:
+    opened = disk.open({"log.retention.check.interval.ms": 10_000})
+    opened.create_topic("web", 1, {**TINY, "retention.bytes": 5_000, "file.delete.delay.ms": 1_000})
+    log = opened.log("web")
+    fill(log, 100)
+    size = log.size
+    disk.clock.advance(30_000)
+    opened.housekeeping()
+    assert log.size < size
+    assert log.size >= 5_000
+    assert any(name.endswith(".log.deleted") for name in disk.names(f"{DIR}/web-0"))
+    disk.clock.advance(1_000)
+    opened.housekeeping()
+    assert not any(name.endswith(".deleted") for name in disk.names(f"{DIR}/web-0"))
+    assert values(log) == prefix(100, start=log.log_start_offset)
+    opened.close()
+
+
+def test_retention_can_be_run_at_once_and_says_why(disk: Disk) -> None:
+    with disk.open() as opened:
+        opened.create_topic("web", 1, {**TINY, "retention.ms": 1_000})
+        fill(opened.log("web"), 40)
+        gone = opened.run_retention()[TopicPartition("web", 0)]
+        assert {segment.reason for segment in gone} == {Reason.TIME}
+        assert opened.log("web").log_start_offset == 40
+
+
+def test_flush_ms_is_kept(disk: Disk) -> None:
+    opened = disk.open()
+    opened.create_topic("web", 1, TINY)
+    log = opened.log("web")
+    fill(log, 3)
+    disk.clock.advance(10**6)
+    opened.housekeeping()
+    assert log.recovery_point == 0
+    opened.alter_config("web", {"flush.ms": 500})
+    for expected in (3, 6):
+        disk.clock.advance(501)
+        opened.housekeeping()
+        assert log.recovery_point == expected
+        fill(log, 3)
+    opened.close()
+
+
+def keyed(log: Log, count: int, keys: int) -> None:
+    for at in range(count):
+        key = b"k%d" % (at % keys)
+        log.append_records([NewRecord(b"%d" % log.log_end_offset, key=key, timestamp=1_000 + log.log_end_offset)])
+
+
+def latest(log: Log) -> dict[bytes | None, bytes | None]:
+    found: dict[bytes | None, bytes | None] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        fetched = log.read(offset)
+        found |= {record.key: record.value for record in fetched.records()}
+        offset = max([fetched.next_offset, *(header.next_offset for header, _ in fetched.batches())])
+    return found
+
+
+COMPACTED = {**TINY, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
+
+
+def test_compacted_topics_are_cleaned_and_know_how_far_after_a_restart(disk: Disk) -> None:
+    web = TopicPartition("web", 0)
+    with disk.open() as opened:
+        opened.create_topic("web", 1, COMPACTED)
+        opened.create_topic("plain", 1, TINY)
+        log = opened.log("web")
+        keyed(log, 300, 7)
+        keyed(opened.log("plain"), 100, 7)
+        expected, size, plain = latest(log), log.size, opened.log("plain").size
+        (stats,) = opened.run_compaction()
+        assert stats.topic_partition == web
+        assert log.size < size / 5
+        assert opened.log("plain").size == plain
+        assert latest(log) == expected
+        assert opened.run_compaction() == []
+    cleaned = read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint")
+    assert cleaned == {web: stats.end_offset}
+    with disk.open() as opened:
+        assert latest(opened.log("web")) == expected
+        assert opened.run_compaction() == []
+        opened.truncate_to("web", 0, stats.end_offset - 1)
+        assert read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint")[web] < stats.end_offset
+        opened.delete_topic("web")
+        assert read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint") == {}
+
+
+def test_housekeeping_cleans_too_unless_it_is_switched_off(disk: Disk) -> None:
+    for enable in (False, True):
+        opened = disk.open({"log.cleaner.enable": enable})
+        if not enable:
+            opened.create_topic("web", 1, COMPACTED)
+            keyed(opened.log("web"), 300, 7)
+        size = opened.log("web").size
+        disk.clock.advance(30_000)
+        opened.housekeeping()
+        assert (opened.log("web").size < size) == enable
+        opened.close()
+
+
+def test_idle_producers_are_forgotten(disk: Disk) -> None:
+    opened = disk.open()
+    opened.create_topic("web", 1, TINY)
+    log = opened.log("web")
+    record = NewRecord(b"x", timestamp=disk.clock.now_ms())
+    log.append(encode_batch([record], producer_id=1, producer_epoch=0, base_sequence=0))
+    disk.clock.advance(86_400_000 - 1)
+    opened.housekeeping()
+    assert set(log.producers.entries) == {1}
+    disk.clock.advance(600_001)
+    opened.housekeeping()
+    assert set(log.producers.entries) == set()
+    opened.close()
+
+
+def test_a_thread_does_it_all(tmp_path: Path) -> None:
+    config = {"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": 1, "log.segment.delete.delay.ms": 0}
+    with LogDir.open(str(tmp_path / "logs"), config=config, background=True) as opened:
+        opened.create_topic("web", 1, {**TINY, "retention.bytes": 4_000, "flush.ms": 1})
+        log = opened.log("web")
+        fill(log, 300)
+        done = threading.Event()
+
+        def look() -> None:
+            if log.size <= 8_000 and log.recovery_point == 300 and not list((tmp_path / "logs").rglob("*.deleted")):
+                done.set()
+            else:
+                opened.worker.schedule(5, look)
+
+        look()
+        assert done.wait(20)
+    assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
+    with LogDir.open(str(tmp_path / "logs")) as opened:
+        assert values(opened.log("web")) == prefix(300, start=opened.log("web").log_start_offset)
