@@ -17,8 +17,10 @@ from typing import Final, NamedTuple, Protocol, cast
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 
+IDLE_BYTES: Final = 4 << 10
+"""What a connection holds that only asks small things, as thousands do."""
 RECEIVE_BYTES: Final = 64 << 10
-"""What a connection that only asks small things holds."""
+"""What it may hold without asking."""
 SLICE_BYTES: Final = 1 << 20
 _SMALL: Final = 4 << 10
 _TOGETHER: Final = 64
@@ -84,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._now = now
         self._tell_closed = closed
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(RECEIVE_BYTES)
+        self._buffer = bytearray(IDLE_BYTES)
         self._start = self._end = 0
         self._reserved = 0
         self._task: asyncio.Task[None] | None = None
@@ -207,6 +209,9 @@ class Connection(asyncio.BufferedProtocol):
         if needed <= len(self._buffer):
             self._move(len(self._buffer))
             return
+        if needed == RECEIVE_BYTES:
+            self._move(needed)
+            return
         self._give_back()  # nobody waits for memory while others wait for what it has
         if self._limits.reserve(self, needed):
             self._take(needed)
@@ -234,9 +239,9 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     def shrink(self) -> None:
-        """Give the memory of large frames back, if none is being received."""
-        if self._reserved and self._task is None and self._start == self._end:
-            self._move(RECEIVE_BYTES)
+        """Give memory back, if no frame is being received."""
+        if len(self._buffer) > IDLE_BYTES and self._task is None and self._start == self._end:
+            self._move(IDLE_BYTES)
             self._give_back()
 
     def _give_back(self) -> None:
