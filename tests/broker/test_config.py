@@ -42,6 +42,7 @@ offset.metadata.max.bytes | INT | 4096 | null
 offsets.commit.timeout.ms | INT | 5000 | [1,...]
 offsets.retention.check.interval.ms | LONG | 600000 | [1,...]
 offsets.retention.minutes | INT | 10080 | [1,...]
+offsets.topic.compression.codec | INT | 0 | null
 offsets.topic.num.partitions | INT | 50 | [1,...]
 offsets.topic.replication.factor | SHORT | 3 | [1,...]
 offsets.topic.segment.bytes | INT | 104857600 | [1,...]
@@ -129,6 +130,7 @@ def test_a_file_copied_from_a_broker_passes() -> None:
         {"sasl.enabled.mechanisms": "PLAIN"},
         {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
         {"fetch.max.bytes": "1023"},
+        {"offsets.topic.compression.codec": "5"},
         {"log.retention.hours": "-2"},
     ],
 )

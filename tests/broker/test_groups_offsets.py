@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from seglog.protocol.apis import ApiKey
+from seglog.records.compression import Codec
 from tests.broker.asking import NONE, Asker, versions
 from tests.broker.running import RunningNode, Wire
 
@@ -206,3 +209,22 @@ def test_requests_before_there_is_a_coordinator(start: Callable[..., RunningNode
         assert wire.ask(ApiKey.DELETE_GROUPS, groups_names=["g"]).results[0].error_code == 16
         assert wire.ask(ApiKey.OFFSET_DELETE, group_id="g", topics=[]).error_code == 16
         assert wire.ask(ApiKey.LIST_GROUPS).groups == ()
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_offsets_are_compressed_as_the_broker_is_told(start: Callable[..., RunningNode], codec: Codec) -> None:
+    running = start({"offsets.topic.compression.codec": str(int(codec)), "offsets.topic.num.partitions": "1"})
+    with Wire(running.bootstrap) as wire:
+        wire.ask(
+            ApiKey.CREATE_TOPICS,
+            topics=[{"name": "t", "num_partitions": 2, "replication_factor": 1}],
+            timeout=30_000,
+        )
+        assert Asker(wire, "g", "t").commit() == NONE
+    headers = [header for header, _ in running.node.directory.log("__consumer_offsets").read(0).batches()]
+    assert [header.codec for header in headers] == [codec]
+    running.stop()
+    running.start()
+    with Wire(running.bootstrap) as wire:
+        partitions = Asker(wire, "g", "t").fetch(10).topics[0].partitions
+    assert [one.committed_offset for one in partitions] == [-1, 5]

@@ -138,6 +138,12 @@ class BrokerConfig:
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", int32(1), "minutes that an empty group's offsets are kept", default=10_080
     )
+    offsets_topic_compression_codec: int = setting(
+        "offsets.topic.compression.codec",
+        int32(0, 4),
+        "codec of batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
+        default=0,
+    )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", int32(1), "partitions of __consumer_offsets", default=50
     )
@@ -305,7 +311,7 @@ _PASSED_OVER: Final = re.compile(
     r"(delete\.records|(share\.)?fetch|producer)\.purgatory|follower\.|leader\.|group\.(consumer|coordinator|share|streams)\.|"
     r"initial\.broker|inter\.broker|kafka\.|listener\.name\.|log\.dir\.failure|log\.local\.|log4j|"
     r"max\.connections\.per\.ip\.overrides|metadata\.|metric|metrics\.|"
-    r"num\.(io|network|replica)\.|offsets\.(load|topic\.compression)|password\.encoder|principal\.builder|"
+    r"num\.(io|network|replica)\.|offsets\.load|password\.encoder|principal\.builder|"
     r"process\.roles|queued\.max\.requests|quorum|quota\.|remote\.|replica\.|replication\.|request\.timeout|"
     r"reserved\.|sasl\.|security\.|server\.max|share\.coordinator|socket\.(connection|listen|receive|send)|ssl\.|"
     r"telemetry|transaction(al)?\.|unclean\.leader|unstable\.|zookeeper\.|internal\.)"
