@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from seglog.broker.changes import TopicChanges
+from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
 from seglog.broker.codes import Code, failure
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.requests import Answer, Context, Handler
@@ -59,8 +59,10 @@ class Metadata:
 
     async def _create_first(self, names: list[str], request: Message, context: Context) -> Answer:
         """Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates meanwhile; here the first answer has the topic."""
-        refused = {}
+        refused: dict[str, int] = {}
         config = self._configuration.current
+        if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
+            return self._metadata(request, context, {})
         for name in names:
             try:
                 if name in INTERNAL:

@@ -221,15 +221,19 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: Sequence[tuple[str, UUID | None]]) -> None:
         """Topics are no more: what groups have committed of them goes, too."""
-        for home in list(self._homes.values()):
+        for home in self._homes_that_are():
             if home.is_loaded:
                 self._append_quietly(home, home.shard.topics_deleted(topics))
             else:
                 home.gone += topics
 
+    def _homes_that_are(self) -> list[_Home]:
+        """Without those of a topic of offsets that was deleted itself."""
+        return [home for number, home in list(self._homes.items()) if self._home(number) is home]
+
     def expire_offsets(self) -> None:
         """Delete offsets that nobody has used for ``offsets.retention.minutes``."""
-        for home in list(self._homes.values()):
+        for home in self._homes_that_are():
             if home.is_loaded:
                 self._append_quietly(
                     home, home.shard.expire(self._now(), self.settings.offsets_retention_minutes * 60_000)

@@ -380,6 +380,12 @@ def allow_open_files() -> int:
     return wanted
 
 
+def free_descriptors() -> int:
+    """How many more files this process may open."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed - len(os.listdir("/dev/fd"))
+
+
 def _with_descriptors(path: str, act: Callable[[], Of]) -> Of:
     """``act``, which needs a file descriptor, with as many as this process may have once the soft limit is reached."""
     try:

@@ -101,10 +101,15 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
     acks = reader.integer("int16")
     timeout_ms = reader.integer("int32")
     topics = []
+    parts = 0
     for _ in range(_count(reader, flexible=flexible)):
         topic = _topic(reader, version, flexible=flexible)
         partitions = []
-        for _ in range(_count(reader, flexible=flexible)):
+        count = _count(reader, flexible=flexible)
+        parts += count
+        if parts > _MAX_PARTS:
+            raise InvalidRequestError(f"more than {_MAX_PARTS} partitions in one request")
+        for _ in range(count):
             number = reader.integer("int32")
             size = reader.uvarint() - 1 if flexible else reader.integer("int32")
             records = None

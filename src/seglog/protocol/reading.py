@@ -49,6 +49,11 @@ class _Request(Reader):
         super().__init__(data, position)
         self.elements = MAX_ELEMENTS
 
+    def tags(self) -> int:
+        count = super().tags()
+        self.elements -= count
+        return count
+
     def count(self, length: int, smallest: int) -> int:
         """An array's length, if that many elements can follow."""
         if length * smallest > self.left:
@@ -99,7 +104,7 @@ def _reader(message: Any, newest: Any) -> _Read:
 
 def _read_tags(request: _Request, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
     """Tagged fields; those that are not known are passed over (KIP-482)."""
-    for _ in range(request.uvarint()):
+    for _ in range(request.tags()):
         tag, size = request.uvarint(), request.uvarint()
         if size > request.left:
             raise InvalidRequestError(f"tagged field {tag} of {size} bytes where {request.left} are left")

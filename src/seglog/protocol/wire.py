@@ -27,6 +27,8 @@ _NUMBERS: Final = {
     "datetime_i64": _INT64,
 }
 _LONGEST_VARINT: Final = 5
+MAX_TAGS: Final = 64
+"""Tagged fields in one place; Kafka has no more than ten anywhere."""
 
 
 class Reader:
@@ -80,9 +82,16 @@ class Reader:
         raw = self.take(16)
         return UUID(bytes=raw) if any(raw) else None
 
+    def tags(self) -> int:
+        """How many tagged fields follow: not millions of a byte or two each (CVE-2026-111115)."""
+        count = self.uvarint()
+        if count > MAX_TAGS:
+            raise InvalidRequestError(f"{count} tagged fields in one place")
+        return count
+
     def skip_tags(self) -> None:
         """Pass over tagged fields whatever they are (KIP-482)."""
-        for _ in range(self.uvarint()):
+        for _ in range(self.tags()):
             self.uvarint()
             self.take(self.uvarint())
 
