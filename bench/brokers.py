@@ -30,6 +30,8 @@ _numbers: Final = itertools.count()
 class Server(Protocol):
     """A broker on this machine."""
 
+    port: int
+
     @property
     def bootstrap(self) -> str: ...
     @property
