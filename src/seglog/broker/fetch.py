@@ -76,10 +76,11 @@ class Fetch:
         return self._wait(request, result, message.max_wait / 1000)
 
     def _resolve(self, message: Message, version: int) -> _Request:
-        named = "topic_id" if version >= TOPIC_IDS else "topic"
+        named: str = "topic_id" if version >= TOPIC_IDS else "topic"
+        none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
         wanted = [
             (
-                (getattr(topic, named) or _ZERO, partition.partition),
+                (getattr(topic, named) or none, partition.partition),
                 Wanted(
                     partition.fetch_offset,
                     partition.partition_max_bytes,
@@ -91,7 +92,7 @@ class Fetch:
             for partition in topic.partitions
         ]
         forgotten = [
-            (getattr(topic, named) or _ZERO, number)
+            (getattr(topic, named) or none, number)
             for topic in message.forgotten_topics_data
             for number in topic.partitions
         ]
