@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop bench golden lock clean
+.PHONY: help demo test test-long check format interop interop-all bench golden lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,10 @@ format: $(STAMP) ## let ruff put everything into shape
 	@$(BIN)/ruff format -q .
 
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m interop
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
+
+interop-all: $(STAMP) ## other people's clients, all of their runs, with us and with Kafka (half an hour)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" tests/interop/test_clients*
 
 bench: $(STAMP) ## us beside Kafka, as ratios
 	@$(BIN)/python -m bench
