@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from seglog.core.config import LogConfig
+from seglog.core.fs import File, OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.checkpoint import read_offsets
@@ -203,3 +208,70 @@ def test_a_thread_does_it_all(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
     with LogDir.open(str(tmp_path / "logs")) as opened:
         assert values(opened.log("web")) == prefix(300, start=opened.log("web").log_start_offset)
+
+
+# The cleaner's configuration
+
+
+def test_the_cleaner_begins_anew_when_it_is_configured_otherwise(disk: Disk) -> None:
+    opened = disk.open({"log.cleaner.backoff.ms": 10**9})
+    opened.create_topic("web", 1, COMPACTED)
+    log = opened.log("web")
+
+    def is_cleaned_after(milliseconds: int) -> bool:
+        keyed(log, 300, 7)
+        size = log.size
+        disk.clock.advance(milliseconds)
+        opened.housekeeping()
+        return log.size < size
+
+    assert is_cleaned_after(30_000)
+    assert not is_cleaned_after(10**8)
+    config = replace(opened.config, log_cleaner_backoff_ms=1_000)
+    opened.reconfigure(config)
+    assert is_cleaned_after(0)
+    assert not is_cleaned_after(999)
+    assert is_cleaned_after(1)
+    opened.reconfigure(replace(config, topics=LogConfig(retention_ms=1_000_000)))  # not the cleaner's
+    assert not is_cleaned_after(0)
+    opened.reconfigure(replace(config, log_cleaner_enable=False))
+    opened.close()
+
+
+class _Watched(OsFs):
+    """Tells when a log is read to be cleaned."""
+
+    __slots__ = ("begun",)
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        if path.endswith(".log") and not write:
+            self.begun.set()
+        return super().open(path, create=create, write=write)
+
+
+@pytest.mark.parametrize("end", ["reconfigure", "close"])
+def test_a_slow_round_is_given_up(tmp_path: Path, end: str) -> None:
+    fs = _Watched()
+    slow = {"log.cleaner.io.max.bytes.per.second": 1, "log.cleaner.enable": False}
+    opened = LogDir.open(tmp_path / "logs", fs=fs, config=slow)
+    opened.create_topic("web", 1, COMPACTED)
+    log = opened.log("web")
+    keyed(log, 300, 7)
+    size = log.size
+    fs.begun.clear()
+    rounds: list[int] = []
+    cleaner = threading.Thread(target=lambda: rounds.extend(one.aborted for one in opened.run_compaction()))
+    cleaner.start()
+    assert fs.begun.wait(60)
+    if end == "reconfigure":
+        opened.reconfigure(replace(opened.config, log_cleaner_io_max_bytes_per_second=1e9))
+    else:
+        opened.close()
+    cleaner.join(60)
+    assert not cleaner.is_alive()
+    assert rounds == ([True, False] if end == "reconfigure" else [True])
+    assert (log.size < size) == (end == "reconfigure")
+    opened.close()

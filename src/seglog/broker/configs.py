@@ -11,6 +11,7 @@ from typing import Any, Final
 from seglog.broker.changes import TopicChanges
 from seglog.broker.codes import Code, RefusedError, failure
 from seglog.broker.config_rules import (
+    check_threads,
     check_topic_config,
     complaint,
     describe_broker,
@@ -234,6 +235,7 @@ class ConfigApis:
                 update,
                 self._changes,
                 self._took_effect,
+                check=lambda before, after: check_threads(before.directory, after.directory),
                 validate_only=validate_only,
             )
         except InvalidConfigError as error:

@@ -175,6 +175,9 @@ class BrokerConfig:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidConfigError("queued.max.request.bytes is smaller than socket.request.max.bytes")
+        threads = self.directory.log_cleaner_threads
+        if not threads or self.directory.log_cleaner_dedupe_buffer_size // threads <= 1 << 20:
+            raise InvalidConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
         if self.metrics_listener:
             try:
                 parse_host_port(self.metrics_listener)

@@ -96,6 +96,7 @@ class LogDir:
         self.uncleanable: dict[TopicPartition, Exception] = {}
         self.closed = False
         self.flush_planned = False
+        self.cleaning_plan = object()
         self.stopping = threading.Event()
         self.compacting = threading.Lock()
         self.checkpoints: Checkpoints

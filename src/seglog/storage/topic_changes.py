@@ -216,11 +216,12 @@ def reconfigure(directory: LogDir, config: LogDirConfig) -> None:
         topic: config.topics.with_overrides(entry.config) for topic, entry in directory.entries.items()
     }  # before anything changes: a topic's own configuration may not go with the new defaults
     found = config.topics.with_overrides(KEEP_EVERYTHING)
-    directory.config = config
+    before, directory.config = directory.config, config
     for partition, log in list(directory.logs.items()):
         with log.lock:
             log.config = configs.get(partition.topic, found)
     housekeeping.plan_flush(directory)
+    housekeeping.cleaner_reconfigured(directory, before)
 
 
 def _write(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:
