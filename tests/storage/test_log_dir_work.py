@@ -161,6 +161,25 @@ def test_compacted_topics_are_cleaned_and_know_how_far_after_a_restart(disk: Dis
         assert read_offsets(disk.fs, f"{DIR}/cleaner-offset-checkpoint") == {}
 
 
+def test_offsets_of_a_kafka_s_groups_are_compacted_and_all_else_of_its_making_is_kept(disk: Disk) -> None:
+    names = ("__consumer_offsets", "web")
+    with disk.open() as opened:
+        for name in names:
+            opened.create_topic(name, 1, TINY)
+            keyed(opened.log(name), 300, 7)
+    disk.fs.unlink(f"{DIR}/seglog.topics")  # as a Kafka would have left it
+    with disk.open() as opened:
+        before = {name: opened.log(name).size for name in names}
+        expected = latest(opened.log(names[0]))
+        assert [stats.topic_partition.topic for stats in opened.run_compaction()] == ["__consumer_offsets"]
+        assert opened.log(names[0]).size < before[names[0]] / 5
+        assert latest(opened.log(names[0])) == expected
+        assert opened.log("web").size == before["web"]
+        assert opened.topics()[names[0]].config["cleanup.policy"] == "compact"
+        opened.reconfigure(replace(opened.config, topics=LogConfig(retention_ms=1)))
+        assert (opened.log(names[0]).config.compact, opened.log("web").config.retention_ms) == (True, -1)
+
+
 def test_housekeeping_cleans_too_unless_it_is_switched_off(disk: Disk) -> None:
     for enable in (False, True):
         opened = disk.open({"log.cleaner.enable": enable})

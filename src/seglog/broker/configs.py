@@ -28,7 +28,7 @@ from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.settings import Names, unknown
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.storage.topic_changes import KEEP_EVERYTHING
+from seglog.storage.topic_changes import config_of_found
 
 
 class Resource(IntEnum):
@@ -121,7 +121,7 @@ class ConfigApis:
 
     def _overrides(self, name: str) -> Mapping[str, str]:
         entry = self._topics.directory.entries.get(name)
-        return KEEP_EVERYTHING if entry is None else entry.config
+        return config_of_found(name) if entry is None else entry.config
 
     def list_config_resources(self, request: Message, context: Context) -> Answer:
         if context.version == 0:

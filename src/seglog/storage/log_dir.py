@@ -250,7 +250,7 @@ class LogDir:
             name,
             self.topic_id(name),
             len(self.partitions_of(name)) if partitions is None else partitions,
-            dict(self.entries[name].config) if name in self.entries else topic_changes.KEEP_EVERYTHING,
+            dict(self.entries[name].config) if name in self.entries else topic_changes.config_of_found(name),
         )
 
     def topic_names(self) -> Set[str]:
