@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.brokers import ROUNDS, Seglog, load, new_topic
-from bench.kafka import BROKER, describe
+from bench.kafka import BROKER, QUIET, describe
 from tests.kafka.node import KafkaNode
 from tests.kafka.process import answers_api_versions
 
@@ -25,11 +25,11 @@ def main() -> None:
         ours, theirs = [], []
         for number in range(ROUNDS):
             ours.append(_seconds(Seglog(root / f"ours{number}")))
-            node = KafkaNode(root / f"theirs{number}", jvm=BROKER)
+            node = KafkaNode(root / f"theirs{number}", jvm=(*BROKER, QUIET))
             _seconds(node)  # which formats the directory first
             theirs.append(_seconds(node))
         _show("an empty directory", ours, theirs)
-        broker, node = Seglog(root / "ours"), KafkaNode(root / "theirs", jvm=BROKER)
+        broker, node = Seglog(root / "ours"), KafkaNode(root / "theirs", jvm=(*BROKER, QUIET))
         for server in (broker, node):
             with server:
                 new_topic(server, _PARTITIONS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from bench.commands import ENVIRONMENT, seglog
-from bench.kafka import BROKER
+from bench.kafka import BROKER, QUIET
 from tests.broker.clients import AdminClient, NewTopic
 from tests.kafka.node import KafkaNode
 from tests.kafka.process import free_port
@@ -90,7 +90,7 @@ def both(properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Serv
         root = Path(name)
         yield {
             "seglog": stack.enter_context(Seglog(root / "seglog", properties)),
-            "Kafka": stack.enter_context(KafkaNode(root / "kafka", properties, jvm=BROKER)),
+            "Kafka": stack.enter_context(KafkaNode(root / "kafka", properties, jvm=(*BROKER, QUIET))),
         }
 
 

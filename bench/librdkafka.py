@@ -20,7 +20,7 @@ from typing import Any, Final
 _PRODUCER, _CONSUMER = 0, 1
 _BLOCK: Final = 0x4
 _BEGINNING: Final = -2
-_TIMEOUT_MS: Final = 60_000
+_TIMEOUT_MS: Final = 300_000
 _AT_ONCE: Final = 10_000
 _ERROR_SIZE: Final = 512
 _WARNINGS: Final = "4"
@@ -173,7 +173,7 @@ def _ends(handle: int, topic: str, partitions: Sequence[int]) -> int:
     total = 0
     for partition in partitions:
         while error := ask(handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS):
-            # A new partition may have no leader yet.
+            # A new partition may have no leader yet: Kafka needs seconds for a thousand of them.
             if time.monotonic() > deadline:
                 raise RuntimeError(f"error {error} when asked for the end of {topic}-{partition}")
             time.sleep(_RETRY)
