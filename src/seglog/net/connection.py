@@ -25,6 +25,8 @@ SLICE_BYTES: Final = 1 << 20
 _SMALL: Final = 4 << 10
 _TOGETHER: Final = 64
 """How many answers of so many bytes may wait for each other."""
+_TURN_SECONDS: Final = 0.005
+"""For how long requests of one client are handled while others wait."""
 _SIZE: Final = Struct(">i")
 PEEK: Final = 4
 """Bytes of a frame that tell how large it may be: API and version."""
@@ -140,9 +142,10 @@ class Connection(asyncio.BufferedProtocol):
         """Hand over what is whole, until a frame has to wait for its answer. Small answers go out together: for each of
         them a system call costs both sides as much as all the rest."""
         ready: list[bytes] = []
+        begun = self._now()
         try:
             while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
-                self.last_active = self._now()
+                now = self.last_active = self._now()
                 reply = self._handler(self, frame)
                 if isinstance(reply, bytes):
                     ready.append(reply)
@@ -156,6 +159,10 @@ class Connection(asyncio.BufferedProtocol):
                 elif reply is not None:
                     self._write(ready)
                     self._wait_for(self._answer(reply))
+                if now - begun > _TURN_SECONDS:
+                    self._send(ready)
+                    if self._task is None:
+                        self._wait_for(asyncio.sleep(0))  # others have their turn
         except InvalidRequestError:
             self._write(ready)
             self.close()

@@ -75,7 +75,9 @@ class Listener:
             self._close_sockets()
             raise
         self.endpoint = Endpoint(name, host, port)
-        self._accepting = [loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets]
+        self._accepting = [
+            loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets
+        ]
         self._sweep()
         return self.endpoint
 

@@ -27,7 +27,7 @@ from seglog.protocol.wire import Reader, uvarint
 
 FLEXIBLE: Final = 9
 TOPIC_IDS: Final = 13
-_MAX_PARTS: Final = 100_000
+_MAX_PARTS: Final = 10_000
 _ZERO_ID: Final = bytes(16)
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
