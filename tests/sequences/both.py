@@ -47,6 +47,8 @@ _ORDERED_BY: Final = (
     "index",
     "resource_name",
     "group_id",
+    "member_id",
+    "memberId",
     "producer_id",
     "batch_index",
     "topic_id",
@@ -77,6 +79,7 @@ class Side:
     def wire(self, name: str = "") -> Wire:
         if name not in self._wires:
             self._wires[name] = Wire(self.bootstrap)
+            self._wires[name].ask(ApiKey.API_VERSIONS, 0)  # it is served from here on
         return self._wires[name]
 
     def drop(self, name: str = "") -> None:
@@ -92,6 +95,9 @@ class Side:
     def learn(self, ref: Ref, value: Any) -> None:
         self.given[ref] = value
         self._symbols[value] = ref
+
+    def knows(self, value: Any) -> bool:
+        return value in self._symbols
 
     def fill(self, contents: Any) -> Any:
         """With this broker's own values for all symbols."""
@@ -114,7 +120,9 @@ class Side:
             return in_order([self.plain(one) for one in value])
         if isinstance(value, bytes) and is_batch(value):
             return without_own_times(value)
-        return self._symbols.get(value, value) if isinstance(value, str) and value else value
+        if isinstance(value, str) and value:
+            return self._symbols.get(value) or _MADE_UP.sub("made up", value)
+        return value
 
     def _field(self, name: str, value: Any, fields: Mapping[str, Any]) -> Any:
         if name in FREE:
@@ -138,6 +146,8 @@ def brief(contents: Any) -> Any:
         return [brief(value) for value in contents]
     if isinstance(contents, bytes) and len(contents) > 40:
         return f"{len(contents)} bytes, {contents[:61].hex()}"
+    if isinstance(contents, str) and len(contents) > 100:
+        return f"{contents[:20]}... {len(contents)}"
     return contents.symbol if isinstance(contents, Ref) else contents
 
 
@@ -154,6 +164,7 @@ def merged(topics: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(SimpleNamespace(**topic) for topic in found.values())
 
 
+_MADE_UP: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BOUNDS: Final = re.compile(r"\[-?\d+, -?\d+\]")
 """From when to when a timestamp may be, counted from now."""
 
@@ -209,6 +220,7 @@ class Both:
         self,
         key: ApiKey,
         version: int | None = None,
+        /,
         *,
         wire: str = "",
         eventually: bool = False,
@@ -229,22 +241,22 @@ class Both:
         self.compare(self.real.plain(real), expected)
         return Answers(real, ours)
 
-    def send(self, key: ApiKey, version: int, *, wire: str = "", **contents: Any) -> None:
+    def send(self, key: ApiKey, version: int, /, **contents: Any) -> None:
         """What is not answered: but the connection stays, or it does not."""
         self.tell(f"{key.name} v{version} {brief(contents)}")
         stays = []
         for side in self.sides:
-            connection = side.wire(wire)
+            connection = side.wire()
             connection.send(key, version, **side.fill(contents))
             try:
                 connection.ask(ApiKey.API_VERSIONS, 0)
                 stays.append(True)
             except ConnectionError:
-                side.drop(wire)
+                side.drop()
                 stays.append(False)
         self.compare(*stays)
 
-    def same(self, key: ApiKey, version: int | None = None, **contents: Any) -> Any:
+    def same(self, key: ApiKey, version: int | None = None, /, **contents: Any) -> Any:
         """What both say."""
         return self.real.plain(self.ask(key, version, **contents).real)
 

@@ -33,6 +33,12 @@ _UNKNOWN: Final = "nowhere"
 _MAX: Final = 2**31 - 1
 
 
+def some_version(rng: random.Random, key: ApiKey, *, at_least: int = 0) -> int:
+    """Any of those that are answered."""
+    api = APIS[key]
+    return rng.randint(max(api.low, api.served, at_least), api.high)
+
+
 class LogWorld:
     """``tag`` makes the names of this world its own; producers' ids are above all that a broker gives out."""
 
@@ -96,8 +102,7 @@ class LogWorld:
         return self.rng.randrange(PARTITIONS) if self.rng.random() < 0.96 else self.rng.choice([PARTITIONS, -1])
 
     def some_version(self, key: ApiKey) -> int:
-        api = APIS[key]
-        return self.rng.randint(max(api.low, api.served), api.high)
+        return some_version(self.rng, key)
 
     def some_offset(self, name: str, partition: int) -> int:
         end = self.ends.get((name, partition), 0)
@@ -130,7 +135,7 @@ class LogWorld:
         self.send(version, topics, acks=rng.choices([-1, 1, 0, 2], [6, 3, 1, 0.2])[0])
 
     def send(self, version: int, topics: Mapping[str, Mapping[int, bytes]], *, acks: int = -1) -> None:
-        contents = {
+        contents: dict[str, Any] = {
             "acks": acks,
             "timeout": 10_000,
             "transactional_id": None,
@@ -289,7 +294,8 @@ class LogWorld:
         gone = [key for key in session.wanted if rng.random() < 0.1 and key not in new]
         for key in gone:
             del session.wanted[key]
-        ref, epoch, chance = session.ref, session.epoch, rng.random()
+        ref: Ref | int = session.ref
+        epoch, chance = session.epoch, rng.random()
         if chance < 0.07:
             epoch = rng.choice([epoch - 1, epoch + 1, epoch + 5])
         elif chance < 0.1:

@@ -212,10 +212,10 @@ def _answer(request: _Request, result: _Result) -> FetchAnswer:
     topics: dict[str | UUID, list[FetchedPartition]] = {}
     for key, fetched in result.partitions:
         if session is not None:
-            is_settled = fetched.error == 0 and fetched.diverging is None
-            # What is not settled is told again and again, and once more when it is (``CachedPartition``).
-            told = Told(fetched.high_watermark if is_settled else NO_OFFSET, fetched.log_start_offset)
-            has_news = fetched.records is not None or not is_settled or session.told.get(key) != told
+            # An error is told again and again, and once more when it is over (``CachedPartition``).
+            is_urgent = fetched.error != 0 or fetched.diverging is not None
+            told = Told(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            has_news = fetched.records is not None or is_urgent or session.told.get(key) != told
             if not has_news and not request.is_full:
                 continue
             session.told[key] = told

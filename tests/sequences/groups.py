@@ -1,0 +1,427 @@
+"""Consumer groups on both brokers: clients that join, sync, stay, leave and commit, in any order, right and wrong.
+
+A request may be answered at once, when others have done their part, or never. Ours goes first: whomever it answers,
+Kafka must answer, and nobody else. What waits is known by asking both what state the group is in.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from seglog.protocol.apis import ApiKey
+from tests.broker.running import Wire
+from tests.sequences.both import UNKNOWN_ID, Answers, Both, Ref, Side, brief
+from tests.sequences.logs import some_version
+
+SESSION_MS: Final = 120_000
+"""Longer than a test: nobody is thrown out for being silent."""
+PROTOCOLS: Final = ("range", "roundrobin")
+"""All members like the first one best: on ties Kafka takes any (docs/differences.md)."""
+_BARRIERS: Final = 3
+"""Questions after which a timer of 0 ms has fired."""
+_TRIES: Final = 3000
+_ASKED: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+
+
+class Client:
+    """One consumer: what it believes, and the request that it waits for."""
+
+    def __init__(self, name: str, group: str, instance: str | None) -> None:
+        self.name = name
+        self.group = group
+        self.instance = instance
+        self.member: Ref | str = ""
+        self.generation = -1
+        self.protocol: str | None = None
+        self.is_leader = False
+        self.others: list[Ref | str] = []
+        self.waits: tuple[ApiKey, int] | None = None
+        self.asked_as: Ref | str = ""
+        self.lives = 0
+
+
+class GroupWorld:
+    """Groups with clients, and a topic that they read; ``tag`` makes their names this world's own."""
+
+    def __init__(self, both: Both, rng: random.Random, tag: str, topic: str) -> None:
+        self.both = both
+        self.rng = rng
+        self.topic = topic
+        self.tag = tag
+        self.groups: list[str] = []
+        self.clients: list[Client] = []
+        self.leaders: dict[str, Ref | str] = {}
+        self.parted: list[str] = []
+        self._begun = 0
+        for _ in range(2):
+            self._begin_group()
+
+    def _begin_group(self) -> None:
+        group = f"{self.tag}-group-{self._begun}"
+        self._begun += 1
+        self.groups.append(group)
+        self.clients += [
+            Client(f"{group}-{number}", group, "instance-3" if number == 3 else None) for number in range(4)
+        ]
+        self.both.ask(ApiKey.FIND_COORDINATOR, 3, eventually=True, key=group, key_type=0)
+        self.both.ask(ApiKey.OFFSET_FETCH, 7, eventually=True, group_id=group, topics=None)
+
+    def _part(self, group: str) -> None:
+        """The brokers have chosen different leaders, as they may: another group goes on in this one's place."""
+        self.both.tell(f"{group} has parted")
+        self._end_group(group)
+        self.groups.remove(group)
+        self.clients = [client for client in self.clients if client.group != group]
+        self.parted.append(group)
+        self._begin_group()
+
+    def _end_group(self, group: str) -> None:
+        """Everybody leaves: nothing waits any more."""
+        clients = [client for client in self.clients if client.group == group]
+        for client in clients:
+            if client.waits is not None:
+                self._reconnect(client)
+        members = [{"member_id": one.member, "group_instance_id": None} for one in clients if one.member]
+        for side in self.both.sides:
+            side.wire().ask(ApiKey.LEAVE_GROUP, 4, group_id=group, members=side.fill(members))
+
+    def step(self) -> None:
+        """One request, and all answers that come of it."""
+        self.rng.choices(list(_STEPS), list(_STEPS.values()))[0](self)
+        self.settle()
+
+    def close(self) -> None:
+        for group in self.groups:
+            self._end_group(group)
+
+    # Who asks what
+
+    def _free(self) -> Client | None:
+        free = [client for client in self.clients if client.waits is None]
+        return self.rng.choice(free) if free else None
+
+    def _member(self, client: Client) -> Ref | str:
+        """Mostly its own; else nobody's or another's."""
+        member = client.member
+        if self.rng.random() > 0.93:
+            known: list[Ref | str] = [other.member for other in self.clients if isinstance(other.member, Ref)]
+            strangers: list[Ref | str] = ["", "nobody"]
+            member = self.rng.choice(strangers + known)
+        # Who asks as a member that waits takes its place; Kafka lets the older request wait (docs/differences.md).
+        return "nobody" if member and any(one.waits and one.asked_as == member for one in self.clients) else member
+
+    def _generation(self, client: Client) -> int:
+        return client.generation if self.rng.random() < 0.93 else client.generation + self.rng.choice([-1, 1])
+
+    def _instance(self, client: Client) -> str | None:
+        if self.rng.random() < 0.97:
+            return client.instance
+        return self.rng.choice([None, "instance-3", "instance-9"])
+
+    def join(self) -> None:
+        client = self._free()
+        if client is None:
+            return
+        rng = self.rng
+        version = some_version(rng, ApiKey.JOIN_GROUP, at_least=5 if client.instance else 0)
+        if client.instance is not None and rng.random() < 0.15:
+            client.member = ""  # it was restarted
+        names = PROTOCOLS[: rng.choice([1, 2, 2])] if rng.random() < 0.97 else ("sticky",)
+        contents = {
+            "group_id": client.group if rng.random() < 0.99 else "",
+            "session_timeout": SESSION_MS if rng.random() < 0.98 else 1,
+            "rebalance_timeout": SESSION_MS,
+            "member_id": self._member(client),
+            "group_instance_id": self._instance(client) if version >= 5 else None,
+            "protocol_type": "consumer" if rng.random() < 0.98 else rng.choice(["connect", ""]),
+            "protocols": [{"name": name, "metadata": subscription(self.topic)} for name in names],
+            "reason": "a test",
+        }
+        self._send(client, ApiKey.JOIN_GROUP, version, contents)
+
+    def sync(self) -> None:
+        client = self._free()
+        if client is None:
+            return
+        rng = self.rng
+        version = some_version(rng, ApiKey.SYNC_GROUP, at_least=3 if client.instance else 0)
+        assignments = []
+        if client.is_leader or rng.random() < 0.05:
+            assignments = [{"member_id": other, "assignment": b"for it"} for other in client.others]
+        contents = {
+            "group_id": client.group,
+            "generation_id": self._generation(client),
+            "member_id": self._member(client),
+            "group_instance_id": self._instance(client) if version >= 3 else None,
+            "protocol_type": "consumer" if rng.random() < 0.96 else rng.choice(["connect", None]),
+            "protocol_name": client.protocol if rng.random() < 0.96 else rng.choice(["sticky", None]),
+            "assignments": assignments,
+        }
+        self._send(client, ApiKey.SYNC_GROUP, version, contents)
+
+    def heartbeat(self) -> None:
+        client = self._free()
+        if client is None:
+            return
+        version = some_version(self.rng, ApiKey.HEARTBEAT, at_least=3 if client.instance else 0)
+        self.both.ask(
+            ApiKey.HEARTBEAT,
+            version,
+            wire=client.name,
+            group_id=client.group,
+            generation_id=self._generation(client),
+            member_id=self._member(client),
+            group_instance_id=self._instance(client) if version >= 3 else None,
+        )
+
+    def leave(self) -> None:
+        client = self._free()
+        if client is None:
+            return
+        rng = self.rng
+        version = some_version(rng, ApiKey.LEAVE_GROUP, at_least=3 if client.instance else 0)
+        leaving = [client]
+        # As above: a member that is removed while it waits for its assignment.
+        if version >= 3 and rng.random() < 0.4 and not self._waits_for_assignment(client.group):
+            leaving.append(rng.choice(self.clients))
+            leaving.append(Client("nobody", client.group, rng.choice(["instance-3", "instance-9"])))
+        members = [{"member_id": one.member, "group_instance_id": one.instance, "reason": "a test"} for one in leaving]
+        contents: dict[str, Any] = {"group_id": client.group, "members": members}
+        if version < 3:
+            contents |= {"member_id": members[0]["member_id"]}
+        self.both.ask(ApiKey.LEAVE_GROUP, version, wire=client.name, **contents)
+
+    def _waits_for_assignment(self, group: str) -> bool:
+        return any(one.group == group and one.waits and one.waits[0] is ApiKey.SYNC_GROUP for one in self.clients)
+
+    def reconnect(self) -> None:
+        """A client that waits closes its connection and will ask again."""
+        waiting = [client for client in self.clients if client.waits is not None]
+        if waiting:
+            self._reconnect(self.rng.choice(waiting))
+
+    def _reconnect(self, client: Client) -> None:
+        self.both.tell(f"{client.name} reconnects")
+        client.waits = None
+        for side in self.both.sides:
+            side.drop(client.name)
+
+    # Offsets
+
+    def commit(self) -> None:
+        client = self._free()
+        if client is None:
+            return
+        rng = self.rng
+        version = some_version(rng, ApiKey.OFFSET_COMMIT, at_least=7 if client.instance else 0)
+        alone = rng.random() < 0.25
+        # Where nothing of a commit can be stored Kafka knows its group only after the next write.
+        texts = ["", "here", None] if alone or client.generation < 0 else ["", "here", None, "x" * 5000]
+        topics = [
+            {
+                "name": name,
+                "topic_id": Ref(name) if name == self.topic else UNKNOWN_ID,
+                "partitions": [
+                    {
+                        "partition_index": rng.choice([0, 1, 1, 5]),
+                        "committed_offset": rng.randrange(1000),
+                        "committed_leader_epoch": rng.choice([-1, 0, 3]),
+                        "committed_metadata": rng.choice(texts),
+                    }
+                ],
+            }
+            for name in rng.choice([[self.topic], [self.topic], [self.topic, "nowhere"]])
+        ]
+        self.both.ask(
+            ApiKey.OFFSET_COMMIT,
+            version,
+            wire=client.name,
+            group_id=client.group,
+            generation_id=-1 if alone else self._generation(client),
+            generation_id_or_member_epoch=-1 if alone else self._generation(client),
+            member_id="" if alone else self._member(client),
+            group_instance_id=None if alone or version < 7 else self._instance(client),
+            retention_time=-1,
+            topics=topics,
+        )
+
+    def fetch_offsets(self) -> None:
+        rng = self.rng
+        version = some_version(rng, ApiKey.OFFSET_FETCH)
+        every = version >= 2 and rng.random() < 0.3
+        names = rng.choice([[self.topic], [self.topic, "nowhere"]])
+        topics = (
+            None
+            if every
+            else [
+                {
+                    "name": name,
+                    "topic_id": Ref(name) if name == self.topic else UNKNOWN_ID,
+                    "partition_indexes": [0, 1, 5],
+                }
+                for name in names
+            ]
+        )
+        groups = [rng.choice([*self.groups, "no-group"])]
+        if version >= 8 and rng.random() < 0.5:
+            groups = [*self.groups, "no-group"]
+        asked = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics} for group in groups]
+        stable = rng.random() < 0.5
+        self.both.ask(
+            ApiKey.OFFSET_FETCH, version, group_id=groups[0], topics=topics, groups=asked, require_stable=stable
+        )
+
+    def delete_offsets(self) -> None:
+        rng = self.rng
+        partitions = [{"partition_index": rng.choice([0, 1, 5])}]
+        topics = [{"name": rng.choice([self.topic, self.topic, "nowhere"]), "partitions": partitions}]
+        group = rng.choice([*self.groups, *self.groups, "no-group", ""])
+        self.both.ask(ApiKey.OFFSET_DELETE, 0, group_id=group, topics=topics)
+
+    # Administration
+
+    def describe(self) -> None:
+        asked = [*self.groups, "no-group", ""]
+        self.both.ask(
+            ApiKey.DESCRIBE_GROUPS,
+            some_version(self.rng, ApiKey.DESCRIBE_GROUPS),
+            groups=self.rng.sample(asked, self.rng.randint(1, len(asked))),
+            include_authorized_operations=self.rng.random() < 0.5,
+        )
+
+    def list_groups(self) -> None:
+        """Only those of this world: others run beside it."""
+        version = some_version(self.rng, ApiKey.LIST_GROUPS)
+        states = self.rng.choice([[], ["Stable"], ["empty", "PreparingRebalance"], ["Nonsense"]])
+        types = self.rng.choice([[], ["classic"], ["consumer"]])
+        self.both.tell(f"LIST_GROUPS v{version} {states} {types}")
+        found = []
+        for side in self.both.sides:
+            answer = side.wire().ask(ApiKey.LIST_GROUPS, version, states_filter=states, types_filter=types)
+            answer.groups = tuple(group for group in answer.groups if group.group_id in self.groups)
+            found.append(side.plain(answer))
+        self.both.compare(*found)
+
+    def delete_groups(self) -> None:
+        version = some_version(self.rng, ApiKey.DELETE_GROUPS)
+        names = self.rng.sample([*self.groups, "no-group", ""], self.rng.randint(1, 2))
+        self.both.ask(ApiKey.DELETE_GROUPS, version, groups_names=names)
+
+    def find_coordinator(self) -> None:
+        version = some_version(self.rng, ApiKey.FIND_COORDINATOR)
+        kind = self.rng.choice([0, 0, 3]) if version else 0
+        self.both.ask(
+            ApiKey.FIND_COORDINATOR,
+            version,
+            key=self.groups[0],
+            key_type=kind,
+            coordinator_keys=self.rng.choice([[], self.groups]),
+        )
+
+    # Answers that come when they come
+
+    def _send(self, client: Client, key: ApiKey, version: int, contents: Mapping[str, Any]) -> None:
+        self.both.tell(f"{client.name}: {key.name} v{version} {brief(contents)}")
+        for side in (self.both.ours, self.both.real):
+            side.wire(client.name).send(key, version, **side.fill(contents))
+        client.waits = key, version
+        client.asked_as = contents["member_id"]
+
+    def settle(self) -> None:
+        """Take all answers that ours has given, and those of Kafka to the same clients; there are no others."""
+        for _ in range(_TRIES):
+            for _ in range(_BARRIERS):
+                ours = self._states(self.both.ours)
+            answered = [client for client in self.clients if client.waits and _has_answer(self.both.ours, client)]
+            found = [(client, self._take(client)) for client in answered]
+            for client, answers in found:
+                self._learn(client, answers)
+            for group in {client.group for client, answers in found if self._believe(client, answers)}:
+                self._part(group)
+            real = self._states(self.both.real)
+            early = [client.name for client in self.clients if client.waits and _has_answer(self.both.real, client)]
+            if not answered and not early and real == ours:
+                return
+        self.both.compare((real, early), (ours, []))
+
+    def _states(self, side: Side) -> Any:
+        answer = side.wire().ask(ApiKey.DESCRIBE_GROUPS, 4, groups=self.groups, include_authorized_operations=False)
+        return [(group.group_id, group.group_state, len(group.members)) for group in answer.groups]
+
+    def _take(self, client: Client) -> Answers:
+        assert client.waits is not None
+        key, version = client.waits
+        client.waits = None
+        try:
+            return Answers(*(side.wire(client.name).answer(key, version) for side in self.both.sides))
+        except (ConnectionError, TimeoutError) as error:
+            states = [self._states(side) for side in self.both.sides]
+            story = "\n".join(self.both.story[-12:])
+            raise AssertionError(f"{client.name} {key.name}: {error!r} {states}:\n{story}") from error
+
+    def _learn(self, client: Client, answers: Answers) -> None:
+        """A member id that nobody has seen is the client's."""
+        self.both.tell(f"{client.name} is answered {answers.ours}")
+        given = [getattr(answer, "member_id", "") for answer in answers]
+        if all(given) and not any(side.knows(one) for side, one in zip(self.both.sides, given, strict=True)):
+            client.lives += 1
+            self.both.learn(Ref(f"{client.name}, {client.lives}"), answers, "member_id")
+
+    def _believe(self, client: Client, answers: Answers) -> bool:
+        """Whether both have given the lead to different members."""
+        real, ours = (side.plain(answer) for side, answer in zip(self.both.sides, answers, strict=True))
+        if "generation_id" not in real:
+            self.both.compare(real, ours)
+            return False
+        if real["leader"] != ours["leader"] and self._may_part(client.group, real, ours):
+            self.both.compare(*(answer | {"leader": None, "members": None} for answer in (real, ours)))
+            return True
+        self.both.compare(real, ours)
+        if real["error_code"] in (0, 79):
+            client.member = real["member_id"]
+        elif real["error_code"] in (25, 82):
+            client.member = ""
+        if not real["error_code"]:
+            self.leaders[client.group] = real["leader"]
+            client.generation = real["generation_id"]
+            client.protocol = real["protocol_name"]
+            client.is_leader = real["leader"] == real["member_id"]
+            client.others = [member["member_id"] for member in real["members"]]
+        return False
+
+    def _may_part(self, group: str, *answers: Mapping[str, Any]) -> bool:
+        """A leader that has gone is followed by the first of a hash table in Kafka, by the oldest member in ours."""
+        before = self.leaders.get(group)
+        members = [member["member_id"] for answer in answers for member in answer["members"]]
+        return before is not None and before not in [*members, *(answer["leader"] for answer in answers)]
+
+
+def subscription(topic: str) -> bytes:
+    """Of a consumer, version 0."""
+    name = topic.encode()
+    return struct.pack(">hih", 0, 1, len(name)) + name + struct.pack(">i", -1)
+
+
+def _has_answer(side: Side, client: Client) -> bool:
+    wire: Wire = side.wire(client.name)
+    return bool(select.select([wire], [], [], 0)[0])
+
+
+_STEPS: Final[Mapping[Callable[[GroupWorld], None], int]] = {
+    GroupWorld.join: 30,
+    GroupWorld.sync: 24,
+    GroupWorld.heartbeat: 8,
+    GroupWorld.leave: 4,
+    GroupWorld.reconnect: 2,
+    GroupWorld.commit: 10,
+    GroupWorld.fetch_offsets: 6,
+    GroupWorld.delete_offsets: 3,
+    GroupWorld.describe: 6,
+    GroupWorld.list_groups: 2,
+    GroupWorld.delete_groups: 2,
+    GroupWorld.find_coordinator: 1,
+}
