@@ -142,7 +142,7 @@ def test_groups(both: Both, tag: str, group_topic: str, seed: int) -> None:
 
 def test_what_groups_leave_behind(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, group_topic: str) -> None:
     world = group_world(both, 1000, tag, group_topic)
-    for _ in range(300):
+    for _ in range(200):
         world.step()
     world.close()
     world.settle()

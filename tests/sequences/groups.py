@@ -42,6 +42,7 @@ class Client:
         self.waits: tuple[ApiKey, int] | None = None
         self.asked_as: Ref | str = ""
         self.lives = 0
+        self.next: ApiKey = ApiKey.JOIN_GROUP
 
 
 class GroupWorld:
@@ -56,6 +57,7 @@ class GroupWorld:
         self.clients: list[Client] = []
         self.leaders: dict[str, Ref | str] = {}
         self.parted: list[str] = []
+        self.given: dict[str, list[Ref]] = {}
         self._begun = 0
         for _ in range(2):
             self._begin_group()
@@ -64,6 +66,7 @@ class GroupWorld:
         group = f"{self.tag}-group-{self._begun}"
         self._begun += 1
         self.groups.append(group)
+        self.given[group] = []
         self.clients += [
             Client(f"{group}-{number}", group, "instance-3" if number == 3 else None) for number in range(4)
         ]
@@ -90,8 +93,18 @@ class GroupWorld:
             side.wire().ask(ApiKey.LEAVE_GROUP, 4, group_id=group, members=side.fill(members))
 
     def step(self) -> None:
-        """One request, and all answers that come of it."""
-        self.rng.choices(list(_STEPS), list(_STEPS.values()))[0](self)
+        """One request, and all answers that come of it: mostly what a client would do next."""
+        free = [client for client in self.clients if client.waits is None]
+        if free and self.rng.random() < 0.6:
+            client = self.rng.choice(free)
+            if client.next is ApiKey.JOIN_GROUP:
+                self.join(client)
+            elif client.next is ApiKey.SYNC_GROUP:
+                self.sync(client)
+            else:
+                self.rng.choice([self.heartbeat, self.heartbeat, self.commit])(client)
+        else:
+            self.rng.choices(list(_STEPS), list(_STEPS.values()))[0](self)
         self.settle()
 
     def close(self) -> None:
@@ -122,8 +135,8 @@ class GroupWorld:
             return client.instance
         return self.rng.choice([None, "instance-3", "instance-9"])
 
-    def join(self) -> None:
-        client = self._free()
+    def join(self, client: Client | None = None) -> None:
+        client = client or self._free()
         if client is None:
             return
         rng = self.rng
@@ -143,8 +156,8 @@ class GroupWorld:
         }
         self._send(client, ApiKey.JOIN_GROUP, version, contents)
 
-    def sync(self) -> None:
-        client = self._free()
+    def sync(self, client: Client | None = None) -> None:
+        client = client or self._free()
         if client is None:
             return
         rng = self.rng
@@ -163,12 +176,12 @@ class GroupWorld:
         }
         self._send(client, ApiKey.SYNC_GROUP, version, contents)
 
-    def heartbeat(self) -> None:
-        client = self._free()
+    def heartbeat(self, client: Client | None = None) -> None:
+        client = client or self._free()
         if client is None:
             return
         version = some_version(self.rng, ApiKey.HEARTBEAT, at_least=3 if client.instance else 0)
-        self.both.ask(
+        answer = self.both.ask(
             ApiKey.HEARTBEAT,
             version,
             wire=client.name,
@@ -177,9 +190,11 @@ class GroupWorld:
             member_id=self._member(client),
             group_instance_id=self._instance(client) if version >= 3 else None,
         )
+        if answer.real.error_code:
+            client.next = ApiKey.JOIN_GROUP
 
-    def leave(self) -> None:
-        client = self._free()
+    def leave(self, client: Client | None = None) -> None:
+        client = client or self._free()
         if client is None:
             return
         rng = self.rng
@@ -198,6 +213,17 @@ class GroupWorld:
     def _waits_for_assignment(self, group: str) -> bool:
         return any(one.group == group and one.waits and one.waits[0] is ApiKey.SYNC_GROUP for one in self.clients)
 
+    def clear_out(self) -> None:
+        """Members that no client is any more leave, or all others would wait for them for ever."""
+        group = self.rng.choice(self.groups)
+        if self._waits_for_assignment(group):
+            return
+        used = {one for client in self.clients for one in (client.member, client.asked_as)}
+        gone = [ref for ref in self.given[group] if ref not in used]
+        members = [{"member_id": ref, "group_instance_id": None} for ref in gone]
+        self.both.ask(ApiKey.LEAVE_GROUP, 4, group_id=group, members=members)
+        self.given[group] = [ref for ref in self.given[group] if ref in used]
+
     def reconnect(self) -> None:
         """A client that waits closes its connection and will ask again."""
         waiting = [client for client in self.clients if client.waits is not None]
@@ -212,8 +238,8 @@ class GroupWorld:
 
     # Offsets
 
-    def commit(self) -> None:
-        client = self._free()
+    def commit(self, client: Client | None = None) -> None:
+        client = client or self._free()
         if client is None:
             return
         rng = self.rng
@@ -369,13 +395,16 @@ class GroupWorld:
         given = [getattr(answer, "member_id", "") for answer in answers]
         if all(given) and not any(side.knows(one) for side, one in zip(self.both.sides, given, strict=True)):
             client.lives += 1
-            self.both.learn(Ref(f"{client.name}, {client.lives}"), answers, "member_id")
+            ref = Ref(f"{client.name}, {client.lives}")
+            self.both.learn(ref, answers, "member_id")
+            self.given[client.group].append(ref)
 
     def _believe(self, client: Client, answers: Answers) -> bool:
         """Whether both have given the lead to different members."""
         real, ours = (side.plain(answer) for side, answer in zip(self.both.sides, answers, strict=True))
         if "generation_id" not in real:
             self.both.compare(real, ours)
+            client.next = ApiKey.JOIN_GROUP if real["error_code"] else ApiKey.HEARTBEAT
             return False
         if real["leader"] != ours["leader"] and self._may_part(client.group, real, ours):
             self.both.compare(*(answer | {"leader": None, "members": None} for answer in (real, ours)))
@@ -385,6 +414,7 @@ class GroupWorld:
             client.member = real["member_id"]
         elif real["error_code"] in (25, 82):
             client.member = ""
+        client.next = ApiKey.JOIN_GROUP if real["error_code"] else ApiKey.SYNC_GROUP
         if not real["error_code"]:
             self.leaders[client.group] = real["leader"]
             client.generation = real["generation_id"]
@@ -412,10 +442,11 @@ def _has_answer(side: Side, client: Client) -> bool:
 
 
 _STEPS: Final[Mapping[Callable[[GroupWorld], None], int]] = {
-    GroupWorld.join: 30,
-    GroupWorld.sync: 24,
-    GroupWorld.heartbeat: 8,
+    GroupWorld.join: 12,
+    GroupWorld.sync: 8,
+    GroupWorld.heartbeat: 4,
     GroupWorld.leave: 4,
+    GroupWorld.clear_out: 12,
     GroupWorld.reconnect: 2,
     GroupWorld.commit: 10,
     GroupWorld.fetch_offsets: 6,
