@@ -88,13 +88,15 @@ class Served:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
-    def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+    def sockets(self) -> int:
+        """How many are open."""
+        descriptors = Path(f"/proc/{self._process.pid}/fd")
+        return sum(_target(descriptors / number).startswith("socket:") for number in os.listdir(descriptors))
 
-    def has_come_to_rest(self, base: int, slack: int = 5) -> bool:
-        """Whether its file descriptors are ``base`` again, as soon as it has noticed that its clients have gone."""
+    def has_come_to_rest(self, sockets: int) -> bool:
+        """Whether it has as many again, as soon as it has noticed that its clients have gone."""
         for _ in range(600):
-            if abs(self.descriptors - base) <= slack:
+            if abs(self.sockets - sockets) <= 5:
                 return True
             time.sleep(0.05)
         return False
@@ -143,6 +145,12 @@ class Other:
         if self.error is not None:
             raise self.error
 
+    def wait_for(self, number: int) -> None:
+        """Until it has been answered so many times more."""
+        wanted = len(self.times) + number
+        while len(self.times) < wanted and self.error is None:
+            time.sleep(0.001)
+
     def _run(self) -> None:
         try:
             with Wire(self._served.bootstrap) as wire:
@@ -159,6 +167,13 @@ class Other:
 
 def _latest(topic: str) -> dict[str, object]:
     return {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]}
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
 
 
 def framed(body: bytes) -> bytes:

@@ -11,6 +11,7 @@ import struct
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from random import Random
 from typing import Final
 
@@ -26,7 +27,7 @@ from tests.broker.served import MEGABYTE, Other, Served, framed, read_until_clos
 from tests.cases import case
 
 IS_LONG: Final = settings.default is not None and settings.default.max_examples > 1000
-ROUNDS: Final = 200 if IS_LONG else 10
+ROUNDS: Final = 150 if IS_LONG else 6
 MOST_MEMORY: Final = 50 * MEGABYTE
 SENTINEL: Final = -77
 SETTINGS: Final = {
@@ -93,7 +94,7 @@ def check(key: int, version: int, answer: bytes) -> None:
     start = 5 if key != ApiKey.API_VERSIONS and version >= api.flexible else 4
     assert start == 4 or answer[4] == 0
     _, size = entity_reader(response_class(key, version))(answer, start)
-    assert start + size == len(answer)
+    assert start + size == len(answer), f"API {key} version {version}: {answer.hex()}"
 
 
 def seed_of(what: str) -> str:
@@ -108,12 +109,12 @@ def ids_of(served: Served) -> list[uuid.UUID]:
 
 
 def test_what_is_well_formed_is_answered_whatever_it_says(served: Served) -> None:
-    client, other = Client(served), Other(served)
+    other = Other(served)
     ids = ids_of(served)
     other.ask(300)
-    usual, memory, descriptors = other.p99, served.memory, served.descriptors
+    usual, memory, sockets = other.p99, served.memory, served.sockets
     seed = seed_of("well-formed")
-    with other.asking():
+    with other.asking(), closing(Client(served)) as client:
         for key, version in versions():
             requests = Requests(Random(f"{seed} {key} {version}"), ids)
             for number in range(ROUNDS):
@@ -125,18 +126,17 @@ def test_what_is_well_formed_is_answered_whatever_it_says(served: Served) -> Non
                 else:
                     # A producer with acks=0 is told nothing, and of an error by its connection.
                     assert key == ApiKey.PRODUCE, f"{seed}: {key!r} {version} {frame.hex()}"
-    client.close()
     served.check_quiet()
-    assert served.has_come_to_rest(descriptors, slack=5 + 5 * 20)  # and what new topics have open
+    assert served.has_come_to_rest(sockets)
     assert served.memory - memory < MOST_MEMORY
-    assert other.p99 < max(20 * usual, 1.0)
+    assert other.p99 < max(20 * usual, 3.0)
 
 
 def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: Served) -> None:
     other = Other(served)
     ids = ids_of(served)
     other.ask(300)
-    usual, memory, descriptors = other.p99, served.memory, served.descriptors
+    usual, memory, sockets = other.p99, served.memory, served.sockets
     seed = seed_of("mutated")
     with other.asking():
         for key, version in versions():
@@ -152,9 +152,9 @@ def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: Serv
                         continue  # it was ended before all of it was there
                     check_first(sent, read_until_closed(connection))
     served.check_quiet()
-    assert served.has_come_to_rest(descriptors, slack=5 + 5 * 20)
+    assert served.has_come_to_rest(sockets)
     assert served.memory - memory < MOST_MEMORY
-    assert other.p99 < max(20 * usual, 1.0)
+    assert other.p99 < max(20 * usual, 3.0)
 
 
 def check_first(sent: bytes, answers: bytes) -> None:
@@ -166,6 +166,6 @@ def check_first(sent: bytes, answers: bytes) -> None:
     assert answered == correlation_id
     answer = answers[4 : 4 + length]
     assert len(answer) == length
-    if key == ApiKey.API_VERSIONS and version > APIS[key].high:
+    if key == ApiKey.API_VERSIONS and not 0 <= version <= APIS[key].high:
         version = 0
     check(key, version, answer)
