@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import librdkafka
-from bench.bench_broker import show
-from bench.brokers import ROUNDS, Seglog, Server, both, delete_topic, load, new_topic, resident, turn_about
+from bench.brokers import ROUNDS, Seglog, Server, both, delete_topic, load, new_topic, resident, show, turn_about
 from bench.kafka import BROKER, describe
 
 _MB: Final = int(os.environ.get("SEGLOG_BENCH_MB", "128"))

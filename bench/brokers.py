@@ -154,3 +154,15 @@ def delete_topic(server: Server, name: str) -> None:
 
 def load() -> str:
     return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def show(title: str, uses: Mapping[str, Use], size: int) -> None:
+    """A line: MB/s and CPU seconds per GB of both sides, and their ratios."""
+    sides = [
+        f"{name} {size / use.wall / 1e6:.0f} MB/s, server {use.server / size * 1e9:.2f} s/GB, "
+        f"client {use.client / size * 1e9:.2f} s/GB"
+        for name, use in uses.items()
+    ]
+    ours, theirs = uses["seglog"], uses["Kafka"]
+    ratio = f"{theirs.wall / ours.wall:.2f}x as fast at {ours.server / max(theirs.server, 0.01):.2f} of its CPU"
+    print(f"  {title:32} {'; '.join(sides)}: {ratio}; {load()}", flush=True)
