@@ -3,7 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
-import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -34,29 +34,41 @@ public final class Tools {
     /** The code that the tool first wanted to end with: many take what we throw for an error, and end once more. */
     private static Integer ended;
 
+    /** Scala's tools keep the standard output that they find first: it is one and the same for all steps. */
+    private static final class Switched extends OutputStream {
+        private ByteArrayOutputStream target = new ByteArrayOutputStream();
+
+        @Override
+        public synchronized void write(int one) {
+            target.write(one);
+        }
+
+        @Override
+        public synchronized void write(byte[] bytes, int start, int count) {
+            target.write(bytes, start, count);
+        }
+
+        synchronized String taken() {
+            String text = target.toString(StandardCharsets.UTF_8);
+            target = new ByteArrayOutputStream();
+            return text;
+        }
+    }
+
     public static void main(String[] args) throws Exception {
         PrintStream stdout = System.out;
-        PrintStream stderr = System.err;
-        InputStream stdin = System.in;
         Exit.setExitProcedure((code, message) -> {
             ended = ended == null ? code : ended;
             throw new Ended(message);
         });
+        Switched out = new Switched();
+        Switched err = new Switched();
+        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
         for (JsonNode step : JSON.readTree(new File(args[0]))) {
-            ByteArrayOutputStream out = new ByteArrayOutputStream();
-            ByteArrayOutputStream err = new ByteArrayOutputStream();
-            System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
-            System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
             System.setIn(new ByteArrayInputStream(step.path("in").asText("").getBytes(StandardCharsets.UTF_8)));
-            int code;
-            try {
-                code = run(step);
-            } finally {
-                System.setOut(stdout);
-                System.setErr(stderr);
-                System.setIn(stdin);
-            }
-            stdout.println(JSON.writeValueAsString(Map.of("code", code, "out", text(out), "err", text(err))));
+            int code = run(step);
+            stdout.println(JSON.writeValueAsString(Map.of("code", code, "out", out.taken(), "err", err.taken())));
         }
         stdout.flush();
         // What the tools would still do at the end of their own process is of no use here.
@@ -80,9 +92,5 @@ public final class Tools {
             }
         }
         return ended == null ? 0 : ended;
-    }
-
-    private static String text(ByteArrayOutputStream bytes) {
-        return bytes.toString(StandardCharsets.UTF_8);
     }
 }
