@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(STAMP) ## flights into Kafka's files, found again, and analysed by Spark
+demo: $(STAMP) ## the broker with a year of flights: produced, consumed by a group, streamed and asked by Spark
 	@$(BIN)/python -m demo
 
 test: $(STAMP) ## the tests that need no Kafka
