@@ -67,7 +67,7 @@ def log_differences(world: LogWorld, kafka: KafkaNode, ours: RunningNode) -> lis
 @pytest.mark.parametrize("seed", seeds(4))
 def test_writing_and_reading(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, seed: int) -> None:
     world = LogWorld(both, random.Random(seed), tag)
-    steps = 150
+    steps = 120
     for _ in range(steps):
         world.step()
     case(steps)
@@ -81,7 +81,7 @@ def test_every_kind_of_bad_batch_in_every_kind_of_topic(
     for name in world.names:
         for kind, make in DAMAGES.items():
             if kind not in ANSWERED_OTHERWISE:
-                for version in (3, 7, 8, 13):
+                for version in (6, 13):
                     world.send(version, {name: {0: make(world.batches)}})
                     case()
     assert log_differences(world, kafka, ours) == []
@@ -90,7 +90,7 @@ def test_every_kind_of_bad_batch_in_every_kind_of_topic(
 @pytest.mark.parametrize("kind", sorted(ANSWERED_OTHERWISE))
 def test_a_codec_that_nobody_knows(both: Both, tag: str, kind: str) -> None:
     """Kafka throws what it does not expect itself; ours says what is wrong (docs/differences.md)."""
-    world = LogWorld(both, random.Random(0), tag)
+    world = LogWorld(both, random.Random(0), tag, ["plain"])
     records = DAMAGES[kind](world.batches)
     topic_data = [{"name": f"{tag}-plain", "partition_data": [{"index": 0, "records": records}]}]
     contents = {"acks": -1, "timeout": 1000, "transactional_id": None, "topic_data": topic_data}
@@ -103,7 +103,7 @@ def test_a_codec_that_nobody_knows(both: Both, tag: str, kind: str) -> None:
 
 def test_partitions_and_topics_that_are_named_twice(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str) -> None:
     """The last one counts."""
-    world = LogWorld(both, random.Random(1), tag)
+    world = LogWorld(both, random.Random(1), tag, ["plain"])
     for version in range(3, 14):
         parts = [{"index": 0, "records": world.batches.plain(codec=0)} for _ in range(2)]
         topic = world.called(ApiKey.PRODUCE, version, f"{tag}-plain")
@@ -130,7 +130,7 @@ def group_world(both: Both, seed: int, tag: str, topic: str) -> GroupWorld:
     return GroupWorld(both, random.Random(seed), tag, topic)
 
 
-@pytest.mark.parametrize("seed", seeds(10))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_groups(both: Both, tag: str, group_topic: str, seed: int) -> None:
     world = group_world(both, seed, tag, group_topic)
     steps = 120
@@ -141,13 +141,19 @@ def test_groups(both: Both, tag: str, group_topic: str, seed: int) -> None:
 
 
 def test_what_groups_leave_behind(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, group_topic: str) -> None:
-    world = group_world(both, 1000, tag, group_topic)
-    for _ in range(200):
-        world.step()
-    world.close()
-    world.settle()
+    """The records of commits and of groups, as Kafka's own decoder prints them."""
+    groups: list[str] = []
+    for seed in range(1000, 1003):
+        world = group_world(both, seed, f"{tag}-{seed}", group_topic)
+        for _ in range(100):
+            world.step()
+        world.close()
+        world.settle()
+        groups += world.groups
     real, mine = (
-        records(side, log_dir, world.groups) for side, log_dir in ((both.real, kafka.log_dir), (both.ours, ours.path))
+        records(side, log_dir, groups) for side, log_dir in ((both.real, kafka.log_dir), (both.ours, ours.path))
     )
     both.compare(real, mine)
-    assert sum(map(len, mine.values())) > 20
+    kinds = [key["type"] for found in mine.values() for key, _ in found]
+    assert set(kinds) == {"1", "2"}
+    assert len(kinds) > 30

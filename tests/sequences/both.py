@@ -121,7 +121,8 @@ class Side:
         if isinstance(value, bytes) and is_batch(value):
             return without_own_times(value)
         if isinstance(value, str) and value:
-            return self._symbols.get(value) or _MADE_UP.sub("made up", value)
+            text = _MADE_UP.sub("made up", value)
+            return self._symbols.get(value) or ",".join(sorted(text.split(",")))  # a list's order means nothing
         return value
 
     def _field(self, name: str, value: Any, fields: Mapping[str, Any]) -> Any:
@@ -131,7 +132,7 @@ class Side:
             return self._symbols.get(value, value)
         if name in ("log_append_time", "timestamp"):
             return value if value < OWN_TIMES else "its own"
-        if name == "error_message" and not fields.get("record_errors"):
+        if name == "error_message" and not fields.get("record_errors", True):
             return None
         if name.endswith("error_message"):
             return _BOUNDS.sub("[its own]", value or "")

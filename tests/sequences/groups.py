@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import Wire
-from tests.sequences.both import UNKNOWN_ID, Answers, Both, Ref, Side, brief
+from tests.sequences import group_requests
+from tests.sequences.both import Answers, Both, Ref, Side, brief
 from tests.sequences.logs import some_version
 
 SESSION_MS: Final = 120_000
@@ -101,8 +102,10 @@ class GroupWorld:
                 self.join(client)
             elif client.next is ApiKey.SYNC_GROUP:
                 self.sync(client)
+            elif self.rng.random() < 0.4:
+                group_requests.commit(self, client)
             else:
-                self.rng.choice([self.heartbeat, self.heartbeat, self.commit])(client)
+                self.heartbeat(client)
         else:
             self.rng.choices(list(_STEPS), list(_STEPS.values()))[0](self)
         self.settle()
@@ -113,11 +116,11 @@ class GroupWorld:
 
     # Who asks what
 
-    def _free(self) -> Client | None:
+    def free(self) -> Client | None:
         free = [client for client in self.clients if client.waits is None]
         return self.rng.choice(free) if free else None
 
-    def _member(self, client: Client) -> Ref | str:
+    def member_of(self, client: Client) -> Ref | str:
         """Mostly its own; else nobody's or another's."""
         member = client.member
         if self.rng.random() > 0.93:
@@ -127,16 +130,16 @@ class GroupWorld:
         # Who asks as a member that waits takes its place; Kafka lets the older request wait (docs/differences.md).
         return "nobody" if member and any(one.waits and one.asked_as == member for one in self.clients) else member
 
-    def _generation(self, client: Client) -> int:
+    def generation_of(self, client: Client) -> int:
         return client.generation if self.rng.random() < 0.93 else client.generation + self.rng.choice([-1, 1])
 
-    def _instance(self, client: Client) -> str | None:
+    def instance_of(self, client: Client) -> str | None:
         if self.rng.random() < 0.97:
             return client.instance
         return self.rng.choice([None, "instance-3", "instance-9"])
 
     def join(self, client: Client | None = None) -> None:
-        client = client or self._free()
+        client = client or self.free()
         if client is None:
             return
         rng = self.rng
@@ -148,8 +151,8 @@ class GroupWorld:
             "group_id": client.group if rng.random() < 0.99 else "",
             "session_timeout": SESSION_MS if rng.random() < 0.98 else 1,
             "rebalance_timeout": SESSION_MS,
-            "member_id": self._member(client),
-            "group_instance_id": self._instance(client) if version >= 5 else None,
+            "member_id": self.member_of(client),
+            "group_instance_id": self.instance_of(client) if version >= 5 else None,
             "protocol_type": "consumer" if rng.random() < 0.98 else rng.choice(["connect", ""]),
             "protocols": [{"name": name, "metadata": subscription(self.topic)} for name in names],
             "reason": "a test",
@@ -157,7 +160,7 @@ class GroupWorld:
         self._send(client, ApiKey.JOIN_GROUP, version, contents)
 
     def sync(self, client: Client | None = None) -> None:
-        client = client or self._free()
+        client = client or self.free()
         if client is None:
             return
         rng = self.rng
@@ -167,9 +170,9 @@ class GroupWorld:
             assignments = [{"member_id": other, "assignment": b"for it"} for other in client.others]
         contents = {
             "group_id": client.group,
-            "generation_id": self._generation(client),
-            "member_id": self._member(client),
-            "group_instance_id": self._instance(client) if version >= 3 else None,
+            "generation_id": self.generation_of(client),
+            "member_id": self.member_of(client),
+            "group_instance_id": self.instance_of(client) if version >= 3 else None,
             "protocol_type": "consumer" if rng.random() < 0.96 else rng.choice(["connect", None]),
             "protocol_name": client.protocol if rng.random() < 0.96 else rng.choice(["sticky", None]),
             "assignments": assignments,
@@ -177,7 +180,7 @@ class GroupWorld:
         self._send(client, ApiKey.SYNC_GROUP, version, contents)
 
     def heartbeat(self, client: Client | None = None) -> None:
-        client = client or self._free()
+        client = client or self.free()
         if client is None:
             return
         version = some_version(self.rng, ApiKey.HEARTBEAT, at_least=3 if client.instance else 0)
@@ -186,15 +189,15 @@ class GroupWorld:
             version,
             wire=client.name,
             group_id=client.group,
-            generation_id=self._generation(client),
-            member_id=self._member(client),
-            group_instance_id=self._instance(client) if version >= 3 else None,
+            generation_id=self.generation_of(client),
+            member_id=self.member_of(client),
+            group_instance_id=self.instance_of(client) if version >= 3 else None,
         )
         if answer.real.error_code:
             client.next = ApiKey.JOIN_GROUP
 
     def leave(self, client: Client | None = None) -> None:
-        client = client or self._free()
+        client = client or self.free()
         if client is None:
             return
         rng = self.rng
@@ -235,118 +238,6 @@ class GroupWorld:
         client.waits = None
         for side in self.both.sides:
             side.drop(client.name)
-
-    # Offsets
-
-    def commit(self, client: Client | None = None) -> None:
-        client = client or self._free()
-        if client is None:
-            return
-        rng = self.rng
-        version = some_version(rng, ApiKey.OFFSET_COMMIT, at_least=7 if client.instance else 0)
-        alone = rng.random() < 0.25
-        # Where nothing of a commit can be stored Kafka knows its group only after the next write.
-        texts = ["", "here", None] if alone or client.generation < 0 else ["", "here", None, "x" * 5000]
-        topics = [
-            {
-                "name": name,
-                "topic_id": Ref(name) if name == self.topic else UNKNOWN_ID,
-                "partitions": [
-                    {
-                        "partition_index": rng.choice([0, 1, 1, 5]),
-                        "committed_offset": rng.randrange(1000),
-                        "committed_leader_epoch": rng.choice([-1, 0, 3]),
-                        "committed_metadata": rng.choice(texts),
-                    }
-                ],
-            }
-            for name in rng.choice([[self.topic], [self.topic], [self.topic, "nowhere"]])
-        ]
-        self.both.ask(
-            ApiKey.OFFSET_COMMIT,
-            version,
-            wire=client.name,
-            group_id=client.group,
-            generation_id=-1 if alone else self._generation(client),
-            generation_id_or_member_epoch=-1 if alone else self._generation(client),
-            member_id="" if alone else self._member(client),
-            group_instance_id=None if alone or version < 7 else self._instance(client),
-            retention_time=-1,
-            topics=topics,
-        )
-
-    def fetch_offsets(self) -> None:
-        rng = self.rng
-        version = some_version(rng, ApiKey.OFFSET_FETCH)
-        every = version >= 2 and rng.random() < 0.3
-        names = rng.choice([[self.topic], [self.topic, "nowhere"]])
-        topics = (
-            None
-            if every
-            else [
-                {
-                    "name": name,
-                    "topic_id": Ref(name) if name == self.topic else UNKNOWN_ID,
-                    "partition_indexes": [0, 1, 5],
-                }
-                for name in names
-            ]
-        )
-        groups = [rng.choice([*self.groups, "no-group"])]
-        if version >= 8 and rng.random() < 0.5:
-            groups = [*self.groups, "no-group"]
-        asked = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics} for group in groups]
-        stable = rng.random() < 0.5
-        self.both.ask(
-            ApiKey.OFFSET_FETCH, version, group_id=groups[0], topics=topics, groups=asked, require_stable=stable
-        )
-
-    def delete_offsets(self) -> None:
-        rng = self.rng
-        partitions = [{"partition_index": rng.choice([0, 1, 5])}]
-        topics = [{"name": rng.choice([self.topic, self.topic, "nowhere"]), "partitions": partitions}]
-        group = rng.choice([*self.groups, *self.groups, "no-group", ""])
-        self.both.ask(ApiKey.OFFSET_DELETE, 0, group_id=group, topics=topics)
-
-    # Administration
-
-    def describe(self) -> None:
-        asked = [*self.groups, "no-group", ""]
-        self.both.ask(
-            ApiKey.DESCRIBE_GROUPS,
-            some_version(self.rng, ApiKey.DESCRIBE_GROUPS),
-            groups=self.rng.sample(asked, self.rng.randint(1, len(asked))),
-            include_authorized_operations=self.rng.random() < 0.5,
-        )
-
-    def list_groups(self) -> None:
-        """Only those of this world: others run beside it."""
-        version = some_version(self.rng, ApiKey.LIST_GROUPS)
-        states = self.rng.choice([[], ["Stable"], ["empty", "PreparingRebalance"], ["Nonsense"]])
-        types = self.rng.choice([[], ["classic"], ["consumer"]])
-        self.both.tell(f"LIST_GROUPS v{version} {states} {types}")
-        found = []
-        for side in self.both.sides:
-            answer = side.wire().ask(ApiKey.LIST_GROUPS, version, states_filter=states, types_filter=types)
-            answer.groups = tuple(group for group in answer.groups if group.group_id in self.groups)
-            found.append(side.plain(answer))
-        self.both.compare(*found)
-
-    def delete_groups(self) -> None:
-        version = some_version(self.rng, ApiKey.DELETE_GROUPS)
-        names = self.rng.sample([*self.groups, "no-group", ""], self.rng.randint(1, 2))
-        self.both.ask(ApiKey.DELETE_GROUPS, version, groups_names=names)
-
-    def find_coordinator(self) -> None:
-        version = some_version(self.rng, ApiKey.FIND_COORDINATOR)
-        kind = self.rng.choice([0, 0, 3]) if version else 0
-        self.both.ask(
-            ApiKey.FIND_COORDINATOR,
-            version,
-            key=self.groups[0],
-            key_type=kind,
-            coordinator_keys=self.rng.choice([[], self.groups]),
-        )
 
     # Answers that come when they come
 
@@ -448,11 +339,11 @@ _STEPS: Final[Mapping[Callable[[GroupWorld], None], int]] = {
     GroupWorld.leave: 4,
     GroupWorld.clear_out: 12,
     GroupWorld.reconnect: 2,
-    GroupWorld.commit: 10,
-    GroupWorld.fetch_offsets: 6,
-    GroupWorld.delete_offsets: 3,
-    GroupWorld.describe: 6,
-    GroupWorld.list_groups: 2,
-    GroupWorld.delete_groups: 2,
-    GroupWorld.find_coordinator: 1,
+    group_requests.commit: 10,
+    group_requests.fetch_offsets: 6,
+    group_requests.delete_offsets: 3,
+    group_requests.describe: 6,
+    group_requests.list_groups: 2,
+    group_requests.delete_groups: 2,
+    group_requests.find_coordinator: 1,
 }

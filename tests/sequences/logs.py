@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from seglog.protocol.apis import APIS, ApiKey
@@ -42,10 +42,10 @@ def some_version(rng: random.Random, key: ApiKey, *, at_least: int = 0) -> int:
 class LogWorld:
     """``tag`` makes the names of this world its own; producers' ids are above all that a broker gives out."""
 
-    def __init__(self, both: Both, rng: random.Random, tag: str) -> None:
+    def __init__(self, both: Both, rng: random.Random, tag: str, kinds: Iterable[str] = CONFIGS) -> None:
         self.both = both
         self.rng = rng
-        self.names = {f"{tag}-{kind}": kind for kind in CONFIGS}
+        self.names = {f"{tag}-{kind}": kind for kind in kinds}
         first = (1 << 40) + rng.randrange(1 << 30)
         self.batches = Batches(rng, range(first, first + 3))
         self.ends: dict[tuple[str, int], int] = {}
@@ -133,6 +133,7 @@ class LogWorld:
             listed.append((name, partition))
             topics.setdefault(name, {})[partition] = self._data(name, partition)
         self.send(version, topics, acks=rng.choices([-1, 1, 0, 2], [6, 3, 1, 0.2])[0])
+        self._look_at_ends(topics)
 
     def send(self, version: int, topics: Mapping[str, Mapping[int, bytes]], *, acks: int = -1) -> None:
         contents: dict[str, Any] = {
@@ -153,7 +154,6 @@ class LogWorld:
             self.both.send(ApiKey.PRODUCE, version, **contents)
         else:
             self.both.ask(ApiKey.PRODUCE, version, **contents)
-        self._look_at_ends(topics)
 
     def _data(self, name: str, partition: int) -> bytes:
         rng = self.rng
