@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import socket
 import struct
 import subprocess
@@ -86,6 +87,14 @@ class Served:
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+
+    def allow_descriptors(self, number: int) -> None:
+        """It may have so many, as after ``ulimit -n``."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (number, number))
 
     @property
     def sockets(self) -> int:

@@ -132,6 +132,19 @@ def test_what_is_well_formed_is_answered_whatever_it_says(served: Served) -> Non
     assert other.p99 < max(20 * usual, 3.0)
 
 
+def test_a_version_that_is_not_served_ends_its_connection(served: Served) -> None:
+    for key, api in APIS.items():
+        for version in (-(2**15), -1, *range(max(api.low, api.served)), api.high + 1, 2**15 - 1):
+            with served.connect() as connection:
+                connection.sendall(framed(struct.pack(">hhih", key, version, 5, -1) + bytes(20)))
+                connection.shutdown(socket.SHUT_WR)
+                answer = read_until_closed(connection)
+            case()
+            # ApiVersions says which there are, in version 0 (KIP-511).
+            assert bool(answer) == (key == ApiKey.API_VERSIONS), f"API {key} version {version}"
+    served.check_quiet()
+
+
 def test_what_is_not_well_formed_ends_its_connection_or_is_answered(served: Served) -> None:
     other = Other(served)
     ids = ids_of(served)

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -183,6 +184,27 @@ def test_many_idle_connections(served: Served, unharmed: Other) -> None:
 def test_connections_that_come_and_go(served: Served) -> None:
     for _ in range(1000):
         served.connect().close()
+
+
+def test_partitions_for_which_there_are_no_file_descriptors(tmp_path: Path) -> None:
+    """A log that cannot open a file takes its directory out of use: it must not come to that."""
+    with Served(tmp_path) as served, Wire(served.bootstrap) as wire:
+        served.allow_descriptors(served.descriptors + 250)
+
+        def create(name: str, partitions: int) -> int:
+            topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+            answer = wire.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout=10_000, validate_only=False)
+            return int(answer.topics[0].error_code)
+
+        assert create("few", 2) == 0
+        assert create("many", 100) == 44
+        grown = [{"name": "few", "count": 100, "assignments": None}]
+        assert wire.ask(ApiKey.CREATE_PARTITIONS, topics=grown, timeout=10_000).results[0].error_code == 44
+        named = [{"name": f"topic-{number}"} for number in range(10_001)]
+        found = wire.ask(ApiKey.METADATA, topics=named, allow_auto_topic_creation=True).topics
+        assert {topic.error_code for topic in found} == {3}
+        assert wire.ask(ApiKey.METADATA, topics=[{"name": "few"}]).topics[0].error_code == 0
+        served.check_quiet()
 
 
 @pytest.mark.usefixtures("unharmed")

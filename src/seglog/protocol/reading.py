@@ -53,17 +53,21 @@ class _Request(Reader):
 
     def tags(self) -> int:
         count = super().tags()
-        self.elements -= count
+        if count:
+            self._spend(count)
         return count
 
     def count(self, length: int, smallest: int) -> int:
         """An array's length, if that many elements can follow."""
         if length * smallest > self.left:
             raise InvalidRequestError(f"an array of {length} elements where {self.left} bytes are left")
-        self.elements -= length
+        self._spend(length)
+        return length
+
+    def _spend(self, number: int) -> None:
+        self.elements -= number
         if self.elements < 0:
             raise InvalidRequestError(f"more than {MAX_ELEMENTS} elements in one request")
-        return length
 
 
 def read_message(message: Any, newest: Any, data: bytes | bytearray | memoryview, position: int) -> Message:
