@@ -37,8 +37,9 @@ from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.clock import Clock, SystemClock
+from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
-from seglog.core.fs import Fs, OsFs, allow_open_files
+from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import Handler, Patience
 from seglog.net.limits import Shared
@@ -143,6 +144,7 @@ class Node:
             self.directory.reconfigure(self.configuration.current.directory)
 
         self.topics = Topics(self.directory)
+        self._watch_disk()
         self._publish_watermarks()
         self.changes = TopicChanges(self.topics)
         self._parts.push_async_callback(self.changes.close)
@@ -180,12 +182,17 @@ class Node:
             rng=self._rng,
         )
         self._parts.push_async_callback(asyncio.to_thread, self.directory.close)
-        loop = asyncio.get_running_loop()
+
+    def _watch_disk(self) -> None:
+        """Have `_disk_failed` called, also if it has failed while the directory was opened."""
+        loop, health = asyncio.get_running_loop(), self.directory.health
 
         def failed(error: OSError) -> None:  # in any thread
             loop.call_soon_threadsafe(self._disk_failed, error)
 
-        self.directory.health.on_failure = failed
+        health.on_failure = failed
+        if health.failure is not None:
+            failed(health.failure)
 
     async def _open_store(self) -> None:
         """Beside the logs; a directory that is only simulated has a store in memory."""

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.topics import Topic, Topics
 from seglog.core.config import LogDirConfig
+from seglog.core.descriptors import free_descriptors
 from seglog.core.errors import SeglogError, TopicExistsError
-from seglog.core.fs import free_descriptors
 from seglog.storage.log_dir import TopicInfo
 
 T = TypeVar("T")
