@@ -58,8 +58,9 @@ def test_answers_that_are_ready_wait_for_no_other() -> None:
         async with serving(answers) as served:
             reader, writer = await served.connect()
             writer.write(b"".join(map(frame, (b"first", b"parts", b"second", b"wait", b"last"))))
-            for expected in (b"tsrif", b"abcdtail", b"dnoces"):
-                assert await answer(reader) == expected
+            async with asyncio.timeout(30):
+                for expected in (b"tsrif", b"abcdtail", b"dnoces"):
+                    assert await answer(reader) == expected
             gate.set()
             for expected in (b"tiaw", b"tsal"):
                 assert await answer(reader) == expected

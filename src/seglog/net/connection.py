@@ -157,7 +157,6 @@ class Connection(asyncio.BufferedProtocol):
                     if not self._write_some(portions):
                         self._wait_for(self._write_rest(portions))
                 elif reply is not None:
-                    self._write(ready)
                     self._wait_for(self._answer(reply))
                 if now - begun > _TURN_SECONDS:
                     self._send(ready)
