@@ -95,11 +95,12 @@ class Driver:
             await consumer.stop()
 
     async def member(self, job: Job) -> None:
+        static = {"group_instance_id": job["instance"]} if "instance" in job else {}
         consumer = aiokafka.AIOKafkaConsumer(
             job["topic"],
             **self._config,
+            **static,
             group_id=job["group"],
-            group_instance_id=job.get("instance"),
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             session_timeout_ms=job["session_ms"],
@@ -219,6 +220,8 @@ def _tell(number: int) -> Callable[[Any], None]:
         error = None if sent.cancelled() else sent.exception()
         if sent.cancelled() or error is not None:
             say("refused", number, "cancelled" if error is None else name_of(error))
+        elif sent.result() is None:  # acks=0: nobody knows where it is
+            say("acked", number, -1, -1)
         else:
             say("acked", number, sent.result().partition, sent.result().offset)
 

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +105,20 @@ class ClientProcess:
             raise ClientError(said[1], said[2])
         return said[1]
 
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """A topic that can be used: Kafka tells of one before it has heard of it itself."""
+        self.admin("create", topic=topic, partitions=partitions, config=config or {})
+        deadline = time.monotonic() + SECONDS
+        while self._unknown(topic):
+            assert time.monotonic() < deadline, f"{topic} was created, and is not there"
+
+    def _unknown(self, topic: str) -> bool:
+        try:
+            self.admin("partitions", topic=topic)
+        except ClientError:
+            return True
+        return False
+
     def until(self, is_over: Callable[[ClientProcess], bool], what: str = "") -> None:
         """Wait for what it says."""
         deadline = time.monotonic() + SECONDS
@@ -121,6 +134,17 @@ class ClientProcess:
                     f" {SECONDS} s, or for ever: {self.complaints}"
                 )
             self.seen.append(json.loads(line))
+
+    def hear(self, seconds: float) -> None:
+        """What it says meanwhile, if it does."""
+        try:
+            line = self._said.get(timeout=seconds)
+        except queue.Empty:
+            return
+        if not line:
+            self._said.put("")
+            raise AssertionError(f"{self.name} has ended after {self.seen[-20:]}: {self.complaints}")
+        self.seen.append(json.loads(line))
 
     @property
     def complaints(self) -> str:
@@ -203,13 +227,10 @@ def _data(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-@contextmanager
-def clients(name: str, bootstrap: str, count: int) -> Iterator[list[ClientProcess]]:
-    """Several at once."""
-    started: list[ClientProcess] = []
-    try:
-        started.extend(ClientProcess(name, bootstrap) for _ in range(count))
-        yield started
-    finally:
-        for one in started:
-            one.end()
+def wait_for(all_: Sequence[ClientProcess], is_over: Callable[[], bool], what: str) -> None:
+    """Hear them all, until what they have said together is enough."""
+    deadline = time.monotonic() + SECONDS
+    while not is_over():
+        assert time.monotonic() < deadline, f"waited for {what}; they said {[one.seen[-8:] for one in all_]}"
+        for one in all_:
+            one.hear(0.02)

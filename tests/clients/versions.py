@@ -65,6 +65,7 @@ CLIENTS: Final[dict[str, Client]] = {
     "aiokafka-0.8": Client(
         "aiokafka",
         ("aiokafka==0.8.1", "kafka-python==2.0.2", *_OF_KAFKA_PYTHON),
+        static=False,
         cannot=frozenset({"delete_group", "delete_records"}),
     ),
     f"java-{CURRENT}": Client("java", (CURRENT,), cooperative=True),

@@ -20,7 +20,7 @@ _T0 = 1_700_000_000_000
 def test_topics(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client:
         config = {"retention.ms": "86400000", "cleanup.policy": "compact"}
-        assert client.admin("create", topic=topic_name, partitions=2, config=config) == "ok"
+        client.create(topic_name, 2, config)
         assert client.admin("partitions", topic=topic_name) == 2
         assert client.admin("config_of", topic=topic_name, names=[*config]) == config
         with pytest.raises(ClientError) as refused:
@@ -47,7 +47,7 @@ def test_topics(server: Server, name: str, topic_name: str) -> None:
 @pytest.mark.parametrize("name", CLIENTS)
 def test_offsets_and_groups(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client, ClientProcess("confluent", server.bootstrap) as member:
-        client.admin("create", topic=topic_name, partitions=1)
+        client.create(topic_name, 1)
         records = [encoded(0, None, b"%d" % number, _T0 + 1000 * number) for number in range(10)]
         assert len(client.run("produce", topic=topic_name, records=records)) == 10
         assert client.admin("at", topic=topic_name, time=_T0 + 2500) == [3, 0, 10]

@@ -31,7 +31,7 @@ def test_no_loss_no_duplicate_and_order_kept(kind: Kind, name: str, seed: int, t
     ):
         proxy.upstream = server.port
         with ClientProcess(name, server.bootstrap) as client:
-            client.admin("create", topic="t", partitions=_PARTITIONS)
+            client.create("t", _PARTITIONS)
             idempotent = client.kind.idempotent
             said = client.run(
                 "produce",

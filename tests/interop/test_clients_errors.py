@@ -32,7 +32,7 @@ _TELLING = ("confluent", "kafka-python-1.4", "aiokafka", "java-4.3.0")
 @pytest.mark.parametrize("name", CLIENTS)
 def test_an_offset_out_of_range(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client, ClientProcess("confluent", server.bootstrap) as other:
-        other.admin("create", topic=topic_name, partitions=1)
+        other.create(topic_name, 1)
         other.run("produce", topic=topic_name, numbers=[0, 10], partitions=1)
         assert other.admin("delete_records", topic=topic_name, before=4) == 4
         for start in (0, 1000):
@@ -52,7 +52,7 @@ def test_an_offset_out_of_range(server: Server, name: str, topic_name: str) -> N
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_record_that_is_too_large_and_a_topic_that_is_not_there(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client:
-        client.admin("create", topic=topic_name, partitions=1, config={"max.message.bytes": "2000"})
+        client.create(topic_name, 1, {"max.message.bytes": "2000"})
         for idempotent in {False, client.kind.idempotent}:
             large = [encoded(0, None, bytes(5000))]
             ((word, _, error),) = client.run("produce", topic=topic_name, records=large, idempotent=idempotent)
@@ -89,7 +89,7 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve
 )
 def test_a_broker_that_stops_and_one_that_is_killed(own_server: Server, name: str) -> None:
     with ClientProcess(name, own_server.bootstrap) as producer, ClientProcess(name, own_server.bootstrap) as consumer:
-        producer.admin("create", topic="t", partitions=2)
+        producer.create("t", 2)
         total = 3 * _RATE
         consumer.begin("consume", topic="t", starts={0: 0, 1: 0}, count=100_000)
         idempotent = producer.kind.idempotent

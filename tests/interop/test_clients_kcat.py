@@ -16,9 +16,9 @@ _CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 @pytest.fixture
 def topic(server: Server, topic_name: str) -> str:
     with ClientProcess("confluent", server.bootstrap) as client:
-        client.admin("create", topic=topic_name, partitions=2)
+        client.create(topic_name, 2)
         for codec in _CODECS:
-            client.admin("create", topic=f"{topic_name}-{codec}", partitions=1)
+            client.create(f"{topic_name}-{codec}", 1)
     return topic_name
 
 

@@ -24,7 +24,7 @@ def test_what_is_produced_is_read_again(server: Server, name: str, topic_name: s
     with ClientProcess(name, server.bootstrap) as client, ClientProcess("confluent", server.bootstrap) as other:
         for number, codec in enumerate(client.kind.codecs):
             topic = f"{topic_name}-{codec}"
-            other.admin("create", topic=topic, partitions=2)
+            other.create(topic, 2)
             # Each acks with some codec, all of them with some client.
             acks = (-1, 1, 0)[(number + len(name)) % 3]
             records = [encoded(place % 2, *record) for place, record in enumerate(_RECORDS)]
