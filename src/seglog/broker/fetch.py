@@ -102,11 +102,11 @@ class Fetch:
             if message.session_id:
                 self._sessions.close(message.session_id)
             if message.session_epoch == FULL and version >= 7:
-                session = self._sessions.open(has_ids=version >= TOPIC_IDS)
+                session = self._sessions.open(has_ids=version >= TOPIC_IDS, size=len(wanted))
         else:
             session = self._sessions.find(message.session_id, message.session_epoch, has_ids=version >= TOPIC_IDS)
         if session is not None:
-            session.update(wanted, forgotten)
+            self._sessions.update(session, wanted, forgotten)
             if not session.partitions and not is_full:
                 self._sessions.close(session.session_id)
                 session = None

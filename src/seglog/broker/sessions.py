@@ -16,6 +16,8 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32
 
 EVICTION_SECONDS: Final = 120.0
+MAX_PARTITIONS: Final = 200_000
+"""Of all sessions together, some 300 bytes each. Kafka counts sessions only."""
 FULL: Final = 0
 """The epoch that asks for a new session."""
 NO_SESSION: Final = -1
@@ -94,18 +96,21 @@ class SessionCache:
         self._now = now
         self._rng = rng
         self._sessions: dict[int, Session] = {}
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, *, has_ids: bool) -> Session | None:
-        """A new session, None if there is no room for one."""
+    def open(self, *, has_ids: bool, size: int = 0) -> Session | None:
+        """A new session, None if there is no room for one of ``size`` partitions."""
         now = self._now()
+        if self._partitions + size > MAX_PARTITIONS:
+            return None
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
             if oldest is None or now - oldest.last_used < EVICTION_SECONDS:
                 return None
-            del self._sessions[oldest.session_id]
+            self.close(oldest.session_id)
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, MAX_INT32)
@@ -125,5 +130,18 @@ class SessionCache:
         session.last_used = self._now()
         return session
 
+    def update(
+        self, session: Session, wanted: Iterable[tuple[PartitionKey, Wanted]], forgotten: Iterable[PartitionKey]
+    ) -> None:
+        """What a request of the session changes. One for which there is no room any more ends."""
+        self._partitions -= len(session.partitions)
+        session.update(wanted, forgotten)
+        self._partitions += len(session.partitions)
+        if self._partitions > MAX_PARTITIONS:
+            self.close(session.session_id)
+            raise FetchSessionIdNotFoundError(f"there is no room for fetch session {session.session_id}")
+
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
