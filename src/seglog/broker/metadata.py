@@ -45,6 +45,8 @@ class Metadata:
     # Metadata
 
     def metadata(self, request: Message, context: Context) -> Answer | Awaitable[Answer]:
+        if context.version < _IDS_SINCE and _has_ids(request):
+            return _refused_ids(request)
         config = self._configuration.current
         may_create = config.auto_create_topics_enable and (context.version < 4 or request.allow_auto_topic_creation)
         if may_create and request.topics is not None:
@@ -227,6 +229,21 @@ class Metadata:
                 {"log_dir": directory.path, "topics": topics, "total_bytes": usage.total, "usable_bytes": usage.free}
             ]
         }
+
+
+def _has_ids(request: Message) -> bool:
+    return any(topic.name is None or getattr(topic, "topic_id", None) for topic in request.topics or ())
+
+
+def _refused_ids(request: Message) -> Answer:
+    """All of it: versions 10 and 11 have a place for ids, and must not use it (KAFKA-10774)."""
+    return {
+        "controller_id": -1,
+        "topics": [
+            {"error_code": Code.INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id}
+            for topic in request.topics
+        ],
+    }
 
 
 def _why_not(name: str) -> Code:

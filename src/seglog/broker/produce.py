@@ -15,7 +15,7 @@ from seglog.broker.produce_checks import (
     without_repeats,
 )
 from seglog.broker.requests import Context
-from seglog.broker.topics import Topics
+from seglog.broker.topics import INTERNAL, Topics
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.protocol.produce import (
     PartitionAnswer,
@@ -96,7 +96,7 @@ class Produce:
 
 
 def _is_internal(partition: Partition) -> bool:
-    return partition.topic_partition.topic.startswith("__")
+    return partition.topic_partition.topic in INTERNAL
 
 
 def _refused(number: int, refusal: Refusal) -> PartitionAnswer:

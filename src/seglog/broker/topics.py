@@ -10,7 +10,7 @@ from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
 from seglog.storage.log_dir import LogDir, TopicInfo
 
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Topic:
