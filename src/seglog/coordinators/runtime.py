@@ -169,7 +169,8 @@ class GroupCoordinator:
                 yield home.shard
 
     def _now(self) -> Now:
-        return Now(int(self._clock.monotonic() * 1000), self._clock.now_ms())
+        # Rounded: a timer that rings on time must not find that it is one too early, and be set again for at once.
+        return Now(round(self._clock.monotonic() * 1000), self._clock.now_ms())
 
     # Members
 

@@ -140,13 +140,13 @@ class MemoryFs:
     - `crash` forgets what was not fsynced, as far as a ``random.Random`` says.
     - ``capacity`` (bytes, None for no limit) is the size of the disk: what does not fit is ENOSPC after a short write.
     - ``read_only`` makes every change fail with EROFS.
-    - `fail_at` makes the n-th call of an operation fail.
+    - `fail_at` makes the n-th call of an operation fail; after an fsync that failed it ``has_lost`` what programs see.
     """
 
     def __init__(self, *, clock: Clock | None = None, capacity: int | None = None) -> None:
         self._clock = clock or SystemClock()
         self.capacity = capacity
-        self.read_only = False
+        self.read_only = self.has_lost = False
         self.mutex = threading.RLock()
         self.generation = 0
         self.locked: set[MemoryInode] = set()
@@ -161,8 +161,9 @@ class MemoryFs:
         with self.mutex:
             self._root = tree_after_crash(self._root, rng)
             self.generation += 1
+            self.has_lost = False
             self.locked.clear()
-            self._faults.clear()
+            self.heal()
 
     def after_crash(self, rng: random.Random) -> MemoryFs:
         """The disk as `crash` would leave it, as another file system; this one goes on."""
@@ -240,6 +241,7 @@ class MemoryFs:
             check()
         except OSError:
             inode.lose_pending()
+            self.has_lost = True
             raise
         inode.sync()
 
