@@ -15,13 +15,14 @@ from contextlib import suppress
 
 import pytest
 
-from seglog.net.connection import RECEIVE_BYTES, Patience, Reply
-from seglog.net.limits import CreationRate
+from seglog.net import listen
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Patience, Reply
+from seglog.net.limits import MANY_STALLED, SMALL_SLICE_BYTES, CreationRate
 from seglog.net.listen import WRITE_AHEAD, Keepalive
-from tests.net.serving import Run, Served, answer, ask, echo, frame, is_closed, serving, until
+from tests.net.serving import Bytes, Run, Served, answer, ask, echo, frame, is_closed, serving, until
 
 SOON = Patience(idle=0.04, frame=0.04)
-LARGE = 2 << 20
+LARGE = 4 << 20
 FOREVER = 600.0
 
 
@@ -223,6 +224,42 @@ def test_a_client_that_does_not_read_is_not_read_from_and_ends(run: Run, kind: s
             assert len(made) * size < 20 << 20  # the kernel's buffers
             client.close()
             await goes_on(served)
+            assert served.shared._stalled == 0
+
+    run(act)
+
+
+@pytest.mark.parametrize(("stalled", "most"), [(MANY_STALLED, SLICE_BYTES), (MANY_STALLED + 1, SMALL_SLICE_BYTES)])
+def test_where_many_do_not_read_each_is_sent_less_at_a_time(run: Run, stalled: int, most: int) -> None:
+    read: list[int] = []
+
+    class Counted(Bytes):
+        def read_part(self, start: int, size: int) -> bytes:
+            read.append(size)
+            return super().read_part(start, size)
+
+    data = bytes(3 << 20)
+
+    async def act() -> None:
+        async with serving(lambda _: [len(data).to_bytes(4, "big"), Counted(data, len(data))]) as served:
+            served.shared.stalled(stalled)
+            assert len(await ask(*await served.connect(), b"give")) == len(data)
+
+    run(act)
+    assert max(read) == most
+
+
+def test_where_clients_leave_too_much_they_have_less_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "MOST_UNSENT", LARGE)
+
+    async def act() -> None:
+        async with serving(lambda _: frame(bytes(LARGE * 2)), patience=Patience(idle=FOREVER, frame=0.04)) as served:
+            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(frame(b"give") * 3)
+            await until(lambda: bool(served.shared.connections))
+            await until(lambda: not served.shared.connections)
+            client.close()
 
     run(act)
 

@@ -67,6 +67,13 @@ class Limits(Protocol):
 
     def release(self, size: int, /) -> None: ...
 
+    @property
+    def slice_bytes(self) -> int:
+        """How much of a file may be read at a time, for a client that may not take it."""
+
+    def stalled(self, by: int, /) -> None:
+        """One more client does not take what it is sent, or one fewer."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """Receives, hands over, answers. ``listener`` is the name of the listener that it came in by."""
@@ -109,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
+        self._flows()
         if self._task is not None:
             # Not at once: a task that was cancelled before its first step would leave coroutines that nobody awaited.
             asyncio.get_running_loop().call_soon(self._task.cancel)
@@ -130,9 +138,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._limits.stalled(1)
+
+    def _flows(self) -> None:
+        if not self._writable:
+            self._writable = True
+            self._limits.stalled(-1)
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self._flows()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
@@ -152,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
                     if len(reply) > _SMALL or len(ready) == _TOGETHER:
                         self._send(ready)
                 elif isinstance(reply, list):
-                    portions = _portions([*ready, *reply])
+                    portions = _portions([*ready, *reply], self._limits)
                     ready.clear()
                     if not self._write_some(portions):
                         self._wait_for(self._write_rest(portions))
@@ -291,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, reply: Awaitable[Reply]) -> None:
         found = await reply
         if isinstance(found, list):
-            await self._write_rest(_portions(found))
+            await self._write_rest(_portions(found, self._limits))
         elif found is not None and self._transport is not None:
             self._transport.write(found)
             await self._drain()
@@ -326,8 +340,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def review(self, patience: Patience) -> None:
-        """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing."""
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def review(self, patience: Patience, *, is_crowded: bool = False) -> None:
+        """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing.
+        ``is_crowded``: there is no memory for who does not take its answer."""
         transport = self._transport
         if transport is None:
             return
@@ -335,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
         now, left = self._now(), patience.idle
         if unsent := transport.get_write_buffer_size():
             seen = ("unsent", float(unsent))
-            left = patience.frame if transport.is_closing() else left
+            left = patience.frame if is_crowded or transport.is_closing() else left
         elif self._task is not None and not self._is_paused:
             seen = ("answer", now)  # its going would be noticed
         elif self._task is None and not self._wants_room and self._start < self._end:
@@ -349,14 +369,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
 
 
-def _portions(parts: Iterable[bytes | Slice]) -> Iterator[list[bytes]]:
-    """Parts in turn, slices of files read, a MiB or so at a time.
+def _portions(parts: Iterable[bytes | Slice], limits: Limits) -> Iterator[list[bytes]]:
+    """Parts in turn, slices of files read, a MiB or so at a time, or less where many clients do not take theirs.
 
     The size of a response is out before its slices: if a file was cut meanwhile there is no way to say so but to end
     the connection, by `InvalidRequestError`.
     """
     portion: list[bytes] = []
-    room = SLICE_BYTES
+    room = limits.slice_bytes
     for part in parts:
         if isinstance(part, bytes):
             portion.append(part)
@@ -365,7 +385,7 @@ def _portions(parts: Iterable[bytes | Slice]) -> Iterator[list[bytes]]:
         while start < part.size:
             if not room:
                 yield portion
-                portion, room = [], SLICE_BYTES
+                portion, room = [], limits.slice_bytes
             piece = part.read_part(start, min(room, part.size - start))
             if not piece:
                 raise InvalidRequestError("a file was cut while it was sent")
