@@ -8,7 +8,6 @@ import os
 import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -95,7 +94,7 @@ def both(properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Serv
 
 
 class Use(NamedTuple):
-    """What a turn took: seconds that the work says it took, and seconds of CPU of the server and of this process."""
+    """What a turn took: seconds that the work says it took, and seconds of CPU of the server and of its clients."""
 
     wall: float
     server: float
@@ -113,10 +112,15 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def _own_cpu() -> float:
+    """Of this process, and of the clients that it has waited for."""
+    return sum(os.times()[:4])
+
+
 def used(server: Server, work: Callable[[], float]) -> Use:
-    own, theirs = time.process_time(), cpu_of(server.pid)
+    own, theirs = _own_cpu(), cpu_of(server.pid)
     wall = work()
-    return Use(wall, cpu_of(server.pid) - theirs, time.process_time() - own)
+    return Use(wall, cpu_of(server.pid) - theirs, _own_cpu() - own)
 
 
 def turn_about(
