@@ -8,12 +8,12 @@ export PYTHONDONTWRITEBYTECODE =
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop bench golden lock clean
+.PHONY: help demo test test-long check format interop interop-all bench golden lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(STAMP) ## flights into Kafka's files, found again, and analysed by Spark
+demo: $(STAMP) ## the broker with a year of flights: produced, consumed by a group, streamed and asked by Spark
 	@$(BIN)/python -m demo
 
 test: $(STAMP) ## the tests that need no Kafka
@@ -34,7 +34,10 @@ format: $(STAMP) ## let ruff put everything into shape
 	@$(BIN)/ruff format -q .
 
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m interop
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
+
+interop-all: $(STAMP) ## other people's clients, all of their runs, with us and with Kafka (half an hour)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" tests/interop/test_clients*
 
 bench: $(STAMP) ## us beside Kafka, as ratios
 	@$(BIN)/python -m bench

@@ -8,7 +8,6 @@ import os
 import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from bench.commands import ENVIRONMENT, seglog
-from bench.kafka import BROKER
+from bench.kafka import BROKER, QUIET
 from tests.broker.clients import AdminClient, NewTopic
 from tests.kafka.node import KafkaNode
 from tests.kafka.process import free_port
@@ -29,6 +28,8 @@ _numbers: Final = itertools.count()
 
 class Server(Protocol):
     """A broker on this machine."""
+
+    port: int
 
     @property
     def bootstrap(self) -> str: ...
@@ -88,12 +89,12 @@ def both(properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Serv
         root = Path(name)
         yield {
             "seglog": stack.enter_context(Seglog(root / "seglog", properties)),
-            "Kafka": stack.enter_context(KafkaNode(root / "kafka", properties, jvm=BROKER)),
+            "Kafka": stack.enter_context(KafkaNode(root / "kafka", properties, jvm=(*BROKER, QUIET))),
         }
 
 
 class Use(NamedTuple):
-    """What a turn took: seconds that the work says it took, and seconds of CPU of the server and of this process."""
+    """What a turn took: seconds that the work says it took, and seconds of CPU of the server and of its clients."""
 
     wall: float
     server: float
@@ -111,10 +112,15 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def _own_cpu() -> float:
+    """Of this process, and of the clients that it has waited for."""
+    return sum(os.times()[:4])
+
+
 def used(server: Server, work: Callable[[], float]) -> Use:
-    own, theirs = time.process_time(), cpu_of(server.pid)
+    own, theirs = _own_cpu(), cpu_of(server.pid)
     wall = work()
-    return Use(wall, cpu_of(server.pid) - theirs, time.process_time() - own)
+    return Use(wall, cpu_of(server.pid) - theirs, _own_cpu() - own)
 
 
 def turn_about(
@@ -152,3 +158,15 @@ def delete_topic(server: Server, name: str) -> None:
 
 def load() -> str:
     return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def show(title: str, uses: Mapping[str, Use], size: int) -> None:
+    """A line: MB/s and CPU seconds per GB of both sides, and their ratios."""
+    sides = [
+        f"{name} {size / use.wall / 1e6:.0f} MB/s, server {use.server / size * 1e9:.2f} s/GB, "
+        f"client {use.client / size * 1e9:.2f} s/GB"
+        for name, use in uses.items()
+    ]
+    ours, theirs = uses["seglog"], uses["Kafka"]
+    ratio = f"{theirs.wall / ours.wall:.2f}x as fast at {ours.server / max(theirs.server, 0.01):.2f} of its CPU"
+    print(f"  {title:32} {'; '.join(sides)}: {ratio}; {load()}", flush=True)

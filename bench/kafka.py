@@ -24,7 +24,7 @@ _PERFORMANCE: Final = (
 """``KAFKA_JVM_PERFORMANCE_OPTS`` of ``kafka-run-class.sh``."""
 TOOL: Final = ("-Xmx256M", *_PERFORMANCE)
 BROKER: Final = ("-Xms1G", "-Xmx1G", *_PERFORMANCE)
-_QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
 def describe(options: Sequence[str]) -> str:
@@ -37,12 +37,12 @@ def describe(options: Sequence[str]) -> str:
 def dump_command(log: Path, *arguments: str) -> list[str]:
     """DumpLogSegments as ``kafka-dump-log.sh`` starts it."""
     main = "org.apache.kafka.tools.DumpLogSegments"
-    return ["java", *TOOL, _QUIET, "-cp", class_path(CURRENT), main, "--files", str(log), *arguments]
+    return ["java", *TOOL, QUIET, "-cp", class_path(CURRENT), main, "--files", str(log), *arguments]
 
 
 def run_ours(main: str, directories: Sequence[Path], config: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """One of our timed Java classes over partition directories, one after the other; the lines that it prints."""
-    command = ["java", *BROKER, _QUIET, "-cp", class_path(CURRENT, with_ours=True), main]
+    command = ["java", *BROKER, QUIET, "-cp", class_path(CURRENT, with_ours=True), main]
     command += ["--dirs", ",".join(map(str, directories)), "--now-ms", str(time.time_ns() // 1_000_000)]
     for key, value in config.items():
         command += ["--config", f"{key}={value}"]

@@ -1,8 +1,8 @@
 """librdkafka without Python around each record: the library of confluent-kafka's wheel, called for thousands at once.
 
 What ``rdkafka_performance``, its own tool, does, in the same calls: ``rd_kafka_produce_batch`` with values that are not
-copied, and ``rd_kafka_consume_callback``, whose callback is a function of the library's own that only looks at the
-record. In Python a record costs a microsecond or more, which would be measured in the place of a broker.
+copied, and ``rd_kafka_consume_callback_queue``, whose callback is a function of the library's own that only looks at
+the record. In Python a record costs a microsecond or more, which would be measured in the place of a broker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
@@ -20,10 +20,11 @@ from typing import Any, Final
 _PRODUCER, _CONSUMER = 0, 1
 _BLOCK: Final = 0x4
 _BEGINNING: Final = -2
-_TIMEOUT_MS: Final = 60_000
+_TIMEOUT_MS: Final = 300_000
 _AT_ONCE: Final = 10_000
 _ERROR_SIZE: Final = 512
 _WARNINGS: Final = "4"
+_RETRY: Final = 0.05
 
 
 class _Message(ctypes.Structure):
@@ -55,9 +56,11 @@ def _library() -> ctypes.CDLL:
         ("topic_destroy", None, (c_void_p,)),
         ("produce_batch", c_int, (c_void_p, c_int32, c_int, POINTER(_Message), c_int)),
         ("flush", c_int, (c_void_p, c_int)),
-        ("consume_start", c_int, (c_void_p, c_int32, c_int64)),
+        ("queue_new", c_void_p, (c_void_p,)),
+        ("queue_destroy", None, (c_void_p,)),
+        ("consume_start_queue", c_int, (c_void_p, c_int32, c_int64, c_void_p)),
         ("consume_stop", c_int, (c_void_p, c_int32)),
-        ("consume_callback", c_int, (c_void_p, c_int32, c_int, c_void_p, c_void_p)),
+        ("consume_callback_queue", c_int, (c_void_p, c_int, c_void_p, c_void_p)),
         (
             "query_watermark_offsets",
             c_int,
@@ -103,58 +106,76 @@ def _topic(handle: int, name: str) -> Iterator[int]:
 
 
 def produce(
-    bootstrap: str, topic: str, count: int, size: int, settings: Mapping[str, str], *, partition: int = 0
+    bootstrap: str, topic: str, count: int, size: int, settings: Mapping[str, str], *, partitions: Sequence[int] = (0,)
 ) -> float:
-    """Send ``count`` records of ``size`` bytes; seconds from the first call to the last acknowledgement."""
+    """Send ``count`` records of ``size`` bytes to each partition; seconds from the first call to the last
+    acknowledgement."""
     library = _library()
     values = ctypes.create_string_buffer(random.Random(1).randbytes(size + _AT_ONCE), size + _AT_ONCE)
     start = ctypes.addressof(values)
-    messages = (_Message * _AT_ONCE)()
+    messages = (_Message * min(_AT_ONCE, count))()
     for at, message in enumerate(messages):
         message.payload, message.len = start + at, size
     with _client(_PRODUCER, bootstrap, settings) as handle, _topic(handle, topic) as opened:
-        before = _end(handle, topic, partition)
+        before = _ends(handle, topic, partitions)
         began = time.perf_counter()
-        left = count
-        while left:
-            taken = library.rd_kafka_produce_batch(opened, partition, _BLOCK, messages, min(left, _AT_ONCE))
-            if not taken:
-                raise RuntimeError(f"librdkafka took none of {left} records")
-            left -= taken
+        for partition in partitions:
+            left = count
+            while left:
+                taken = library.rd_kafka_produce_batch(opened, partition, _BLOCK, messages, min(left, len(messages)))
+                if not taken:
+                    raise RuntimeError(f"librdkafka took none of {left} records")
+                left -= taken
         if library.rd_kafka_flush(handle, _TIMEOUT_MS):
             raise RuntimeError(f"{bootstrap} has not acknowledged all of {count} records in time")
         took = time.perf_counter() - began
-        written = _end(handle, topic, partition) - before
-    if written != count:
-        raise RuntimeError(f"{bootstrap} took {written} of {count} records")
+        written = _ends(handle, topic, partitions) - before
+    if written != count * len(partitions):
+        raise RuntimeError(
+            f"{bootstrap} took {written} records, {count} of each of {len(partitions)} partitions were sent"
+        )
     return took
 
 
-def consume(bootstrap: str, topic: str, count: int, settings: Mapping[str, str], *, partition: int = 0) -> float:
-    """Read ``count`` records from the beginning; seconds from the first fetch, not from the connection."""
+def consume(
+    bootstrap: str, topic: str, count: int, settings: Mapping[str, str], *, partitions: Sequence[int] = (0,)
+) -> float:
+    """Read ``count`` records of each partition from the beginning; seconds from the first fetch, not from the
+    connection."""
     library = _library()
     look: Any = library.rd_kafka_message_timestamp
     callback = ctypes.cast(look, c_void_p)
     kind = c_int()
     with _client(_CONSUMER, bootstrap, settings) as handle, _topic(handle, topic) as opened:
-        _end(handle, topic, partition)
+        _ends(handle, topic, partitions)
+        queue = library.rd_kafka_queue_new(handle)
         began = time.perf_counter()
-        library.rd_kafka_consume_start(opened, partition, _BEGINNING)
-        left = count
+        for partition in partitions:
+            library.rd_kafka_consume_start_queue(opened, partition, _BEGINNING, queue)
+        left = count * len(partitions)
         while left > 0:
-            got = library.rd_kafka_consume_callback(opened, partition, _TIMEOUT_MS, callback, byref(kind))
+            got = library.rd_kafka_consume_callback_queue(queue, _TIMEOUT_MS, callback, byref(kind))
             if got <= 0:
-                raise RuntimeError(f"{bootstrap} gave {count - left} of {count} records, then none in time")
+                raise RuntimeError(f"{bootstrap} still owed {left} records when no more came in time")
             left -= got
         took = time.perf_counter() - began
-        library.rd_kafka_consume_stop(opened, partition)
+        for partition in partitions:
+            library.rd_kafka_consume_stop(opened, partition)
+        library.rd_kafka_queue_destroy(queue)
     return took
 
 
-def _end(handle: int, topic: str, partition: int) -> int:
-    """The partition's end; by it the client has its connection, and the topic's metadata."""
+def _ends(handle: int, topic: str, partitions: Sequence[int]) -> int:
+    """The sum of the partitions' ends; by it the client has its connection, and the topic's metadata."""
     low, high = c_int64(), c_int64()
     ask: Callable[..., int] = _library().rd_kafka_query_watermark_offsets
-    if error := ask(handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS):
-        raise RuntimeError(f"error {error} when asked for the end of {topic}-{partition}")
-    return high.value
+    deadline = time.monotonic() + _TIMEOUT_MS / 1000
+    total = 0
+    for partition in partitions:
+        while error := ask(handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS):
+            # A new partition may have no leader yet: Kafka needs seconds for a thousand of them.
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"error {error} when asked for the end of {topic}-{partition}")
+            time.sleep(_RETRY)
+        total += high.value
+    return total

@@ -6,23 +6,28 @@ import shlex
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from os.path import relpath
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 import seglog
-from demo import flights, ingest, questions, windows
+from demo import flights, questions, windows
+from demo.group import GROUP, Group, balanced, describe
 from demo.picture import draw
+from demo.produce import CONFIG, PARTITIONS, TOPIC, Flight, produce
+from demo.produce import flights as read_flights
 from demo.questions import Answers
+from demo.server import Server
 from demo.show import Show
 from seglog.spark import get_spark
-from seglog.spark.jobs.compact import compact
 from seglog.spark.jobs.export import export
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MARK: Final = ".seglog-demo"
 """A file beside the log directory: what the demo has made, it may delete when it is run again."""
@@ -36,27 +41,26 @@ def run(directory: Path, limit: int | None = None) -> int:
     log_dir = prepare(directory)
     show.title(
         "seglog",
-        "A year of real flights through Spark into Kafka's own files, and back:\n"
-        "loaded exactly once, streamed, compacted, exported, checked.",
+        "A year of real flights through a broker that is Kafka to its clients:\n"
+        "produced, consumed by a group that loses a member, streamed and asked by\n"
+        "Spark from the broker's files, checked.",
     )
-    with show.step("Unpack the flights", "unpack") as step:
-        table = first_rows(flights.read_csv(), limit)
-        (directory / "flights.csv").write_bytes(table)
-        step.fact(f"{len(table):,} bytes of CSV: who left New York in 2013, when, and how late")
-    with show.step("Start Spark", "start Spark") as step:
-        jvm_log = directory / "spark.log"
-        spark = get_spark("seglog demo", master=CORES, config=SPARK, jvm_log=str(jvm_log))
-        step.fact(f"PySpark {spark.version}, {CORES}; what the JVM has to say is in {relpath(jvm_log)}")
-    try:
-        wrong = pipeline(show, spark, directory, log_dir, table)
-        look_at_files(show, log_dir)
-        answers = ask(show, spark, log_dir)
-    finally:
-        spark.stop()
-    with show.step("Answer again from the source table, without log and Spark", "check") as step:
+    with ThreadPoolExecutor(1) as background, Server(log_dir, directory / "broker.log") as server:
+        spark_log = directory / "spark.log"
+        starting = background.submit(get_spark, "seglog demo", master=CORES, config=SPARK, jvm_log=str(spark_log))
+        try:
+            say_ready(show, server)
+            table = first_rows(flights.read_csv(), limit)
+            wrong, answers = serve(show, server, directory, log_dir, table, starting)
+        finally:
+            starting.result().stop()
+        with show.step("Stop the broker", "broker") as step:
+            step.fact(f"flushed and gone {server.stop():.2f} s after SIGTERM")
+    look_at_files(show, log_dir)
+    with show.step("Answer again from the source table, without broker, log and Spark", "check") as step:
         expected = questions.ask_source(table)
         wrong += questions.differences(answers, expected)
-        step.fact(f"{questions.count(expected):,} numbers compared, and the windows, the aircraft, the export")
+        step.fact(f"{questions.count(expected):,} numbers compared, and the group's, the windows, the export")
     if not are_equal(show, wrong):
         return 1
     picture = directory / "flights.html"
@@ -70,61 +74,106 @@ def first_rows(table: bytes, limit: int | None) -> bytes:
     return table if limit is None else b"".join(table.splitlines(keepends=True)[: limit + 1])
 
 
-def pipeline(show: Show, spark: SparkSession, directory: Path, log_dir: Path, table: bytes) -> list[str]:
-    """Write, stream, compact, export; what came out otherwise than the source table says, in words."""
-    path = str(log_dir)
-    frame = ingest.read_flights(spark, directory / "flights.csv")
-    checkpoint = directory / "checkpoint"
-    middle = ingest.middle_of(table)
-    with show.step(f"Load the flights before {middle}, in one transaction", "ingest") as step:
-        ingest.ingest(frame, path, middle, 1)
-        step.fact(f"{describe_size(log_dir)} {ingest.PARTITIONS} partitions by murmur2 of the tail number")
-    with show.step("Stream them: each carrier's delays in windows of 15 minutes", "stream") as step:
-        first = windows.run_stream(spark, path, checkpoint)
-        step.fact(f"{first.rows:,} flights in {first.batches} micro-batches, {len(first.windows):,} windows; stopped")
-    with show.step("Load the others, and try the same job once more", "ingest") as step:
-        ingest.ingest(frame, path, middle, 2)
-        before = count_records(path)
-        ingest.ingest(frame, path, middle, 2)
-        step.fact(f"{before:,} records; after the second try {count_records(path):,}: it was adopted once")
-    with show.step("The stream goes on from its checkpoint", "stream") as step:
-        second = windows.run_stream(spark, path, checkpoint)
-        step.fact(f"{second.rows:,} flights that it had not seen, {len(second.windows):,} windows now")
+def say_ready(show: Show, server: Server) -> None:
+    show.line()
+    show.line(
+        f"$ seglog {shlex.join([relpath(part) if part.startswith('/') else part for part in server.command])}",
+        "bold cyan",
+    )
+    memory = f", {server.memory / 1e6:.0f} MB" if server.memory else ""
+    show.line(f"  ready after {server.ready['seconds']:.2f} s on {server.bootstrap}{memory}; Spark starts meanwhile")
+    config = [part for item in CONFIG.items() for part in ("--config", "=".join(item))]
+    show.command(["topics", "create", TOPIC, "--partitions", str(PARTITIONS), *config, "-b", server.bootstrap])
+
+
+def serve(
+    show: Show, server: Server, directory: Path, log_dir: Path, table: bytes, starting: Future[SparkSession]
+) -> tuple[list[str], Answers]:
+    """All that needs the broker. What came out otherwise than the source table says, in words; and Spark's answers."""
+    with Group(server.bootstrap, directory / "group.log") as group:
+        records = consume(show, server, group, table)
+        with show.step("Wait for Spark, which was started at the beginning", "start Spark") as step:
+            spark = starting.result()
+            step.fact(
+                f"PySpark {spark.version}, {CORES}; what the JVM has to say is in {relpath(directory / 'spark.log')}"
+            )
+        wrong = stream(show, server, spark, directory, log_dir, records, table)
+        wrong += account(show, server, group, len(records), table)
+    answers = ask(show, spark, log_dir)
+    return wrong + export_all(show, spark, directory, str(log_dir), len(records)), answers
+
+
+def consume(show: Show, server: Server, group: Group, table: bytes) -> list[Flight]:
+    """The first half of the flights, and two that read it, of which one dies. All flights, in their order."""
+    with show.step("Two consumers of a group wait for flights", "group") as step:
+        group.wait(balanced, "its balance")
+        records = read_flights(table)
+        for member, partitions in sorted(group.books.assigned.items()):
+            step.fact(f"member {member} has partitions {', '.join(map(str, partitions))} of {TOPIC}")
+    half = records[: len(records) // 2]
+    title = "A stock client produces the flights until summer; one of the two is killed"
+    with show.step(title, "produce") as step, ThreadPoolExecutor(1) as client:
+        produced = client.submit(produce, server.bootstrap, half)
+        group.wait(lambda books: books.committed["one"] > 1 or books.flights == len(half), "its first commits")
+        group.kill("one")
+        killed, read = time.perf_counter(), group.books.flights
+        took = produced.result()
+        step.fact(f"confluent-kafka: {len(half):,} flights acknowledged in {took:.1f} s, zstd, idempotent")
+        group.wait(lambda books: len(books.assigned["two"]) == PARTITIONS, "its new balance")
+        alone = time.perf_counter() - killed
+        step.fact(f"member one: kill -9 when {read:,} were read; member two has all partitions {alone:.1f} s later")
+    return records
+
+
+def stream(
+    show: Show,
+    server: Server,
+    spark: SparkSession,
+    directory: Path,
+    log_dir: Path,
+    records: list[Flight],
+    table: bytes,
+) -> list[str]:
+    """Spark's stream over the files of the running broker, stopped, and gone on with while the other half comes."""
+    checkpoint, half = directory / "checkpoint", len(records) // 2
+    with show.step("Spark streams the broker's files: delays in windows of 15 minutes", "stream") as step:
+        first = windows.run_stream(spark, str(log_dir), checkpoint, lambda: None)
+        step.fact(f"{first.rows:,} flights, {len(first.windows):,} windows, up to the high watermark; stopped")
+    with show.step("The stream goes on from its checkpoint, while the other flights come", "stream") as step:
+        second = windows.run_stream(spark, str(log_dir), checkpoint, lambda: produce(server.bootstrap, records[half:]))
+        step.fact(f"{second.rows:,} flights in {second.batches} micro-batches, {len(second.windows):,} windows now")
     wrong = compare("windows", second.windows, windows.count_source(table))
-    if first.rows + second.rows != before:
-        wrong.append(f"the stream read {first.rows} and {second.rows} flights of {before}")
-    return wrong + compact_aircraft(show, spark, frame, path, table) + export_all(show, spark, directory, path, before)
+    if (first.rows, second.rows) != (half, len(records) - half):
+        wrong.append(f"the stream read {first.rows} and {second.rows} flights of {len(records)}")
+    return wrong
 
 
-def compact_aircraft(show: Show, spark: SparkSession, frame: DataFrame, path: str, table: bytes) -> list[str]:
-    """A compacted topic with the latest flight of every aircraft."""
-    with show.step("Keep of every aircraft the latest flight: a topic compacted by Spark", "compact") as step:
-        ingest.ingest_aircraft(frame, path)
-        done = compact(spark, path, topics=[ingest.AIRCRAFT], roll=True)
-        rows = seglog.scan(path, topics=[ingest.AIRCRAFT], columns=["key", "timestamp"]).read_all()
-        step.fact(f"{sum(one.records_read for one in done.partitions):,} records became {rows.num_rows:,}")
-    pairs = zip(rows.column("key").to_pylist(), rows.column("timestamp").to_pylist(), strict=True)
-    found = {key.decode(): int(departure.timestamp()) // 60 for key, departure in pairs}
-    return compare("aircraft", found, questions.latest_departures(table))
+def account(show: Show, server: Server, group: Group, count: int, table: bytes) -> list[str]:
+    """What the group has read in the end, by its own books."""
+    with show.step("The group, in the end", "group") as step:
+        group.wait(lambda books: books.flights == count, "the last flight")
+        books = group.books
+        step.fact(f"member two went on where member one had committed: partition {describe(books.taken_over)}")
+        step.fact(f"{books.flights:,} flights: none lost; {books.twice:,} were read, not committed, and read again")
+    show.command(["groups", "describe", GROUP, "-b", server.bootstrap])
+    group.leave()
+    found = questions.ask_source(table).carriers
+    return books.wrong + compare("the group", books.carriers, {name: one.flights for name, one in found.items()})
 
 
 def export_all(show: Show, spark: SparkSession, directory: Path, path: str, records: int) -> list[str]:
-    """Parquet by topic and date, and again: there is nothing new."""
+    """Parquet by topic and date, of a broker that runs."""
     with show.step("Export the flights to Parquet by date", "export") as step:
-        output, options = directory / "parquet", {"subscribe": ingest.TOPIC}
-        first = export(spark, path, output, options=options, value="json")
-        again = export(spark, path, output, options=options, value="json")
-        step.fact(f"{first.records:,} records in {first.files} files, {first.bytes:,} bytes")
-        step.fact(f"a second run exports what is new: {again.records} records")
-    return [] if (first.records, again.records) == (records, 0) else [f"export: {first.records} and {again.records}"]
-
-
-def count_records(path: str) -> int:
-    return seglog.scan(path, topics=[ingest.TOPIC], columns=["offset"]).read_all().num_rows
+        output, options = directory / "parquet", {"subscribe": TOPIC}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="seglog: .* is in use: it is read up to the high watermarks")
+            done = export(spark, path, output, options=options, value="json")
+        step.fact(f"{done.records:,} records in {done.files} files, {done.bytes:,} bytes")
+    return [] if done.records == records else [f"export: {done.records} of {records}"]
 
 
 def describe_size(log_dir: Path) -> str:
-    segments = list(log_dir.glob(f"{ingest.TOPIC}-*/*.log"))
+    segments = list(log_dir.glob(f"{TOPIC}-*/*.log"))
     return f"{len(segments)} segments, {sum(segment.stat().st_size for segment in segments):,} bytes."
 
 
@@ -153,11 +202,9 @@ def prepare(directory: Path) -> Path:
 def look_at_files(show: Show, log_dir: Path) -> None:
     """The tools, as anybody would call them."""
     path = relpath(log_dir)
-    show.command(["ls", path])
-    partition = f"{path}/{ingest.TOPIC}-1"
+    partition = f"{path}/{TOPIC}-1"
     there = seglog.scan(partition, columns=["offset", "timestamp"]).read_all().to_pylist()
     middle = there[len(there) // 2]
-    show.command(["find", partition, "--offset", str(middle["offset"]), "--explain"])
     show.command(["find", partition, "--timestamp", f"{middle['timestamp']:%FT%TZ}", "--explain"])
     show.command(["verify", path])
 
@@ -215,7 +262,7 @@ SPARK: Final = {
 def are_equal(show: Show, wrong: Sequence[str]) -> bool:
     """Whether all answers are those of the source table; says which are not."""
     if not wrong:
-        show.line("  all are equal: each carrier, each hour, each day, each window, each aircraft")
+        show.line("  all are equal: each carrier, each hour, each day, each window; and the group has lost nothing")
         return True
     show.line(f"  {len(wrong):,} answers are not those of the source table:", "bold red")
     for line in wrong[:SHOWN]:
@@ -236,9 +283,9 @@ def farewell(show: Show, log_dir: Path, picture: Path, took: float) -> None:
         show.line(f"  . {shlex.quote(relpath(sys.prefix))}/bin/activate", "cyan")
     count = f"get_spark().read.format('seglog').load('{path}').groupBy('partition').count().show()"
     for command in (
-        f"seglog dump {path}/{ingest.TOPIC}-0/00000000000000000000.log | head",
-        f"seglog dump --records --json {path}/{ingest.TOPIC}-0 | head -3",
-        f"seglog find {path}/{ingest.TOPIC}-2 --timestamp 2013-07-04T12:00:00Z --explain",
+        f"seglog dump {path}/{TOPIC}-0/00000000000000000000.log | head",
+        f"seglog dump --records --json {path}/{TOPIC}-0 | head -3",
+        f"seglog find {path}/{TOPIC}-2 --timestamp 2013-07-04T12:00:00Z --explain",
         f"python -c \"import seglog; print(seglog.scan('{path}', columns=['key', 'offset']).read_all())\"",
         f'python -c "from seglog.spark import get_spark; {count}"',
     ):

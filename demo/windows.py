@@ -1,17 +1,17 @@
-"""A stream over the log's files that keeps carriers' delays in windows of 15 minutes, and goes on where it stopped."""
+"""A stream over the files of a running broker: carriers' delays in windows of 15 minutes. It can be gone on with."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from demo.flights import MISSING
-from demo.ingest import TOPIC
+from demo.produce import TOPIC
 from demo.questions import Delays
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class Run(NamedTuple):
     windows: Mapping[Window, Delays]
 
 
-def run_stream(spark: SparkSession, path: str, checkpoint: Path) -> Run:
-    """Read what is there and has not been read before, a share at a time; the state is in ``checkpoint``."""
+def run_stream(spark: SparkSession, path: str, checkpoint: Path, meanwhile: Callable[[], object]) -> Run:
+    """Start it, do ``meanwhile``, and stop it when it has read all that is there; the state is in ``checkpoint``."""
     from pyspark.sql import functions
 
     flights = (
@@ -46,7 +46,6 @@ def run_stream(spark: SparkSession, path: str, checkpoint: Path) -> Run:
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", "200000")
         .load()
     )
     grouped = flights.selectExpr(
@@ -64,10 +63,13 @@ def run_stream(spark: SparkSession, path: str, checkpoint: Path) -> Run:
         .queryName(_TABLE)
         .outputMode("complete")
         .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    try:
+        meanwhile()
+        query.processAllAvailable()
+    finally:
+        query.stop()
     progress = [one for one in query.recentProgress if one["numInputRows"]]
     found = spark.sql(
         f"select carrier, unix_seconds(window.start) div 60 as minute, flights, departed, minutes from {_TABLE}"

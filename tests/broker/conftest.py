@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from seglog.protocol.apis import ApiKey
+from tests.broker.asking import NONE, Asker
 from tests.broker.running import RunningNode, Wire
 
 _numbers = itertools.count()
@@ -41,3 +43,26 @@ def wire(broker: RunningNode) -> Iterator[Wire]:
 @pytest.fixture
 def topic_name() -> str:
     return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def group(topic_name: str) -> str:
+    """A name that no other test has."""
+    return f"group-{topic_name}"
+
+
+@pytest.fixture
+def topic(wire: Wire, topic_name: str) -> str:
+    """Of two partitions."""
+    answer = wire.ask(
+        ApiKey.CREATE_TOPICS,
+        topics=[{"name": topic_name, "num_partitions": 2, "replication_factor": 1}],
+        timeout=30_000,
+    )
+    assert answer.topics[0].error_code == NONE
+    return topic_name
+
+
+@pytest.fixture
+def asker(wire: Wire, group: str, topic: str) -> Asker:
+    return Asker(wire, group, topic)

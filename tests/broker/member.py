@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 SESSION_MS = 1500
+# A static one is to be back before its session is over, however long its process takes to start.
+STATIC_SESSION_MS = 30_000
 _HEARTBEAT_MS = 300
 
 
@@ -30,7 +32,7 @@ def confluent(bootstrap: str, group: str, topic: str, instance: str | None, done
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": SESSION_MS,
+        "session.timeout.ms": SESSION_MS if instance is None else STATIC_SESSION_MS,
         "heartbeat.interval.ms": _HEARTBEAT_MS,
         "partition.assignment.strategy": "cooperative-sticky" if group.startswith("cooperative") else "range",
     }
@@ -56,16 +58,18 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None, d
     from tests.broker.clients import kafka
 
     consumer = kafka.KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         group_instance_id=instance,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=SESSION_MS if instance is None else STATIC_SESSION_MS,
         heartbeat_interval_ms=_HEARTBEAT_MS,
         max_poll_records=1,
     )
+    # It is to know its topic before it joins: as a leader it would assign nothing of it, with Kafka as with us.
+    consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
     before: list[int] | None = None
     while not done():
         found = consumer.poll(timeout_ms=50)

@@ -112,6 +112,10 @@ class Wire:
     ) -> None:
         self._socket.close()
 
+    def fileno(self) -> int:
+        """For ``select``: whether an answer is there."""
+        return self._socket.fileno()
+
     def ask(self, key: ApiKey, /, version: int | None = None, **contents: object) -> Message:
         """The answer, with the names that the version has."""
         self.send(key, version, **contents)

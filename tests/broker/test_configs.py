@@ -141,3 +141,31 @@ def test_resources_are_listed(wire: Wire, topic: str) -> None:
     listed = {(resource.resource_type, resource.resource_name) for resource in found}
     assert {(BROKER, "1"), (TOPIC, topic)} <= listed
     assert wire.ask(ApiKey.LIST_CONFIG_RESOURCES, resource_types=(99,)).error_code == 35
+
+
+def test_the_cleaner_s_configuration_changes_by_kafka_s_rules(start: Callable[..., RunningNode]) -> None:
+    """Each answer as Kafka 4.3.0 gave it to the same changes in this order."""
+    running = start()
+    with Wire(running.bootstrap) as wire:
+        asked = [
+            ("log.cleaner.threads", "0", 42),
+            ("log.cleaner.threads", "3", 42),
+            ("log.cleaner.threads", "2", 0),
+            ("log.cleaner.threads", "1", 0),
+            ("log.cleaner.backoff.ms", "100", 0),
+            ("log.cleaner.dedupe.buffer.size", "1000", 42),
+            ("log.cleaner.dedupe.buffer.size", "10000000", 0),
+            ("log.cleaner.io.max.bytes.per.second", "1000000", 0),
+            ("log.cleaner.io.buffer.size", "0", 0),
+            ("num.recovery.threads.per.data.dir", "0", 42),
+            ("num.recovery.threads.per.data.dir", "50", 42),
+            ("group.max.size", "5", 42),
+            ("group.initial.rebalance.delay.ms", "1", 42),
+            ("offsets.retention.minutes", "5", 42),
+            ("offsets.topic.compression.codec", "1", 42),
+        ]
+        for name in ("", "1"):
+            assert [(key, value, alter(wire, BROKER, name, (key, SET, value))) for key, value, _ in asked] == asked
+        config = running.node.directory.config
+        assert (config.log_cleaner_backoff_ms, config.log_cleaner_dedupe_buffer_size) == (100, 10_000_000)
+        assert config.log_cleaner_io_max_bytes_per_second == 1_000_000

@@ -51,11 +51,15 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
                 return 0
 
             is_short = False
+            slice_bytes = 1
 
             def reserve(self, _connection: Connection, _size: int, /) -> bool:
                 return False
 
             def release(self, _size: int, /) -> None:
+                pass
+
+            def stalled(self, _by: int, /) -> None:
                 pass
 
         connection = Connection(

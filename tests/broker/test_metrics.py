@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from seglog.core.errors import InvalidConfigError
-from tests.broker.running import RunningNode
+from seglog.protocol.apis import ApiKey
+from tests.broker.running import RunningNode, Wire
 
 _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)")
 Scrape = Mapping[tuple[str, str], float]
@@ -111,6 +112,30 @@ def test_what_clients_did_is_told(running: RunningNode) -> None:
     consumer.close()
     after = scrape(running)
     assert after["kafka_coordinator_group_groupmetadatamanager_numgroupsempty", ""] == 1
+
+
+def test_errors_are_told_by_api_and_name(running: RunningNode) -> None:
+    produce(running, 2)
+    with Wire(running.bootstrap) as wire:
+        (topic_id,) = (topic.topic_id for topic in wire.ask(ApiKey.METADATA, topics=[{"name": "t"}]).topics)
+        partition = {"fetch_offset": 7, "partition_max_bytes": 1000, "current_leader_epoch": -1}
+        partitions = [{**partition, "partition": number} for number in (0, 1)]
+        wire.ask(ApiKey.FETCH, max_wait=0, min_bytes=0, topics=[{"topic_id": topic_id, "partitions": partitions}])
+        records = {"index": 9, "records": b""}
+        wire.ask(ApiKey.PRODUCE, 12, acks=1, timeout=1000, topic_data=[{"name": "t", "partition_data": [records]}])
+        wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "nowhere", "topic_id": None}], timeout=1000)
+        wire.ask(ApiKey.METADATA, topics=[{"name": "no/where"}], allow_auto_topic_creation=False)
+    found = scrape(running)
+    errors = {
+        labels: value for (name, labels), value in found.items() if name == "kafka_network_requestmetrics_errors_total"
+    }
+    assert errors == {
+        'request="Fetch",error="OFFSET_OUT_OF_RANGE"': 2,
+        'request="FetchConsumer",error="OFFSET_OUT_OF_RANGE"': 2,
+        'request="Produce",error="UNKNOWN_TOPIC_OR_PARTITION"': 1,
+        'request="DeleteTopics",error="UNKNOWN_TOPIC_OR_PARTITION"': 1,
+        'request="Metadata",error="INVALID_TOPIC_EXCEPTION"': 1,
+    }
 
 
 def test_a_broker_that_nobody_uses(running: RunningNode) -> None:

@@ -59,6 +59,21 @@ def test_a_signal_stops_it_cleanly_with_all_that_was_acknowledged(number: signal
     assert not verify([str(data)]).findings
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_is_loaded_ends_it_well(number: signal.Signals, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [sys.executable, "-X", "importtime", "-m", "seglog", "serve", "-d", str(data), "-l", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "seglog.core.broker_config" in line.split():
+                break  # and most is still to be loaded
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert all(line.startswith("import time:") for line in errors.splitlines())
+
+
 def test_keys_come_from_the_file_the_environment_and_the_command_line(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(

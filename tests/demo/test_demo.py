@@ -9,21 +9,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from pyspark.sql import SparkSession
 from rich.console import Console
 
 import seglog
-from demo import flights, ingest, questions
+from demo import flights, questions
+from demo.group import Books
 from demo.picture import draw
+from demo.produce import CONFIG, PARTITIONS, TOPIC, produce
+from demo.produce import flights as read_flights
 from demo.questions import Delays, Hour
 from demo.run import are_equal, first_rows, main, prepare
 from demo.show import Show
 from seglog.records.partitioner import partition_for_key
-
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+from seglog.testing import Broker
 
 SLICE = 5000
 
@@ -34,17 +35,14 @@ def table() -> bytes:
 
 
 @pytest.fixture(scope="session")
-def loaded(spark: SparkSession, table: bytes, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The first `SLICE` flights, and those without a tail number among the last, as the log has them."""
-    directory = tmp_path_factory.mktemp("demo")
+def loaded(table: bytes) -> list[dict[str, Any]]:
+    """The first `SLICE` flights, and those without a tail number among the last, as a broker has them."""
     lines = table.splitlines(keepends=True)
     chosen = lines[: SLICE + 1] + [line for line in lines[SLICE + 1 :] if b",NA,LGA," in line][-1000:]
-    slice_ = b"".join(chosen)
-    (directory / "flights.csv").write_bytes(slice_)
-    frame = ingest.read_flights(spark, directory / "flights.csv")
-    for half in (1, 2, 2):
-        ingest.ingest(frame, str(directory / "log"), ingest.middle_of(slice_), half)
-    rows = seglog.scan(str(directory / "log")).read_all().to_pylist()
+    with Broker() as broker:
+        broker.create_topic(TOPIC, PARTITIONS, CONFIG)
+        produce(broker.bootstrap, read_flights(b"".join(chosen)))
+        rows = seglog.scan(broker.data_dir, topics=[TOPIC]).read_all().to_pylist()
     assert len(rows) == len(chosen) - 1
     return rows
 
@@ -69,9 +67,9 @@ def test_what_is_missing_is_null(loaded: list[dict[str, Any]]) -> None:
 
 def test_records_are_where_their_keys_belong_and_in_order(loaded: list[dict[str, Any]]) -> None:
     keyed = [row for row in loaded if row["key"] is not None]
-    assert all(row["partition"] == partition_for_key(row["key"], ingest.PARTITIONS) for row in keyed)
-    assert len({row["partition"] for row in loaded if row["key"] is None}) == ingest.PARTITIONS
-    for partition in range(ingest.PARTITIONS):
+    assert all(row["partition"] == partition_for_key(row["key"], PARTITIONS) for row in keyed)
+    assert any(row["key"] is None for row in loaded)
+    for partition in range(PARTITIONS):
         times = [row["timestamp"] for row in loaded if row["partition"] == partition]
         assert times == sorted(times)
 
@@ -128,6 +126,41 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "at least 1" in capsys.readouterr().err
 
 
+READ: Final = ["one", "read", 3, 0, 10, {"UA": 6, "B6": 4}]
+
+
+def enter(*lines: list[object]) -> Books:
+    books = Books()
+    for line in lines:
+        books.enter(json.dumps(line).encode())
+    return books
+
+
+def test_the_books_count_once_what_a_dead_member_had_not_committed() -> None:
+    books = enter(
+        READ,
+        ["one", "committed", {"3": 10}],
+        ["one", "read", 3, 10, 15, {"UA": 5}],
+        ["two", "read", 3, 10, 18, {"UA": 5, "AA": 3}],
+    )
+    assert (books.flights, books.twice, books.taken_over, books.wrong) == (18, 5, {3: 10}, [])
+    assert books.carriers == {"UA": 11, "B6": 4, "AA": 3}
+    assert books.committed == {"one": 1}
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        (["two", "read", 3, 11, 12, {"UA": 1}], "partition 3 was read up to 10, and then from 11"),
+        (["two", "read", 3, 5, 12, {"UA": 7}], "partition 3 was read up to 10, and then from 5"),
+        (["two", "read", 3, 10, 12, {"UA": 1}], "partition 3: 10 to 12 were 1"),
+    ],
+    ids=["lost", "twice", "miscounted"],
+)
+def test_the_books_say_what_is_wrong(then: list[object], message: str) -> None:
+    assert enter(READ, then).wrong == [message]
+
+
 @pytest.mark.xdist_group("spark-processes")
 def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     log_dir = prepare(tmp_path / "out")
@@ -142,13 +175,13 @@ def test_the_demo_runs_where_it_ran_before(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
-    assert "5,000 records; after the second try 5,000: it was adopted once" in ran.stdout
-    for command in ("ls", "find", "verify"):
+    assert re.search(r"member one: kill -9 when [0-9,]+ were read; member two has all partitions", ran.stdout)
+    assert "5,000 flights: none lost" in ran.stdout
+    assert "carriers: Stable, 1 members, lag 0" in ran.stdout
+    for command in ("topics create", "groups describe", "find", "verify"):
         assert f"$ seglog {command} " in ran.stdout
-    assert "all are equal: each carrier, each hour, each day, each window, each aircraft" in ran.stdout
+    assert "all are equal: each carrier, each hour, each day, each window; and the group has lost nothing" in ran.stdout
     assert "\x1b" not in ran.stdout
     assert (tmp_path / "out" / "flights.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert sorted(path.name for path in (tmp_path / "out" / "log").glob("*-[0-9]")) == [
-        "aircraft-0",
-        *(f"flights-{partition}" for partition in range(ingest.PARTITIONS)),
-    ]
+    assert len(list((tmp_path / "out" / "log").glob("flights-[0-9]"))) == PARTITIONS
+    assert list((tmp_path / "out" / "parquet").glob("topic=flights/date=2013-*/*.parquet"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglog.spark import get_spark
+from tests.clients.servers import Server
 from tests.interop.connector_world import NODE_PROPERTIES, World, fill
 from tests.kafka import KafkaNode, ZkKafkaNode
 from tests.kafka.connector import connector_config
@@ -63,6 +64,13 @@ def own_kafka(tmp_path: Path) -> Iterator[KafkaNode]:
     """Kafka 4.3.0 for one test that stops, kills or restarts it."""
     with KafkaNode(tmp_path / "kafka") as node:
         yield node
+
+
+@pytest.fixture(scope="session", params=["ours", pytest.param("kafka", marks=pytest.mark.everything)])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Our broker, and Kafka's, which says whether what is wanted of ours is right; use topics of your own."""
+    with Server(request.param, tmp_path_factory.mktemp("server") / "log") as running:
+        yield running
 
 
 @pytest.fixture

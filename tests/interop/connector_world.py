@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
+from seglog.testing import Broker
 from tests.golden.content import START_MS, batches, keyed, plain
 from tests.golden.scenes import wait_cleaned
-from tests.kafka import KafkaNode, Recipe
+from tests.kafka import Recipe
 from tests.kafka.records import Record
 from tests.kafka.tools import produce
 from tests.kafka.waiting import SECONDS, wait_until
@@ -59,12 +60,34 @@ class Batch(NamedTuple):
     records: tuple[Row, ...]
 
 
-class World:
-    """A broker, a session with the connector, and topics that are filled once."""
+class Node(Protocol):
+    """A running broker: Kafka's, or ours."""
 
-    def __init__(self, node: KafkaNode, spark: SparkSession) -> None:
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def log_dir(self) -> Path: ...
+
+
+class OurNode:
+    """Our broker, running, on a directory of its own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.bootstrap = broker.bootstrap
+        self.log_dir = Path(broker.data_dir)
+
+
+class World:
+    """A broker, a session with the connector, and topics that are filled once.
+
+    ``until`` is how far our source reads in the broker's directory.
+    """
+
+    def __init__(self, node: Node, spark: SparkSession, until: str = "logEnd") -> None:
         self.node = node
         self.spark = spark
+        self._until = until
+        self._read: dict[tuple[str, tuple[tuple[str, str], ...]], Read] = {}
         self.progress: list[dict[str, Any]] = []
         """Of the last `run`: its source's progress at each batch that had records."""
         self._admin = AdminClient({"bootstrap.servers": node.bootstrap})
@@ -86,6 +109,13 @@ class World:
             topic, partition, offset = (row[at] for at in place)
             tasks.setdefault((row[-1], topic, partition), []).append(offset)
         return Read(rows, sorted(Range(*key[1:], min(of), max(of), len(of)) for key, of in tasks.items()))
+
+    def read_once(self, source: str, options: Mapping[str, str]) -> Read:
+        """`read` of topics that nobody changes: several tests compare with it."""
+        key = (source, tuple(sorted(options.items())))
+        if key not in self._read:
+            self._read[key] = self.read(source, options)
+        return self._read[key]
 
     def stream(self, source: str, options: Mapping[str, str]) -> DataFrame:
         return self.spark.readStream.format(source).options(**{**self.options(source), **options}).load()
@@ -120,7 +150,7 @@ class World:
     def options(self, source: str) -> dict[str, str]:
         """Where ``source`` finds the topics. Ours reads to the log's end, as consumers of a lone broker do."""
         if source == "seglog":
-            return {"path": str(self.node.log_dir), "until": "logEnd"}
+            return {"path": str(self.node.log_dir), "until": self._until}
         return {
             "kafka.bootstrap.servers": self.node.bootstrap,
             "fetchOffset.numRetries": "1",
@@ -170,8 +200,9 @@ class World:
 
     def wait_log_start(self, topic: str, offset: int) -> None:
         """Until the broker has checkpointed it: only then it can be seen from outside."""
+        path = self.node.log_dir / "log-start-offset-checkpoint"
         wait_until(
-            lambda: f"{topic} 0 {offset}\n" in (self.node.log_dir / "log-start-offset-checkpoint").read_text(),
+            lambda: path.exists() and f"{topic} 0 {offset}\n" in path.read_text(),
             f"the log start offset {offset} of {topic}",
         )
 
@@ -193,7 +224,7 @@ def numbered(count: int) -> Iterator[list[Record]]:
         ]
 
 
-def fill(world: World) -> None:
+def fill(world: World, *, transactions: bool = True) -> None:
     """The topics that all tests read and none changes."""
     small = {"internal.segment.bytes": "4096", "index.interval.bytes": "100"}
     compact = {
@@ -222,13 +253,15 @@ def fill(world: World) -> None:
             recipe.batch("none", "multi", batch, partition=partition)
     for batch in plain(1, 4, headers=True):
         recipe.batch("gzip", "append-time", batch)
-    _transactions(recipe)
+    if transactions:
+        _transactions(recipe)
     for batch in keyed(2, 40):
         recipe.batch("none", "compacted", batch)
     for batch in plain(3, 40):
         recipe.batch("none", "deleted", batch)
     produce(world.node.bootstrap, recipe)
-    produce(world.node.bootstrap, _left_open())
+    if transactions:
+        produce(world.node.bootstrap, _left_open())
     world.delete_records("deleted", 61)
     world.wait_log_start("deleted", 61)
     wait_cleaned(world.node.log_dir, ["compacted-0"])

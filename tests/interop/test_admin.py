@@ -5,11 +5,7 @@ The differences on purpose stand in docs/differences.md.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from difflib import unified_diff
-from pprint import pformat
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,46 +13,7 @@ import pytest
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import RunningNode, Wire
 from tests.kafka import KafkaNode
-
-_IDS = {"topic_id", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"}
-_ORDERED_BY = ("name", "partition_index", "partition", "resource_name", "topic")
-_TIMES = 2000
-UNKNOWN_ID = uuid.UUID(int=12345)
-
-
-class Both:
-    """A connection to each."""
-
-    def __init__(self, real: Wire, ours: Wire) -> None:
-        self._real = real
-        self._ours = ours
-
-    def same(self, key: ApiKey, version: int | None = None, *, eventually: bool = False, **contents: object) -> Any:
-        """Ask both, see to it that they say the same, and give what that is. ``eventually``: Kafka's controller has
-        answered what its broker is yet to learn."""
-        ours = plain(self._ours.ask(key, version, **contents))
-        for _ in range(_TIMES):
-            real = plain(self._real.ask(key, version, **contents))
-            if real == ours or not eventually:
-                break
-        differences = list(unified_diff(pformat(real).splitlines(), pformat(ours).splitlines(), lineterm="", n=2))
-        assert not differences, "\n".join(differences)
-        return real
-
-
-def plain(value: Any) -> Any:
-    """An answer as something to compare: ids only as whether they are there, arrays in the order of their names."""
-    if isinstance(value, SimpleNamespace):
-        return {
-            name: (found is not None if name in _IDS else plain(found)) for name, found in sorted(vars(value).items())
-        }
-    if isinstance(value, tuple):
-        found = [plain(one) for one in value]
-        keys = [key for key in _ORDERED_BY if found and isinstance(found[0], dict) and key in found[0]]
-        return sorted(found, key=lambda one: [repr(one[key]) for key in keys]) if keys else found
-    if isinstance(value, str) and "," in value:
-        return ",".join(sorted(value.split(",")))  # a list's order means nothing
-    return value
+from tests.sequences.both import UNKNOWN_ID, Both
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +25,9 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 @pytest.fixture
 def both(kafka: KafkaNode, ours: RunningNode) -> Iterator[Both]:
-    with Wire(kafka.bootstrap) as real, Wire(ours.bootstrap) as mine:
-        yield Both(real, mine)
+    opened = Both(kafka.bootstrap, ours.bootstrap)
+    yield opened
+    opened.close()
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, *brokers: tuple[int, ...], **config: Any) -> dict[str, Any]:

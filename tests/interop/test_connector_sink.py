@@ -20,7 +20,7 @@ from tests.spark.test_keeper import end
 
 pytestmark = pytest.mark.xdist_group("connector")
 
-_ROWS: Final = """
+ROWS: Final = """
     SELECT IF(id % 10 = 0, NULL, CAST(CAST(id % 37 AS STRING) AS {key})) AS key,
            IF(id % 11 = 0, NULL, CAST(CONCAT('value ', id) AS {value})) AS value,
            IF(id % 10 = 0, CAST(id / 10 % 3 AS INT), NULL) AS partition,
@@ -44,7 +44,7 @@ def by_both(world: World, frame: DataFrame, topic: str, path: Path) -> None:
 def test_rows_go_where_the_connector_sends_them(world: World, tmp_path: Path, key: str, value: str) -> None:
     topic = f"sink-{key}"
     world.create(topic, 3)
-    by_both(world, world.spark.sql(_ROWS.format(key=key, value=value, tasks=1)), topic, tmp_path / "log")
+    by_both(world, world.spark.sql(ROWS.format(key=key, value=value, tasks=1)), topic, tmp_path / "log")
     options = {"subscribe": topic, "includeHeaders": "true"}
     theirs = world.read("kafka", options).rows
     world.spark.catalog.clearCache()

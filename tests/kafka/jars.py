@@ -20,6 +20,7 @@ from typing import Literal
 __all__ = [
     "CURRENT",
     "OLD",
+    "PREVIOUS",
     "KafkaVersion",
     "cache_dir",
     "class_path",
@@ -29,10 +30,12 @@ __all__ = [
     "made_once",
 ]
 
-KafkaVersion = Literal["4.3.0", "2.8.2"]
+KafkaVersion = Literal["4.3.0", "3.9.1", "2.8.2"]
 
 CURRENT: KafkaVersion = "4.3.0"
 """The version whose bytes are ours to match."""
+PREVIOUS: KafkaVersion = "3.9.1"
+"""The last version before 4.0: its clients and tools are those that most people have."""
 OLD: KafkaVersion = "2.8.2"
 """A version that still writes message formats 0 and 1."""
 
@@ -67,7 +70,8 @@ def java_classes() -> Path:
 
 
 def class_path(version: KafkaVersion, *, with_ours: bool = False) -> str:
-    """What `java -cp` wants; `with_ours` puts our classes first (4.3.0 only: they are compiled against it)."""
+    """What `java -cp` wants; `with_ours` puts our classes first. They are compiled against 4.3.0; those that use
+    nothing but its public client run with 3.9.1 as well."""
     libs = f"{kafka_libs(version)}/*"
     return f"{java_classes()}{os.pathsep}{libs}" if with_ours else libs
 

@@ -31,6 +31,8 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+"""Runs a coroutine on a loop."""
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -55,6 +57,7 @@ async def serving(
     keepalive: Keepalive | None = None,
     descriptors: int = MAX_INT32,
     host: str = "127.0.0.1",
+    now: Callable[[], float] | None = None,
 ) -> AsyncIterator[Served]:
     def largest(head: memoryview) -> int:
         if bytes(head) == b"evil":
@@ -68,6 +71,7 @@ async def serving(
         in_flight_bytes=in_flight,
         descriptors=descriptors,
         patience=patience or Patience(60),
+        now=now,
     )
 
     def handle(_connection: Connection, body: memoryview, /) -> Reply | Awaitable[Reply]:
@@ -104,3 +108,8 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
 
 def echo(body: bytes) -> bytes:
     return frame(body[::-1])
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0)

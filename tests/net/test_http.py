@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from seglog.net.http import HttpListener, Page
+from seglog.net.http import HttpListener, Page, Pages
 
 _LARGE = b"x" * (4 << 20)
+_PAGES: Pages = {
+    "/a": lambda: Page(b"A\n"),
+    "/large": lambda: Page(_LARGE),
+    "/bad": lambda: Page(b"{}", "application/json", 503),
+}
 
 
 @asynccontextmanager
-async def serving(seconds: float = 10) -> AsyncIterator[HttpListener]:
-    pages = {
-        "/a": lambda: Page(b"A\n"),
-        "/large": lambda: Page(_LARGE),
-        "/bad": lambda: Page(b"{}", "application/json", 503),
-    }
+async def serving(pages: Pages = _PAGES, *, seconds: float = 10) -> AsyncIterator[HttpListener]:
     listener = HttpListener("127.0.0.1", 0, pages, seconds=seconds)
     await listener.start()
     try:
@@ -106,7 +106,7 @@ def test_a_request_may_come_in_pieces() -> None:
 
 def test_who_sends_or_reads_too_slowly_is_cut_off() -> None:
     async def main() -> None:
-        async with serving(0.05) as listener:
+        async with serving(seconds=0.05) as listener:
             assert await exchange(listener, b"GET /a HTT") == b""
             _, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
             writer.write(b"GET /large HTTP/1.1\r\n\r\n")
@@ -130,5 +130,43 @@ def test_there_are_not_too_many_connections() -> None:
             assert (await exchange(listener, b"GET /a HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
             for _, writer in idle:
                 writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_page_that_takes_its_time_lets_others_have_theirs() -> None:
+    async def main() -> None:
+        go_on = asyncio.Event()
+        ended: list[str] = []
+
+        async def slow() -> Page:
+            try:
+                await go_on.wait()
+            finally:
+                ended.append("slow")
+            return Page(b"slow\n")
+
+        async with serving({"/a": lambda: Page(b"A\n"), "/slow": slow}) as listener:
+            request = b"GET /slow HTTP/1.1\r\n\r\n"
+            first = asyncio.create_task(exchange(listener, request))
+            while not listener.making:
+                await asyncio.sleep(0)
+            assert (await exchange(listener, b"GET /a HTTP/1.1\r\n\r\n")).endswith(b"A\n")
+            assert not first.done()
+            go_on.set()
+            assert (await first).endswith(b"\r\n\r\nslow\n")
+            go_on.clear()
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(request)
+            while not listener.making:
+                await asyncio.sleep(0)
+            writer.close()  # nobody wants it any more
+            while listener.making:
+                await asyncio.sleep(0)
+            assert ended == ["slow", "slow"]
+            last = asyncio.create_task(exchange(listener, request))
+            while not listener.making:
+                await asyncio.sleep(0)
+        assert await last == b""
 
     asyncio.run(main())

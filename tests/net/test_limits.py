@@ -4,52 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import logging
 import os
 import resource
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 
 import pytest
-import uvloop
 
-from seglog.net.connection import RECEIVE_BYTES, Patience, Reply
-from seglog.net.limits import CreationRate
+from seglog.net import listen
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Patience, Reply
+from seglog.net.limits import MANY_STALLED, SMALL_SLICE_BYTES, CreationRate
 from seglog.net.listen import WRITE_AHEAD, Keepalive
-from tests.net.serving import Client, Served, answer, ask, echo, frame, is_closed, serving
+from tests.net.serving import Bytes, Run, Served, answer, ask, echo, frame, is_closed, serving, until
 
-LARGE = 2 << 20
 SOON = Patience(idle=0.04, frame=0.04)
+LARGE = 4 << 20
 FOREVER = 600.0
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0)
 
 
 async def goes_on(served: Served) -> None:
     """Somebody else is answered."""
     assert await ask(*await served.connect(), b"fine") == b"enif"
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
-    """Runs on either loop: `seglog serve` has the one, tests have the other."""
-
-    def do(act: Callable[[], Awaitable[None]]) -> None:
-        async def awaited() -> None:
-            await act()
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(awaited())
-
-    return do
-
-
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 # How many, and how fast
@@ -196,7 +175,8 @@ def test_a_byte_now_and_then_is_too_slow_and_a_steady_client_is_not(run: Run) ->
 
             async def trickle() -> None:
                 for at in range(len(sent)):
-                    slow[1].write(sent[at : at + 1])
+                    if not slow[1].is_closing():
+                        slow[1].write(sent[at : at + 1])
                     await asyncio.sleep(0.05)
 
             trickling = asyncio.create_task(trickle())
@@ -244,6 +224,42 @@ def test_a_client_that_does_not_read_is_not_read_from_and_ends(run: Run, kind: s
             assert len(made) * size < 20 << 20  # the kernel's buffers
             client.close()
             await goes_on(served)
+            assert served.shared._stalled == 0
+
+    run(act)
+
+
+@pytest.mark.parametrize(("stalled", "most"), [(MANY_STALLED, SLICE_BYTES), (MANY_STALLED + 1, SMALL_SLICE_BYTES)])
+def test_where_many_do_not_read_each_is_sent_less_at_a_time(run: Run, stalled: int, most: int) -> None:
+    read: list[int] = []
+
+    class Counted(Bytes):
+        def read_part(self, start: int, size: int) -> bytes:
+            read.append(size)
+            return super().read_part(start, size)
+
+    data = bytes(3 << 20)
+
+    async def act() -> None:
+        async with serving(lambda _: [len(data).to_bytes(4, "big"), Counted(data, len(data))]) as served:
+            served.shared.stalled(stalled)
+            assert len(await ask(*await served.connect(), b"give")) == len(data)
+
+    run(act)
+    assert max(read) == most
+
+
+def test_where_clients_leave_too_much_they_have_less_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "MOST_UNSENT", LARGE)
+
+    async def act() -> None:
+        async with serving(lambda _: frame(bytes(LARGE * 2)), patience=Patience(idle=FOREVER, frame=0.04)) as served:
+            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(frame(b"give") * 3)
+            await until(lambda: bool(served.shared.connections))
+            await until(lambda: not served.shared.connections)
+            client.close()
 
     run(act)
 
@@ -331,80 +347,24 @@ def test_a_peer_that_is_no_longer_there_is_noticed(run: Run) -> None:
     run(act)
 
 
-# Memory of large frames
+def test_a_client_with_many_requests_lets_others_have_their_turn(run: Run) -> None:
+    """Each request takes a millisecond here, by a clock of its own."""
+    now = itertools.count()
+    order: list[bytes] = []
 
+    def answers(body: bytes) -> Reply:
+        order.append(body)
+        return echo(body)
 
-async def begin(client: Client, size: int = LARGE) -> None:
-    """The head of a frame, and then nothing for now."""
-    client[1].write(size.to_bytes(4, "big") + b"some")
-    await client[1].drain()
-
-
-async def end(client: Client, size: int = LARGE) -> None:
-    client[1].write(bytes(size - 4))
-    assert await answer(client[0]) == bytes(size - 4) + b"emos"
-
-
-def test_large_frames_wait_for_memory_and_small_ones_do_not(run: Run) -> None:
     async def act() -> None:
-        async with serving(echo, in_flight=3 << 20) as served:
-            shared = served.shared
-            first, second, third = [await served.connect() for _ in range(3)]
-            await begin(first)
-            await until(lambda: shared._left == (3 << 20) - LARGE - 4)
-            await begin(second)
-            await until(lambda: shared.is_short)
-            assert await ask(*third, b"small") == b"llams"
-            await begin(third)
-            await end(first)
-            await end(second)
-            await end(third)
-            for client in (first, second, third):
-                client[1].close()
-            await until(lambda: shared._left == 3 << 20)
+        async with serving(answers, now=lambda: next(now) / 1000) as served:
+            first, second = await served.connect(), await served.connect()
+            await until(lambda: len(served.shared.connections) == 2)
+            first[1].write(frame(b"first") * 1000)
+            second[1].write(frame(b"second"))
+            assert await answer(second[0]) == b"dnoces"
+            for _ in range(1000):
+                assert await answer(first[0]) == b"tsrif"
 
     run(act)
-
-
-def test_memory_of_who_goes_is_given_to_the_next(run: Run) -> None:
-    async def act() -> None:
-        async with serving(echo, in_flight=3 << 20) as served:
-            clients = [await served.connect() for _ in range(4)]
-            for client in clients:
-                await begin(client)
-            await until(lambda: len(served.shared._waiting) == 3)
-            clients[1][1].transport.abort()  # one that waits: it is noticed when it has its turn
-            clients[0][1].transport.abort()  # the one that has it
-            await end(clients[2])
-            await end(clients[3])
-
-    run(act)
-
-
-def test_many_busy_clients_share_memory_that_is_too_small(run: Run) -> None:
-    async def act() -> None:
-        async with serving(echo, in_flight=5 << 20) as served:
-
-            async def work(client: Client) -> None:
-                for _ in range(5):
-                    client[1].write(frame(b"x" * LARGE) * 2)
-                    for _ in range(2):
-                        assert await answer(client[0]) == b"x" * LARGE
-
-            await asyncio.gather(*[work(await served.connect()) for _ in range(8)])
-            assert not served.shared.is_short
-
-    run(act)
-
-
-def test_who_holds_memory_and_sends_nothing_ends_so_that_others_go_on(run: Run) -> None:
-    async def act() -> None:
-        async with serving(echo, in_flight=3 << 20, patience=Patience(idle=FOREVER, frame=0.05)) as served:
-            first, second = [await served.connect() for _ in range(2)]
-            await begin(first)
-            await until(lambda: served.shared._left < 3 << 20)
-            await begin(second)
-            await end(second)
-            assert await is_closed(first[0])
-
-    run(act)
+    assert order.index(b"second") < 100

@@ -14,6 +14,7 @@ from kio.serial import entity_reader
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol import fetch, produce
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.produce_errors import errors_of_answer
 from seglog.protocol.schema import request_class, response_class
 from seglog.protocol.writing import write_message
 from tests.cases import case
@@ -109,6 +110,7 @@ def test_produce_responses(version: int) -> None:
             ],
         }
         assert data == write_message(response_class(ApiKey.PRODUCE, version), contents)
+        assert errors_of_answer(version, data) == [answer.error for topic in topics for answer in topic.partitions]
 
 
 def _some_answer(rng: random.Random) -> produce.PartitionAnswer:

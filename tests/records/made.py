@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from seglog.records.batch import BatchHeader, build_batch, read_header
-from seglog.records.record import Record, decode_records
+from seglog.records.record import NewRecord, Record, decode_records
+from tests.records.peers import as_bytes
 
 _EMPTY: Final = BatchHeader(0, 0, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
 
@@ -21,3 +22,17 @@ def decode(batch: bytes | bytearray, **options: int) -> list[Record]:
 def batch_of(area: bytes | bytearray, **header: int) -> bytearray:
     """A batch around any bytes at all; the CRC is right."""
     return build_batch(_EMPTY._replace(**header), area)
+
+
+def expected(records: list[NewRecord], base_offset: int = 0, sequence: int = -1) -> list[Record]:
+    return [
+        Record(
+            base_offset + delta,
+            timestamp,
+            as_bytes(key),
+            as_bytes(value),
+            tuple((name, as_bytes(content)) for name, content in headers),
+            -1 if sequence < 0 else (sequence + delta) % 2**31,
+        )
+        for delta, (value, key, timestamp, headers) in enumerate(records)
+    ]

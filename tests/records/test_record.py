@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from typing import Any
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,47 +9,26 @@ from hypothesis import strategies as st
 from seglog.core.errors import (
     CorruptBatchError,
     CorruptRecordError,
-    InvalidRecordError,
-    InvalidTimestampError,
     TooLargeError,
 )
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
-from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, check_crc, read_header
 from seglog.records.compression import Codec, compress
 from seglog.records.record import (
-    ControlRecord,
-    ControlType,
     NewRecord,
     Record,
     decode_records,
     encode_batch,
     encode_records,
     encode_varint,
-    end_txn_marker,
     iter_records,
-    parse_control,
 )
 from tests.cases import case
 from tests.records.generated import new_records
-from tests.records.made import BODY, ONE, batch_of, decode
-from tests.records.peers import PEERS, Peer, Producer, as_bytes
+from tests.records.made import BODY, ONE, batch_of, decode, expected
+from tests.records.peers import PEERS, Peer, Producer
 
 PRODUCERS = st.sampled_from([Producer(), Producer(7, 1, 0), Producer(2**62, 32767, MAX_INT32 - 3, transactional=True)])
-
-
-def expected(records: list[NewRecord], base_offset: int = 0, sequence: int = -1) -> list[Record]:
-    return [
-        Record(
-            base_offset + delta,
-            timestamp,
-            as_bytes(key),
-            as_bytes(value),
-            tuple((name, as_bytes(content)) for name, content in headers),
-            -1 if sequence < 0 else (sequence + delta) % 2**31,
-        )
-        for delta, (value, key, timestamp, headers) in enumerate(records)
-    ]
 
 
 # There and back
@@ -272,135 +248,3 @@ def test_an_unknown_codec() -> None:
         decode(batch_of(ONE, attributes=7))
     with pytest.raises(CorruptRecordError, match="codec 5"):
         decode(batch_of(b"", attributes=5, records_count=0))
-
-
-# Header keys
-
-
-def test_java_utf8() -> None:
-    """Pairs from `new String(bytes, UTF_8)` of a JDK 17."""
-    for data, text in [
-        (b"\xed\xa0\x80x", "\ufffdx"),
-        (b"\xed\xa0\x80\xed\xb0\x80", "\ufffd\ufffd"),
-        (b"\xed\xa0", "\ufffd"),
-        (b"\xe2\x82", "\ufffd"),
-        (b"\xe2\x82x", "\ufffdx"),
-        (b"\xf0\x90\x80", "\ufffd"),
-        (b"\xf4\x90\x80\x80", "\ufffd" * 4),
-        (b"\xc0\x80", "\ufffd\ufffd"),
-        (b"\xf5x\xffy", "\ufffdx\ufffdy"),
-        ("aé€😀".encode(), "aé€😀"),
-    ]:
-        assert decode_utf8(data) == text, data
-
-
-def test_header_keys_that_are_no_utf8() -> None:
-    area = b"\x14\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x01"
-    assert decode(batch_of(area))[0].headers == (("\ufffd\ufffd", None),)
-
-
-def test_buffers_whose_length_counts_no_bytes() -> None:
-    numbers = memoryview(array("i", [1, 2, 3]))
-    every_second = memoryview(b"a-b-c-")[::2]
-    batch = encode_batch([NewRecord(numbers, key=every_second, headers=(("h", numbers[1:]),))])
-    record = decode_records(batch, read_header(batch))[0]
-    assert record[2:5] == (b"abc", bytes(numbers), (("h", bytes(numbers[1:])),))
-
-
-@pytest.mark.parametrize("wrong", ["text", 5, [1]])
-def test_what_is_no_buffer(wrong: Any) -> None:
-    for record in (NewRecord(wrong), NewRecord(b"", key=wrong), NewRecord(b"", headers=(("h", wrong),))):
-        with pytest.raises(TypeError, match="bytes-like object is required"):
-            encode_batch([record])
-
-
-def test_null_is_not_empty() -> None:
-    records = [
-        NewRecord(None, None, 1, (("", None), ("", b""))),
-        NewRecord(b"", b"", 1, ()),
-        NewRecord(b"", None, 1, ()),
-        NewRecord(None, b"", 1, ()),
-    ]
-    assert decode(encode_batch(records)) == expected(records)
-
-
-# What we refuse to write
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"transactional": True}, "needs a producer id"),
-        ({"producer_id": 1}, "needs an epoch and a sequence"),
-        ({"producer_id": 1, "producer_epoch": 0}, "needs an epoch and a sequence"),
-    ],
-)
-def test_half_a_producer(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(InvalidRecordError, match=reason):
-        encode_batch([NewRecord(b"")], **options)
-
-
-def test_no_records() -> None:
-    with pytest.raises(InvalidRecordError, match="at least one"):
-        encode_batch([])
-
-
-@pytest.mark.parametrize("timestamp", [-2, 2**63])
-def test_impossible_timestamps(timestamp: int) -> None:
-    with pytest.raises(InvalidTimestampError, match="of record 1"):
-        encode_batch([NewRecord(b""), NewRecord(b"", timestamp=timestamp)])
-
-
-@pytest.mark.parametrize("offsets", [[5, 5], [6, 5], [4], [5, 2**31 + 5]])
-def test_offsets_that_do_not_rise(offsets: list[int]) -> None:
-    with pytest.raises(InvalidRecordError, match="in a batch at offset 5"):
-        encode_records([Record(offset, 0, None, None) for offset in offsets], base_offset=5, base_timestamp=0)
-
-
-# Control records
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_transaction_markers(commit: bool) -> None:
-    batch = end_txn_marker(
-        commit=commit,
-        coordinator_epoch=9,
-        producer_id=77,
-        producer_epoch=3,
-        timestamp=1234,
-        base_offset=50,
-        leader_epoch=2,
-    )
-    header = read_header(batch)
-    check_crc(batch, header)
-    assert header.is_control
-    assert header.is_transactional
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, -1)
-    assert (header.base_timestamp, header.max_timestamp, header.leader_epoch) == (1234, 1234, 2)
-    (record,) = decode(batch)
-    assert (record.offset, record.sequence) == (50, -1)
-    assert parse_control(record) == ControlRecord(0, ControlType.COMMIT if commit else ControlType.ABORT, 9)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "wanted"),
-    [
-        (b"\0\0\0\2", None, ControlRecord(0, ControlType.LEADER_CHANGE, None)),
-        (b"\0\0\0\7", b"", ControlRecord(0, ControlType.UNKNOWN, None)),
-        (b"\0\1\0\1more", b"\0\1\0\0\0\5more", ControlRecord(1, ControlType.COMMIT, 5)),
-        (None, b"", "under 4 bytes"),
-        (b"\0\0\0", b"", "under 4 bytes"),
-        (b"\xff\xff\0\1", b"", "version -1 of a control record"),
-        (b"\0\0\0\0", None, "under 6 bytes"),
-        (b"\0\0\0\0", b"\0\0\0\0\0", "under 6 bytes"),
-        (b"\0\0\0\0", b"\xff\xff\0\0\0\0", "version -1 of a transaction marker"),
-    ],
-)
-def test_control_records(key: bytes | None, value: bytes | None, wanted: ControlRecord | str) -> None:
-    record = Record(8, 0, key, value)
-    if isinstance(wanted, ControlRecord):
-        assert parse_control(record) == wanted
-    else:
-        with pytest.raises(CorruptRecordError, match=wanted) as info:
-            parse_control(record)
-        assert info.value.offset == 8

@@ -20,6 +20,9 @@ START_MS: Final = 1_600_000_000_000
 FUTURE_MS: Final = 4_000_000_000_000
 """More than ``message.timestamp.after.max.ms`` from now on, for the next forty years."""
 
+_FIRST: Final = (0, 0, 5, MAX_INT32 - 3)
+"""Sequences to begin with: any, for a broker may have deleted what came before."""
+
 
 @dataclass
 class Producer:
@@ -67,15 +70,15 @@ class Batches:
         codec = self.rng.choice([0, 0, 0, *Codec]) if codec is None else codec
         return bytes(encode_batch(self.records(keyed=keyed), codec=codec))
 
-    def produced(self, place: object) -> bytes:
-        """The next one of a producer, or one that it should not send now."""
+    def produced(self, place: object, *, right: bool = False) -> bytes:
+        """The next one of a producer, or unless it is to be ``right`` one that it should not send now."""
         rng = self.rng
         producer = rng.choice(self.producers)
         sent = producer.sent.setdefault(place, [])
-        chance = rng.random()
+        chance = 1.0 if right else rng.random()
         if sent and chance < 0.25:
             return rng.choice(sent[-7:])
-        epoch, sequence = producer.epoch, producer.sequences.get(place, rng.choice([0, 0, 5, MAX_INT32 - 3]))
+        epoch, sequence = producer.epoch, producer.sequences.get(place, 0 if right else rng.choice(_FIRST))
         if chance < 0.35:
             epoch += rng.choice([-1, 1, 2])
             sequence = rng.choice([0, 0, sequence, 4])

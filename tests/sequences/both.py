@@ -2,18 +2,22 @@
 
 What each broker makes up itself — ids of topics, members, producers, sessions — has a symbol here, a `Ref`: it stands
 in requests for what each broker said, and in answers for what each broker says. All else that may differ is in `FREE`
-and `LAX`, with its reason.
+with its reason, and in `Side.plain`: times at which a broker appended, and messages where Kafka has none of its own
+(they are compared where they come with errors of single records).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import unified_diff
 from pprint import pformat
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from seglog.protocol.apis import ApiKey
+from seglog.records.batch import BATCH_OVERHEAD, CRC_START, MAGIC_POSITION, TIMESTAMP_TYPE_BIT, read_header
 from tests.broker.running import Wire
 
 FREE: Final = {
@@ -30,10 +34,10 @@ FREE: Final = {
 }
 """Fields of which only counts whether they are there."""
 
-LAX: Final = {
-    "error_message": "we say more where Kafka says nothing; where it says something the text may be another",
-}
-"""Fields that are not looked at unless `Side.exact` has them."""
+OWN_TIMES: Final = 1_700_000_000_000
+"""Times after this are a broker's own: all that tests send lie before."""
+_MAX_TIMESTAMP: Final = 35
+"""Where a batch has it."""
 
 _ORDERED_BY: Final = (
     "name",
@@ -43,9 +47,16 @@ _ORDERED_BY: Final = (
     "index",
     "resource_name",
     "group_id",
+    "member_id",
+    "memberId",
     "producer_id",
+    "batch_index",
+    "topic_id",
 )
 _TRIES: Final = 2000
+UNKNOWN_ID: Final = UUID(int=12345)
+"""A topic id that no topic has."""
+UNKNOWN_SESSION: Final = 987_654_321
 CLOSED: Final = "closed"
 """The answer of a broker that ends the connection instead."""
 
@@ -68,6 +79,7 @@ class Side:
     def wire(self, name: str = "") -> Wire:
         if name not in self._wires:
             self._wires[name] = Wire(self.bootstrap)
+            self._wires[name].ask(ApiKey.API_VERSIONS, 0)  # it is served from here on
         return self._wires[name]
 
     def drop(self, name: str = "") -> None:
@@ -84,6 +96,9 @@ class Side:
         self.given[ref] = value
         self._symbols[value] = ref
 
+    def knows(self, value: Any) -> bool:
+        return value in self._symbols
+
     def fill(self, contents: Any) -> Any:
         """With this broker's own values for all symbols."""
         if isinstance(contents, Ref):
@@ -97,21 +112,82 @@ class Side:
     def plain(self, value: Any) -> Any:
         """An answer as something to compare."""
         if isinstance(value, SimpleNamespace):
-            return {name: self._field(name, found) for name, found in sorted(vars(value).items()) if name not in LAX}
+            fields = vars(value)
+            if "responses" in fields:
+                fields = fields | {"responses": merged(fields["responses"])}
+            return {name: self._field(name, found, fields) for name, found in sorted(fields.items())}
         if isinstance(value, tuple):
             return in_order([self.plain(one) for one in value])
-        if isinstance(value, str | int) and not isinstance(value, bool) and value in self._symbols:
-            return self._symbols[value]
+        if isinstance(value, bytes) and is_batch(value):
+            return without_own_times(value)
+        if isinstance(value, str) and value:
+            text = _MADE_UP.sub("made up", value)
+            return self._symbols.get(value) or ",".join(sorted(text.split(",")))  # a list's order means nothing
         return value
 
-    def _field(self, name: str, value: Any) -> Any:
-        if name == "topic_id" and value in self._symbols:
-            return self._symbols[value]
+    def _field(self, name: str, value: Any, fields: Mapping[str, Any]) -> Any:
         if name in FREE:
-            return bool(value)
-        if isinstance(value, int):
-            return value if name != "producer_id" else self._symbols.get(value, value)
+            return self._symbols.get(value, bool(value))
+        if name == "producer_id":
+            return self._symbols.get(value, value)
+        if name in ("log_append_time", "timestamp"):
+            return value if value < OWN_TIMES else "its own"
+        if name == "error_message" and not fields.get("record_errors", True):
+            return None
+        if name.endswith("error_message"):
+            return _BOUNDS.sub("[its own]", value or "")
         return self.plain(value)
+
+
+def brief(contents: Any) -> Any:
+    """For a story that is read by people."""
+    if isinstance(contents, Mapping):
+        return {name: brief(value) for name, value in contents.items()}
+    if isinstance(contents, list | tuple) and not isinstance(contents, Ref):
+        return [brief(value) for value in contents]
+    if isinstance(contents, bytes) and len(contents) > 40:
+        return f"{len(contents)} bytes, {contents[:61].hex()}"
+    if isinstance(contents, str) and len(contents) > 100:
+        return f"{contents[:20]}... {len(contents)}"
+    return contents.symbol if isinstance(contents, Ref) else contents
+
+
+def merged(topics: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Topics of a Fetch or Produce once each: Kafka begins anew where it comes back to one."""
+    found: dict[Any, dict[str, Any]] = {}
+    for topic in map(vars, topics):
+        name = next((name for name in ("partitions", "partition_responses") if name in topic), None)
+        if name is None:
+            return topics
+        key = topic.get("topic", topic.get("name", topic.get("topic_id")))
+        before = found.setdefault(key, topic | {name: ()})
+        before[name] += topic[name]
+    return tuple(SimpleNamespace(**topic) for topic in found.values())
+
+
+_MADE_UP: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BOUNDS: Final = re.compile(r"\[-?\d+, -?\d+\]")
+"""From when to when a timestamp may be, counted from now."""
+
+
+def is_batch(data: bytes) -> bool:
+    return len(data) > MAGIC_POSITION and data[MAGIC_POSITION] == 2
+
+
+def without_own_times(data: bytes) -> bytes:
+    """Batches, the last one perhaps cut off, without the times at which a broker has appended them."""
+    out = bytearray(data)
+    position = 0
+    stamped = False
+    while len(out) - position >= BATCH_OVERHEAD:
+        header = read_header(out, position)
+        if stamped := bool(header.attributes & TIMESTAMP_TYPE_BIT):
+            out[position + CRC_START - 4 : position + CRC_START] = bytes(4)
+            out[position + _MAX_TIMESTAMP : position + _MAX_TIMESTAMP + 8] = bytes(8)
+        position += header.size
+    if stamped and position < len(out):
+        out[position:] = bytes(len(out) - position)
+    return bytes(out)
 
 
 def in_order(found: list[Any]) -> list[Any]:
@@ -145,6 +221,7 @@ class Both:
         self,
         key: ApiKey,
         version: int | None = None,
+        /,
         *,
         wire: str = "",
         eventually: bool = False,
@@ -155,7 +232,7 @@ class Both:
         ``eventually``: Kafka's controller has answered what its broker is yet to learn: it is asked until it says what
         ours says.
         """
-        self.tell(f"{key.name} v{version} {contents}")
+        self.tell(f"{key.name} v{version} {brief(contents)}")
         ours = _asked(self.ours, wire, key, version, contents)
         expected = self.ours.plain(ours)
         for _ in range(_TRIES if eventually else 1):
@@ -165,12 +242,27 @@ class Both:
         self.compare(self.real.plain(real), expected)
         return Answers(real, ours)
 
-    def same(self, key: ApiKey, version: int | None = None, **contents: Any) -> Any:
+    def send(self, key: ApiKey, version: int, /, **contents: Any) -> None:
+        """What is not answered: but the connection stays, or it does not."""
+        self.tell(f"{key.name} v{version} {brief(contents)}")
+        stays = []
+        for side in self.sides:
+            connection = side.wire()
+            connection.send(key, version, **side.fill(contents))
+            try:
+                connection.ask(ApiKey.API_VERSIONS, 0)
+                stays.append(True)
+            except ConnectionError:
+                side.drop()
+                stays.append(False)
+        self.compare(*stays)
+
+    def same(self, key: ApiKey, version: int | None = None, /, **contents: Any) -> Any:
         """What both say."""
         return self.real.plain(self.ask(key, version, **contents).real)
 
     def tell(self, what: str) -> None:
-        self.story.append(what if len(what) < 2000 else f"{what[:2000]}...")
+        self.story.append(what)
 
     def compare(self, real: Any, ours: Any) -> None:
         differences = list(unified_diff(pformat(real).splitlines(), pformat(ours).splitlines(), "Kafka", "ours", n=4))

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import seglog
 from seglog.spark import get_spark
+from tests.spark.stream_driver import SMALL
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> seglog.LogDir:
+    """An open directory with topic ``t`` of two partitions."""
+    directory = seglog.open(tmp_path / "log")
+    directory.create_topic("t", partitions=2, config=SMALL)
+    return directory
 
 
 @pytest.fixture(scope="session")

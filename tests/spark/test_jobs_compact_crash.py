@@ -13,25 +13,11 @@ from seglog.spark.jobs.compact import Written, staged_round
 from seglog.storage.compaction import carry_out, plan, rounds
 from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped
 from seglog.storage.layout import parse_file_name
-from seglog.storage.log import Log
 from seglog.testing import CrashFs, MemoryFs
-from tests.storage.compacted import Writer, batches, config, facts, values
-from tests.storage.disk import PATH, load, new_disk
+from tests.storage.compacted import batches, facts, values
+from tests.storage.disk import PATH, load
 from tests.storage.parted import clean_in_parts
-from tests.storage.test_compaction_crash import ROOMY, Round
-
-
-def _written(seed: int) -> tuple[MemoryFs, Log]:
-    fs = new_disk()
-    log = load(fs, config=config(delete_retention_ms=0)).log
-    writer = Writer(log, random.Random(seed))
-    writer.write(50)
-    writer.end_all()
-    log.config = ROOMY
-    log.roll()
-    writer.write(3)
-    log.flush()
-    return fs, log
+from tests.storage.test_compaction_crash import ROOMY, Round, written
 
 
 class _JobsRound(Round):
@@ -77,7 +63,7 @@ def _begun(events: Generator[Mapped | CleanedGroup], _stop: object) -> Generator
 @pytest.mark.parametrize("seed", range(2))
 def test_each_group_is_the_old_one_or_the_new_one(seed: int) -> None:
     """Two rounds: in the second one tombstones and markers go, and a segment may come out empty."""
-    fs, log = _written(seed)
+    fs, log = written(seed, 50)
     for _ in range(2):
         expected = _JobsRound(fs, log)
         crashing = CrashFs(fs, before_change=expected.crash)

@@ -270,6 +270,23 @@ def test_no_directory_and_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SeglogError, match="is not a directory"):
         Keeping(str(tmp_path / "file"), linger=0).begin("job", owner=ME)
+    assert left(tmp_path / "file") == []
+
+
+def left(path: Path) -> list[str]:
+    """What keepers of ``path`` have left beside the log directory."""
+    address = Path(socket_path(str(path)))
+    return [found.name for found in address.parent.glob(f"{address.stem}*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_keeper_leaves_nothing_behind(keeping: Keeping, path: Path, number: signal.Signals) -> None:
+    keeping.begin("job", owner=ME, topic="t", create={"t": 1})
+    end(path, number)
+    if number is signal.SIGKILL:  # the next one, in its place
+        keeping.begin("job", owner=ME, topic="t")
+        end(path, signal.SIGTERM)
+    assert left(path) == []
 
 
 def test_the_socket_is_this_users_alone(path: Path) -> None:

@@ -11,7 +11,6 @@ import seglog
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
 from seglog.testing.clock import ManualClock
 from tests.spark.stream_driver import (
-    SMALL,
     START_MS,
     Checkpoint,
     Driver,
@@ -21,14 +20,6 @@ from tests.spark.stream_driver import (
     options,
     reader,
 )
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> seglog.LogDir:
-    """An open directory with topic ``t`` of two partitions."""
-    directory = seglog.open(tmp_path / "log")
-    directory.create_topic("t", partitions=2, config=SMALL)
-    return directory
 
 
 def test_batch_0_says_where_the_stream_begins(logs: seglog.LogDir) -> None:

@@ -31,15 +31,6 @@ from tests.spark.stream_driver import (
     reader,
 )
 
-
-@pytest.fixture
-def logs(tmp_path: Path) -> seglog.LogDir:
-    """An open directory with topic ``t`` of two partitions."""
-    directory = seglog.open(tmp_path / "log")
-    directory.create_topic("t", partitions=2, config=SMALL)
-    return directory
-
-
 # Logs that are written meanwhile
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.core.errors import CorruptBatchError, CorruptCheckpointError, InvalidConfigError, InvalidLogDirError
+from seglog.core.errors import CorruptBatchError, InvalidConfigError, InvalidLogDirError
 from seglog.core.fs import File, OsFs, is_locked
+from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.spark.options import parse_options
 from seglog.spark.source import SeglogDataSource
 from seglog.spark.survey import survey
 from seglog.storage.txnindex import AbortedTxn, encode_aborted
-from seglog.storage.watermarks import Watermark, decode_watermarks, encode_watermarks
+from seglog.storage.watermarks import Watermark, encode_watermarks
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.spark.logs import make_reader, offsets, write_partition
@@ -108,7 +109,10 @@ def test_a_directory_in_use_is_read_to_the_high_watermark_and_that_is_said(in_us
     found = until(in_use)
     assert (found["t"], found["u"]) == ((7, "high watermark (replication-offset-checkpoint)"), (4, end))
     assert "up to the high watermarks in replication-offset-checkpoint (option until=logEnd" in found["note"][1]
-    (in_use / "seglog.watermarks").write_text("0\n2\nt 0 9 8\nu 0 3 3\n")
+    marks = {TopicPartition("t", 0): Watermark(9, 8), TopicPartition("u", 0): Watermark(3, 3)}
+    (in_use / "seglog.watermarks").write_bytes(encode_watermarks(marks))
+    assert until(in_use)["t"] == found["t"]  # the file of a broker that is dead
+    held = OsFs().lock(str(in_use / "seglog.watermarks"))
     found = until(in_use)
     assert (found["t"], found["u"]) == (
         (9, "high watermark (seglog.watermarks)"),
@@ -119,6 +123,7 @@ def test_a_directory_in_use_is_read_to_the_high_watermark_and_that_is_said(in_us
     assert until(in_use, until="logEnd") == {"t": (10, end), "u": (4, end)}
     with pytest.warns(UserWarning, match=r"in use: it is read up to the high watermarks in seglog\.watermarks"):
         assert offsets(make_reader({"path": str(in_use), "subscribe": "t"})) == list(range(9))
+    held.release()
     lock.release()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -136,16 +141,6 @@ def test_the_engine_has_its_directory_locked(tmp_path: Path) -> None:
 def test_a_high_watermark_that_nobody_knows_cannot_be_asked_for(in_use: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"has neither seglog\.watermarks nor replication-offset-checkpoint"):
         until(in_use, until="highWatermark")
-
-
-def test_watermarks_as_text() -> None:
-    marks = {(topic, partition): Watermark(12, 10) for topic, partition in (("t", 0), ("a.b-c", 12))}
-    text = b"0\n2\nt 0 12 10\na.b-c 12 12 10\n"
-    assert decode_watermarks(text) == marks
-    assert encode_watermarks(decode_watermarks(text)) == text
-    for wrong in (b"1\n0\n", b"0\n1\nt 0 12\n", b"0\n1\nt 0 12 x\n", b"0\n2\nt 0 1 1\n"):
-        with pytest.raises(CorruptCheckpointError, match="marks"):
-            decode_watermarks(wrong, "marks")
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])

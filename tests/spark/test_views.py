@@ -1,20 +1,13 @@
-"""The views of the data source; as a plain object where no session is needed, and once each through Spark."""
+"""Views of batches and segments, held to what a dump and `ls` show."""
 
 from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from pyspark_seglog import DefaultSource
@@ -22,22 +15,19 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.encoding import NewRecord, encode_batch
-from seglog.spark.views import BATCHES, GROUP_OFFSETS, SEGMENTS
-from seglog.spark.views_groups import current_offsets, describe
 from seglog.storage.checkpoint import read_offsets
 from seglog.storage.layout import LOG_START_OFFSETS
 from tests import golden
 from tests.cases import case
 from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
+from tests.spark.view_reading import Row, read, reader
 from tests.storage.verified import batches as entries
 from tests.storage.verified import flip, make_dir
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 
 LOG = f"{0:020d}.log"
-COMMIT_KEY = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07"
-Row = dict[str, Any]
 
 
 @pytest.fixture
@@ -49,25 +39,6 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     version: KafkaVersion = request.param
     return golden.unpack(tmp_path_factory.mktemp("golden"), version)
-
-
-def reader(view: str, path: Path, options: Mapping[str, str] | None = None) -> tuple[DataSourceReader, StructType]:
-    source = DefaultSource({"path": str(path), "view": view, **(options or {})})
-    schema = source.schema()
-    return source.reader(schema=schema), schema
-
-
-def read(view: str, path: Path, options: Mapping[str, str] | None = None) -> list[Row]:
-    """All rows of a view, in the order of its tasks."""
-    made, schema = reader(view, path, options)
-    found: list[Row] = []
-    for partition in made.partitions():
-        for batch in made.read(partition):
-            assert isinstance(batch, pa.RecordBatch)
-            assert batch.schema.names == schema.fieldNames()
-            batch.validate(full=True)
-            found += batch.to_pylist()
-    return found
 
 
 # Batches
@@ -295,109 +266,3 @@ def test_holes_are_counted(tmp_path: Path) -> None:
     log.write_bytes(data[: entry.position] + bytes(entry.size) + data[entry.position + entry.size :])
     (row,) = read("segments", tmp_path / "logs")
     assert (row["holeBytes"], row["batches"]) == (entry.size, len(entries(data)) - 1)
-
-
-# Group offsets
-
-
-def decoded_by_kafka(root: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Key and value of each record, as DumpLogSegments printed them."""
-    (text,) = (root / "expected" / "__consumer_offsets-0").glob("*.deep.txt")
-    return [
-        (json.loads(match[1]), None if match[2] == "<DELETE>" else json.loads(match[2]))
-        for match in re.finditer(r" key: (\{.*?\}\}) payload: (.*)$", text.read_text(), re.MULTILINE)
-    ]
-
-
-def test_group_offsets_are_what_kafkas_decoder_prints(tmp_path: Path) -> None:
-    root = golden.unpack(tmp_path, CURRENT)
-    expected = decoded_by_kafka(root)
-    rows = read("group-offsets", golden.log_dir(root))
-    assert len(rows) == len(expected) > 3
-    commits = 0
-    for row, (key, value) in zip(rows, expected, strict=True):
-        fields = key["data"]
-        assert row["group"] == fields.get("group", fields.get("groupId"))
-        assert row["isDeleted"] == (value is None)
-        if key["type"] in ("0", "1"):
-            commits += 1
-            assert (row["topic"], row["partition"]) == (fields["topic"], fields["partition"])
-            if value is not None:
-                data = value["data"]
-                assert (row["offset"], row["metadata"]) == (data["offset"], data["metadata"])
-                assert row["leaderEpoch"] == data.get("leaderEpoch")
-                assert row["commitTimestamp"].timestamp() * 1000 == pytest.approx(data["commitTimestamp"])
-        elif value is not None:
-            shown = json.loads(row["json"])
-            assert set(shown) == set(value["data"])
-            assert shown.get("protocolType") == value["data"].get("protocolType")
-    assert commits
-    assert [row["logOffset"] for row in rows] == sorted(row["logOffset"] for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
-    [
-        (None, b"", "a record without a key is none of such a topic's"),
-        (b"", b"", "cannot be read: null"),
-        (b"\x00\x63", b"", "cannot be read: unknown type 99"),
-        (
-            b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x07",
-            b"\x00\x63",
-            "cannot be read: unknown version 99 of OffsetCommitValue",
-        ),
-        (b"\x00\x01\x00\x09g", None, "cannot be read: Error reading byte array of 9 byte(s): only 1 byte(s) available"),
-    ],
-)
-def test_a_record_that_cannot_be_read_says_why(key: bytes | None, value: bytes | None, reason: str) -> None:
-    row = describe(key, value)
-    assert row.get("type") is None
-    assert row["metadata"] == reason
-
-
-def test_random_bytes_are_described() -> None:
-    rng = random.Random(0)
-    for _ in range(2000):
-        describe(
-            rng.choice((b"\x00\x01", b"\x00\x02", b"")) + rng.randbytes(rng.randrange(20)),
-            rng.randbytes(rng.randrange(40)),
-        )
-        case()
-
-
-# Through Spark
-
-
-def _order(row: Row) -> tuple[str, int]:
-    return row["file"], row["position"]
-
-
-def test_views_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    path = golden.log_dir(golden.unpack(tmp_path, "4.3.0"))
-    some = {"subscribe": "rolled,txn"}
-    batches = spark.read.format("seglog").options(**some).option("view", "batches").load(str(path))
-    assert batches.schema == BATCHES
-    assert sorted((row.asDict() for row in batches.collect()), key=_order) == sorted(
-        read("batches", path, some), key=_order
-    )
-    segments = spark.read.format("seglog").options(**some).option("view", "segments").load(str(path))
-    assert segments.schema == SEGMENTS
-    records = spark.read.format("seglog").options(**some).load(str(path)).count()
-    control = batches.where("isControl").selectExpr("sum(recordsCount)").collect()[0][0]
-    assert records == segments.selectExpr("sum(records)").collect()[0][0] - control
-    offsets = spark.read.format("seglog").option("view", "group-offsets").load(str(path))
-    assert offsets.schema == GROUP_OFFSETS
-    latest: dict[tuple[object, ...], object] = {}
-    for row in read("group-offsets", path):
-        if row["type"] == "OffsetCommit":
-            latest[(row["group"], row["topic"], row["partition"])] = None if row["isDeleted"] else row["offset"]
-    assert {
-        (row["group"], row["topic"], row["partition"]): row["offset"] for row in current_offsets(offsets).collect()
-    } == {key: offset for key, offset in latest.items() if offset is not None}
-
-
-def test_a_view_of_no_name(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(
-        PySparkException, match="option view is 'batch': records or batches or segments or group-offsets"
-    ):
-        spark.read.format("seglog").option("view", "batch").load(str(tmp_path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from seglog.core.config import LogConfig
@@ -19,6 +19,12 @@ from seglog.storage.txnindex import AbortedTxn
 from tests.storage.legacy_sets import encode_set
 
 START_MS = 1_790_000_000_000
+LARGE: Mapping[str, int] = {
+    "internal_segment_bytes": 12 << 20,
+    "segment_index_bytes": 1 << 20,
+    "max_message_bytes": 1 << 23,
+}
+"""`config` of logs for `append_large`."""
 KEYS = (b"", *(b"key-%d" % at for at in range(6)), b"a long key, longer than a hash of it")
 
 
@@ -213,3 +219,22 @@ class Writer:
             self.log.append(data, origin=origin)
         else:
             self.log.append(data, leader_epoch=0, origin=origin)
+
+
+def append_large(log: Log, rng: random.Random, keys: int, codec: Callable[[int], int]) -> None:
+    """Batches around the number of keys that are asked for together, larger than all buffers; all in rolled segments.
+
+    ``codec`` is given a batch's number of records."""
+    for count in [1, 255, 256, 257, 1000, 3, 513, 1, 1, 40_000, 100, 20_000, *rng.choices([1, 2, 100, 300], k=40)]:
+        records = [
+            NewRecord(
+                None if rng.random() < 0.1 else rng.randbytes(rng.choice([0, 10, 150])),
+                b"key-%d" % rng.randrange(keys),
+                START_MS + rng.randrange(1000),
+            )
+            for _ in range(count)
+        ]
+        log.append(encode_batch(records, codec=codec(count)))
+        if count in (513, 40_000):
+            log.roll()
+    log.roll()

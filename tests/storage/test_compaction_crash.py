@@ -23,12 +23,12 @@ ROOMY = config(delete_retention_ms=0, internal_segment_bytes=4_600, segment_inde
 _KINDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
 
 
-def _written(seed: int) -> tuple[MemoryFs, Log]:
+def written(seed: int, steps: int = 70) -> tuple[MemoryFs, Log]:
     """A log with everything flushed, of small segments."""
     fs = new_disk()
     log = load(fs, config=config(delete_retention_ms=0)).log
     writer = Writer(log, random.Random(seed))
-    writer.write(70)
+    writer.write(steps)
     writer.end_all()
     log.config = ROOMY
     log.roll()
@@ -104,7 +104,7 @@ class Round:
 @pytest.mark.parametrize("seed", range(3))
 def test_each_group_is_the_old_one_or_the_new_one(seed: int) -> None:
     """Two rounds: in the second one tombstones and markers go, and a segment may come out empty."""
-    fs, log = _written(seed)
+    fs, log = written(seed)
     for _ in range(2):
         expected = Round(fs, log)
         crashing = CrashFs(fs, before_change=expected.crash)

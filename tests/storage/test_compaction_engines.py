@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.records.offset_kernels import hash_key
-from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.compaction import cleanable, plan
 from seglog.storage.compaction.cleaner import clean
 from seglog.storage.compaction.rounds import COMPILED, PLAIN, CleanedGroup, Mapped, Round
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
-from tests.storage.compacted import START_MS, Writer, config
+from tests.storage.compacted import LARGE, Writer, append_large, config
 from tests.storage.disk import load, new_disk
 
 
@@ -67,22 +66,8 @@ def test_both_engines_write_the_same_files_of_large_batches(codec: int, map_keys
     """Batches around the number of keys that are asked for together, larger than all buffers, and a map that grows."""
     rng = random.Random(codec + map_keys)
     fs = new_disk()
-    log = load(
-        fs, config=config(internal_segment_bytes=12 << 20, segment_index_bytes=1 << 20, max_message_bytes=1 << 23)
-    ).log
-    for count in [1, 255, 256, 257, 1000, 3, 513, 1, 1, 40_000, 100, 20_000, *rng.choices([1, 2, 100, 300], k=40)]:
-        records = [
-            NewRecord(
-                None if rng.random() < 0.1 else rng.randbytes(rng.choice([0, 10, 150])),
-                b"key-%d" % rng.randrange(6_000),
-                START_MS + rng.randrange(1000),
-            )
-            for _ in range(count)
-        ]
-        log.append(encode_batch(records, codec=codec if count != 100 else 0))
-        if count in (513, 40_000):
-            log.roll()
-    log.roll()
+    log = load(fs, config=config(**LARGE)).log
+    append_large(log, rng, 6_000, lambda count: codec if count != 100 else 0)
     results = []
     for engine in (PLAIN, COMPILED):
         bound = log.active.base_offset

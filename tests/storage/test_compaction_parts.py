@@ -7,13 +7,12 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.compaction import cleanable, compact, plan
 from seglog.storage.compaction.cleaner import clean
 from seglog.storage.compaction.rounds import COMPILED, PLAIN, CleanedGroup, Mapped, Round
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
-from tests.storage.compacted import START_MS, Writer, config
+from tests.storage.compacted import LARGE, START_MS, Writer, append_large, config
 from tests.storage.disk import PATH, load, new_disk
 from tests.storage.parted import clean_in_parts
 
@@ -86,22 +85,8 @@ def test_parts_of_large_batches() -> None:
     """Batches larger than a block of keys, compressed ones that come to many, keys that are in several stretches."""
     rng = random.Random(5)
     fs = new_disk()
-    log = load(
-        fs, config=config(internal_segment_bytes=12 << 20, segment_index_bytes=1 << 20, max_message_bytes=1 << 23)
-    ).log
-    for count in [1, 255, 256, 257, 1000, 3, 513, 1, 1, 40_000, 100, 20_000, *rng.choices([1, 2, 100, 300], k=40)]:
-        records = [
-            NewRecord(
-                None if rng.random() < 0.1 else rng.randbytes(rng.choice([0, 10, 150])),
-                b"key-%d" % rng.randrange(30_000),
-                START_MS + rng.randrange(1000),
-            )
-            for _ in range(count)
-        ]
-        log.append(encode_batch(records, codec=rng.choice([0, 3])))
-        if count in (513, 40_000):
-            log.roll()
-    log.roll()
+    log = load(fs, config=config(**LARGE)).log
+    append_large(log, rng, 30_000, lambda _: rng.choice([0, 3]))
     for first_dirty in (0, log.segments[1].base_offset, log.segments[1].base_offset + 100):
         planned = plan(
             log, first_dirty=first_dirty, first_uncleanable=log.active.base_offset, map_bytes=4 << 20, engine=COMPILED

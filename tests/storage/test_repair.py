@@ -22,6 +22,8 @@ from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
 from tests.storage.verified import (
     KINDS,
+    LOG,
+    TIMES,
     batches,
     bits_under_no_crc,
     bytes_of,
@@ -31,15 +33,6 @@ from tests.storage.verified import (
     make_dir,
     open_dir,
 )
-
-LOG = f"{0:020d}.log"
-INDEX = f"{0:020d}.index"
-TIMES = f"{0:020d}.timeindex"
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    return tmp_path / "logs"
 
 
 def mend(logs: Path, *, salvage: bool = False) -> list[str]:

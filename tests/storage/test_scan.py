@@ -1,17 +1,14 @@
-"""`scan` against what Kafka's consumer read from the same files, against the plain path, and on files that change."""
+"""`scan` against what Kafka's consumer read from the same files, and against the plain path."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import struct
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,9 +16,6 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import (
     CorruptBatchError,
-    InvalidConfigError,
-    InvalidLogDirError,
-    OffsetOutOfRangeError,
     UnknownTopicError,
 )
 from seglog.core.fs import OsFs
@@ -37,54 +31,11 @@ from seglog.storage.txnindex import AbortedTxn, encode_aborted
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion
+from tests.storage.written_segments import numbered, offsets, write_segment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ISOLATION_LEVELS: tuple[Literal["read_uncommitted", "read_committed"], ...] = ("read_uncommitted", "read_committed")
 KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
-
-
-def write_segment(partition: Path, base_offset: int, batches: Sequence[bytes | bytearray]) -> Path:
-    """A segment with an index entry for each batch but the first, as Kafka would with ``index.interval.bytes`` 0."""
-    partition.mkdir(parents=True, exist_ok=True)
-    paths = segment_paths(str(partition), base_offset)
-    index, times, position, newest = bytearray(), bytearray(), 0, -1
-    for batch in batches:
-        header = read_header(batch)
-        if position:
-            index += struct.pack(">ii", header.last_offset - base_offset, position)
-        if header.max_timestamp > newest:
-            newest = header.max_timestamp
-            times += struct.pack(">qi", newest, header.last_offset - base_offset)
-        position += header.size
-    Path(paths.log).write_bytes(b"".join(batches))
-    Path(paths.offset_index).write_bytes(index)
-    Path(paths.timeindex).write_bytes(times)
-    return Path(paths.log)
-
-
-def numbered(start: int, count: int, per_batch: int = 3) -> list[bytearray]:
-    """Batches at ``start`` and on; a record's value is its offset, its timestamp 1000 times that."""
-    return [
-        encode_batch(
-            [NewRecord(b"%d" % at, timestamp=1000 * at) for at in range(first, min(first + per_batch, start + count))],
-            base_offset=first,
-        )
-        for first in range(start, start + count, per_batch)
-    ]
-
-
-@pytest.fixture
-def partition(tmp_path: Path) -> Path:
-    """Offsets 0 to 29 in three segments."""
-    directory = tmp_path / "data" / "web-0"
-    for base in (0, 12, 24):
-        write_segment(directory, base, numbered(base, 12 if base < 24 else 6))
-    return directory
-
-
-def offsets(*arguments: Any, **options: Any) -> list[int]:
-    found: list[int] = scan(*arguments, columns=("offset",), **options).read_all().column("offset").to_pylist()
-    return found
 
 
 # What Kafka read
@@ -322,92 +273,3 @@ def test_chunks_may_end_anywhere(tmp_path_factory: pytest.TempPathFactory, count
     path = write_segment(tmp_path_factory.mktemp("log") / "web-0", 0, numbered(0, count, per))
     found = iter_table_batches(OsFs(), Stretch(str(path)), Wanted(("offset",)), chunk_bytes=chunk)
     assert pa.Table.from_batches(found).column("offset").to_pylist() == list(range(count))
-
-
-# Files that change meanwhile
-
-
-def test_what_is_appended_later_is_not_read(partition: Path) -> None:
-    reader = scan(partition, columns=("offset",))
-    last = partition / "00000000000000000024.log"
-    last.write_bytes(last.read_bytes() + b"".join(numbered(30, 5)))
-    write_segment(partition, 35, numbered(35, 5))
-    assert reader.read_all().num_rows == 30
-
-
-def test_segments_that_compaction_joined_are_still_read(partition: Path) -> None:
-    reader = scan(partition, columns=("offset",))
-    assert reader.read_next_batch().num_rows == 12
-    for base in (0, 12, 24):
-        (partition / f"{base:020d}.log").unlink()
-    write_segment(partition, 0, [*numbered(0, 3), *numbered(15, 3), *numbered(24, 6)])
-    assert reader.read_all().column("offset").to_pylist() == [15, 16, 17, *range(24, 30)]
-
-
-def test_what_retention_took_away_is_an_error(partition: Path) -> None:
-    reader = scan(partition, columns=("offset",))
-    reader.read_next_batch()
-    for base in (0, 12):
-        (partition / f"{base:020d}.log").unlink()
-    with pytest.raises(OffsetOutOfRangeError, match="from offset 12 on were deleted"):
-        reader.read_all()
-
-
-# Arguments
-
-
-def test_arguments_that_cannot_be(partition: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidConfigError, match="no column 'size'"):
-        scan(partition, columns=["size"])
-    with pytest.raises(InvalidConfigError, match="isolation_level is read_uncommitted or read_committed"):
-        scan(partition, isolation_level="serializable")
-    with pytest.raises(InvalidConfigError, match="no time zone"):
-        scan(partition, start=datetime.fromisoformat("2013-01-01"))
-    with pytest.raises(InvalidConfigError, match="at least 1"):
-        scan(partition, batch_rows=0)
-    with pytest.raises(InvalidLogDirError, match="neither a log directory"):
-        scan(tmp_path / "empty")
-    with pytest.raises(UnknownTopicError, match="no topic 'wep'"):
-        scan(partition.parent, topics=["web", "wep"])
-    with pytest.raises(FileNotFoundError):
-        scan(tmp_path / "nowhere")
-
-
-def test_a_file_alone_a_list_and_a_link(partition: Path, tmp_path: Path) -> None:
-    alone = tmp_path / "00000000000000000012.log"
-    shutil.copy(partition / alone.name, alone)
-    (row, *_) = scan(alone).read_all().to_pylist()
-    assert (row["topic"], row["partition"], row["offset"]) == (None, None, 12)
-    assert offsets([partition / alone.name, alone, partition / alone.name]) == [*range(12, 24), *range(12, 24)]
-    (tmp_path / "link").symlink_to(partition)
-    assert offsets(tmp_path / "link") == list(range(30))
-    assert offsets(str(partition), topics="web") == list(range(30))
-
-
-def test_an_empty_log_has_a_schema(tmp_path: Path) -> None:
-    write_segment(tmp_path / "web-0", 0, [])
-    table = scan(tmp_path / "web-0").read_all()
-    assert (table.num_rows, table.schema.names[0]) == (0, "key")
-
-
-def test_a_stretch_is_what_a_spark_task_reads(partition: Path) -> None:
-    path = partition / "00000000000000000012.log"
-    size = read_header(path.read_bytes()).size
-    found = iter_table_batches(OsFs(), Stretch(str(path), size, 3 * size), Wanted(("offset",), low=16))
-    assert pa.Table.from_batches(found).column("offset").to_pylist() == [16, 17, 18, 19, 20]
-
-
-# Others read it
-
-
-def test_duckdb_pandas_and_polars_take_it(partition: Path) -> None:
-    database = duckdb.connect()
-    database.register("web", scan(partition))
-    found = database.execute('select count(*), sum("offset"), epoch_ms(min(timestamp)) from web').fetchall()
-    assert found == [(30, sum(range(30)), 0)]
-    frame = scan(partition).read_pandas()
-    assert frame["offset"].sum() == sum(range(30))
-    assert str(frame["timestamp"].dtype) == "datetime64[us, UTC]"
-    columns: Any = scan(partition).read_all()
-    assert pl.DataFrame(columns)["value"].to_list()[:2] == [b"0", b"1"]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import OsFs
 from seglog.records.batch import build_batch, read_header
-from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.admit import Origin
 from seglog.storage.findings import Severity
 from seglog.storage.log_dir import LogDir
@@ -24,17 +21,16 @@ from tests.cases import case
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.storage import programs
 from tests.storage.programs import Append, Clock, DeleteRecords, Epoch, Retain, Roll, Truncate
-from tests.storage.verified import KINDS, START_MS, batches, bytes_of, damage, look, make_dir, open_dir
-
-LOG = f"{0:020d}.log"
-INDEX = f"{0:020d}.index"
-TIMES = f"{0:020d}.timeindex"
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    return tmp_path / "logs"
-
+from tests.storage.verified import (
+    INDEX,
+    LOG,
+    START_MS,
+    TIMES,
+    batches,
+    damage,
+    look,
+    make_dir,
+)
 
 # Nothing on sound directories
 
@@ -334,83 +330,3 @@ def test_checkpoints_of_the_directory(logs: Path) -> None:
     assert any(finding.file == str(logs / "meta.properties") for finding in damage(look(logs)))
     (logs / "lost+found").mkdir()
     assert any("Kafka does not start beside it" in finding.reason for finding in damage(look(logs)))
-
-
-# What is being written, and what is left over
-
-
-def test_an_open_log_may_have_a_torn_tail(logs: Path) -> None:
-    directory = open_dir(logs)
-    directory.create_topic("t")
-    log = directory.log("t")
-    log.append(encode_batch([NewRecord(b"x" * 2000)] * 10))
-    log.append(encode_batch([NewRecord(b"y" * 100)]))
-    copy = logs.parent / "crashed"
-    shutil.copytree(logs, copy)
-    directory.close()
-    assert look(copy).findings == []
-    path = copy / "t-0" / LOG
-    whole = path.read_bytes()
-    for left in (1, 20, 61, 150):
-        path.write_bytes(whole[:-left])
-        verified = look(copy)
-        assert not verified.is_damaged
-        assert [finding.severity for finding in verified.findings] == [Severity.NOTE]
-        assert verified.findings[0].reason.startswith("torn tail: ")
-    path.write_bytes(whole + bytes(4096))
-    assert [finding.reason for finding in look(copy).findings] == ["torn tail: zeros are no batch; no batch follows"]
-
-
-def test_leftovers_and_strangers_are_noted(logs: Path) -> None:
-    partition = make_dir(logs, size=5000)
-    for name in (f"{7:020d}.log.deleted", f"{7:020d}.index", "leader-epoch-checkpoint.tmp", "notes.txt"):
-        (partition / name).write_bytes(b"")
-    (logs / ("gone-3." + "0" * 32 + "-delete")).mkdir()
-    verified = look(logs)
-    assert len(verified.findings) == 5
-    assert not verified.is_damaged
-
-
-def test_a_partition_by_itself_and_outside_of_a_log_directory(logs: Path, tmp_path: Path) -> None:
-    partition = make_dir(logs, "rolled")
-    assert look(partition).findings == []
-    copy = tmp_path / "elsewhere" / "t-0"
-    shutil.copytree(partition, copy)
-    assert look(copy).findings == []
-    for path in copy.iterdir():
-        assert look(path).findings == [], path
-
-
-def test_what_is_none_of_kafkas(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"x")
-    with pytest.raises(InvalidLogDirError, match="neither a log directory nor a partition's"):
-        look(tmp_path)
-    with pytest.raises(InvalidLogDirError, match="not a file of Kafka's"):
-        look(tmp_path / "a.txt")
-    with pytest.raises(FileNotFoundError):
-        look(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_garbage_in_any_file_is_found_and_ends_in_no_error(logs: Path, kind: str) -> None:
-    partition = make_dir(logs, kind, size=16_000)
-    rng = random.Random(kind)
-    for name, data in bytes_of(partition).items():
-        if not data:
-            continue
-        for garbage in (rng.randbytes(len(data)), bytes(len(data)), rng.randbytes(3), data + rng.randbytes(40)):
-            (partition / name).write_bytes(garbage)
-            assert look(logs).is_damaged, name
-            case()
-        (partition / name).write_bytes(data)
-    assert look(logs).findings == []
-
-
-def test_a_broker_that_died_while_it_started(logs: Path) -> None:
-    """The directory was closed and opened again, and this partition not reached yet, or just recovered."""
-    partition = make_dir(logs)
-    (logs / ".kafka_cleanshutdown").unlink()
-    assert look(logs).findings == []
-    for snapshot in partition.glob("*.snapshot"):
-        snapshot.rename(partition / f"{1:020d}.snapshot")
-    assert not look(logs).is_damaged

@@ -18,6 +18,9 @@ from seglog.storage.verify import Verified, verify
 from seglog.testing import ManualClock
 
 START_MS = 1_790_000_000_000
+LOG = f"{0:020d}.log"
+INDEX = f"{0:020d}.index"
+TIMES = f"{0:020d}.timeindex"
 PARTITION = "t-0"
 KINDS = ("plain", "transactions", "rolled")
 _UNCOVERED_BY_CRC = 21

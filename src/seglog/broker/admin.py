@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from seglog.broker.changes import TopicChanges
+from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
 from seglog.broker.codes import NO_SUCH_ID, NO_SUCH_PARTITION, Code, RefusedError, failure
 from seglog.broker.config_rules import check_topic_config, describe_topic
 from seglog.broker.identity import Identity
@@ -20,7 +20,6 @@ from seglog.core.errors import SeglogError, TopicExistsError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
-MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 _DUPLICATE: Final = "Duplicate topic name."
 
 

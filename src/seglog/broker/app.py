@@ -4,6 +4,7 @@ first."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from seglog.broker.admin import TopicApis
 from seglog.broker.changes import TopicChanges
@@ -29,14 +30,16 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import Topic, Topics
 from seglog.broker.warm import warm_up
+from seglog.broker.watermarks import Watermarks
 from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, StoreError
+from seglog.cluster.store import ANY_VERSION, MetadataStore, NameExistsError, NoSuchNameError, StoreError
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.clock import Clock, SystemClock
+from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
-from seglog.core.fs import Fs, OsFs, allow_open_files
+from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import Handler, Patience
 from seglog.net.limits import Shared
@@ -44,6 +47,9 @@ from seglog.net.listen import Endpoint, Listener
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import METADATA
 from seglog.storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from seglog.broker.metrics_errors import Errors
 
 _log: Final = logging.getLogger("seglog.broker")
 _NEVER_IDLE_MS: Final = 1 << 40
@@ -138,6 +144,8 @@ class Node:
             self.directory.reconfigure(self.configuration.current.directory)
 
         self.topics = Topics(self.directory)
+        self._watch_disk()
+        self._publish_watermarks()
         self.changes = TopicChanges(self.topics)
         self._parts.push_async_callback(self.changes.close)
         ids = ProducerIds(self.store)
@@ -148,7 +156,7 @@ class Node:
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self._begin("groups", self.groups.run())
         if config.metrics_listener:
-            await self._listen_for_metrics(self._dispatch(ids), config.metrics_listener)
+            await self._listen_for_metrics(ids, config.metrics_listener)
         else:
             await self._listen(self._dispatch(ids))
         await self._register()
@@ -174,12 +182,17 @@ class Node:
             rng=self._rng,
         )
         self._parts.push_async_callback(asyncio.to_thread, self.directory.close)
-        loop = asyncio.get_running_loop()
+
+    def _watch_disk(self) -> None:
+        """Have `_disk_failed` called, also if it has failed while the directory was opened."""
+        loop, health = asyncio.get_running_loop(), self.directory.health
 
         def failed(error: OSError) -> None:  # in any thread
             loop.call_soon_threadsafe(self._disk_failed, error)
 
-        self.directory.health.on_failure = failed
+        health.on_failure = failed
+        if health.failure is not None:
+            failed(health.failure)
 
     async def _open_store(self) -> None:
         """Beside the logs; a directory that is only simulated has a store in memory."""
@@ -188,7 +201,14 @@ class Node:
         self.store = await self._ground.open_store(path, self._clock)
         self._parts.push_async_callback(self.store.close)
 
-    def _dispatch(self, ids: ProducerIds) -> Dispatch:
+    def _publish_watermarks(self) -> None:
+        watermarks = Watermarks(self._fs, self.directory.path)
+        watermarks.open(self.topics)
+        self._parts.callback(watermarks.close)
+        self.topics.shown, self.topics.hidden = watermarks.show, watermarks.hide
+
+    def _dispatch(self, ids: ProducerIds, counted: Errors | None = None) -> Dispatch:
+        """``counted``: where errors are, if they are."""
         config, topics, changes = self.configuration.current, self.topics, self.changes
         loop = asyncio.get_running_loop()
         sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._rng)
@@ -202,9 +222,11 @@ class Node:
             GroupOffsets(self.groups, topics),
         )
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
+        if counted is not None:
+            return counted.dispatch(topics, sessions, handlers, max_bytes=config.fetch_max_bytes)
         return Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=config.fetch_max_bytes), handlers)
 
-    async def _listen_for_metrics(self, dispatch: Dispatch, where: str) -> None:
+    async def _listen_for_metrics(self, ids: ProducerIds, where: str) -> None:
         """`_listen`, with requests measured; then, whoever asks over HTTP is told."""
         from seglog.broker.metrics import Metrics  # here and not above: others are up sooner
         from seglog.net.http import HttpListener
@@ -223,7 +245,7 @@ class Node:
             metrics.topic_deleted(gone)
 
         self.changes.deleted = deleted
-        await self._listen(metrics.measured(dispatch))
+        await self._listen(metrics.measured(self._dispatch(ids, metrics.errors)))
         wanted = parse_host_port(where)
         listener = HttpListener(wanted.host, wanted.port, metrics.pages(self.shared))
         await listener.start()
@@ -270,7 +292,8 @@ class Node:
         if found is not None:
             if json.loads(found.value).get("directory.id") != directory_id:
                 raise StoreError(f"another broker has node.id {self.identity.node_id}")
-            await self.store.delete(name, ANY_VERSION)
+            with contextlib.suppress(NoSuchNameError):  # the lease of the earlier start ends just now
+                await self.store.delete(name, ANY_VERSION)
         await self.store.create(name, data, session)
         try:
             await self.store.create("cluster", json.dumps({"cluster.id": self.identity.cluster_id}).encode())

@@ -7,15 +7,25 @@ shown when it is whole.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from seglog.broker.codes import Code, RefusedError
 from seglog.broker.topics import Topic, Topics
 from seglog.core.config import LogDirConfig
-from seglog.core.errors import TopicExistsError
+from seglog.core.descriptors import free_descriptors
+from seglog.core.errors import SeglogError, TopicExistsError
+from seglog.storage.log_dir import TopicInfo
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("seglog.broker")
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""As in Kafka's ``ReplicationControlManager``."""
+FILES_OF_SEGMENT: Final = 5
+_KEPT_BACK: Final = 128
+"""File descriptors for segments to come: a log that cannot open one takes the whole directory out of use."""
 
 
 class TopicChanges:
@@ -39,12 +49,24 @@ class TopicChanges:
 
         task = asyncio.get_running_loop().create_task(work())
         self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
+        task.add_done_callback(self._over)
         return await asyncio.shield(task)
 
+    def _over(self, task: asyncio.Task[T]) -> None:
+        """Whoever asked for it may have gone: then nobody else looks at how it ended."""
+        self._pending.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, SeglogError):
+            _log.error("a change of topics has failed", exc_info=error)
+
     async def create(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
-        """Errors of `LogDir.create_topic`."""
-        await self.run(lambda: self._directory.create_topic(name, partitions, config), self._topics.show)
+        """Errors of `LogDir.create_topic`; `RefusedError` where there are no file descriptors for so many logs."""
+
+        def act() -> TopicInfo:
+            _check_descriptors(partitions)
+            return self._directory.create_topic(name, partitions, config)
+
+        await self.run(act, self._topics.show)
         return self._topics.by_name[name]
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
@@ -55,8 +77,16 @@ class TopicChanges:
             return self._topics.by_name[name]
 
     async def add_partitions(self, topic: Topic, count: int) -> None:
-        """Errors of `LogDir.add_partitions`."""
-        await self.run(lambda: self._directory.add_partitions(topic.name, count), self._topics.show)
+        """Errors of `LogDir.add_partitions`; `RefusedError` where there are no file descriptors for so many logs."""
+
+        def act() -> TopicInfo:
+            _check_descriptors(count - len(topic.partitions))
+            try:
+                return self._directory.add_partitions(topic.name, count)
+            except ValueError as error:  # somebody else was faster
+                raise RefusedError(Code.INVALID_PARTITIONS, str(error)) from error
+
+        await self.run(act, self._topics.show)
 
     async def alter(self, name: str, changes: Mapping[str, object | None]) -> None:
         """Errors of `LogDir.alter_config`."""
@@ -81,3 +111,10 @@ class TopicChanges:
         """Wait for what has begun."""
         await asyncio.gather(*self._pending, return_exceptions=True)
         self._executor.shutdown()
+
+
+def _check_descriptors(partitions: int) -> None:
+    free = free_descriptors()
+    if partitions * FILES_OF_SEGMENT + _KEPT_BACK > free:
+        message = f"{partitions} partitions need {partitions * FILES_OF_SEGMENT} files: {free} are left (ulimit -n)"
+        raise RefusedError(Code.POLICY_VIOLATION, message)

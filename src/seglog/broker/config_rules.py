@@ -9,7 +9,7 @@ from typing import Any, Final
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.settings import Configuration
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
-from seglog.core.config import SYNONYMS, TOPIC_KEYS, LogConfig
+from seglog.core.config import SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import Boolean, Choice, Integer, Names, Real, Scaled, Setting
 from seglog.core.topic_config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS
@@ -94,6 +94,20 @@ def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
         message = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
         raise RefusedError(Code.INVALID_CONFIG, message) from error
     return config.overrides()
+
+
+def check_threads(before: LogDirConfig, after: LogDirConfig) -> None:
+    """How far numbers of threads may go from what they are at once, or `InvalidConfigError` (``DynamicThreadPool``,
+    ``LogCleaner.validateReconfiguration``)."""
+    for name in ("log.cleaner.threads", "num.recovery.threads.per.data.dir"):
+        attribute = BROKER_KEYS[name].attribute
+        old, new = getattr(before, attribute), getattr(after, attribute)
+        if new < old // 2:
+            raise InvalidConfigError(f"{name}={new}: it cannot be reduced to less than half the current value {old}")
+        if new > old * 2:
+            raise InvalidConfigError(
+                f"{name}={new}: it cannot be increased to more than double the current value {old}"
+            )
 
 
 # What there is

@@ -11,6 +11,7 @@ from typing import Any, Final
 from seglog.broker.changes import TopicChanges
 from seglog.broker.codes import Code, RefusedError, failure
 from seglog.broker.config_rules import (
+    check_threads,
     check_topic_config,
     complaint,
     describe_broker,
@@ -27,7 +28,7 @@ from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.settings import Names, unknown
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.storage.topic_changes import KEEP_EVERYTHING
+from seglog.storage.topic_changes import config_of_found
 
 
 class Resource(IntEnum):
@@ -120,7 +121,7 @@ class ConfigApis:
 
     def _overrides(self, name: str) -> Mapping[str, str]:
         entry = self._topics.directory.entries.get(name)
-        return KEEP_EVERYTHING if entry is None else entry.config
+        return config_of_found(name) if entry is None else entry.config
 
     def list_config_resources(self, request: Message, context: Context) -> Answer:
         if context.version == 0:
@@ -234,6 +235,7 @@ class ConfigApis:
                 update,
                 self._changes,
                 self._took_effect,
+                check=lambda before, after: check_threads(before.directory, after.directory),
                 validate_only=validate_only,
             )
         except InvalidConfigError as error:

@@ -9,8 +9,9 @@ from uuid import UUID
 from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
 from seglog.broker.topics import Topics
-from seglog.core.errors import OffsetOutOfRangeError, SeglogError
+from seglog.core.errors import SeglogError
 from seglog.core.fs import File
+from seglog.core.types import NO_OFFSET
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
@@ -75,10 +76,11 @@ class Fetch:
         return self._wait(request, result, message.max_wait / 1000)
 
     def _resolve(self, message: Message, version: int) -> _Request:
-        named = "topic_id" if version >= TOPIC_IDS else "topic"
+        named: str = "topic_id" if version >= TOPIC_IDS else "topic"
+        none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
         wanted = [
             (
-                (getattr(topic, named) or _ZERO, partition.partition),
+                (getattr(topic, named) or none, partition.partition),
                 Wanted(
                     partition.fetch_offset,
                     partition.partition_max_bytes,
@@ -90,7 +92,7 @@ class Fetch:
             for partition in topic.partitions
         ]
         forgotten = [
-            (getattr(topic, named) or _ZERO, number)
+            (getattr(topic, named) or none, number)
             for topic in message.forgotten_topics_data
             for number in topic.partitions
         ]
@@ -100,11 +102,14 @@ class Fetch:
             if message.session_id:
                 self._sessions.close(message.session_id)
             if message.session_epoch == FULL and version >= 7:
-                session = self._sessions.open()
+                session = self._sessions.open(has_ids=version >= TOPIC_IDS, size=len(wanted))
         else:
-            session = self._sessions.find(message.session_id, message.session_epoch)
+            session = self._sessions.find(message.session_id, message.session_epoch, has_ids=version >= TOPIC_IDS)
         if session is not None:
-            session.update(wanted, forgotten)
+            self._sessions.update(session, wanted, forgotten)
+            if not session.partitions and not is_full:
+                self._sessions.close(session.session_id)
+                session = None
         return _Request(
             partitions=wanted if session is None else session.partitions.items(),
             session=session,
@@ -134,7 +139,7 @@ class Fetch:
         topic, number = key
         partition = self._topics.partition(topic, number)
         if partition is None:
-            return FetchedPartition(number, self._why_not(topic, number))
+            return FetchedPartition(number, self._why_not(topic, number), aborted=())
         try:
             partition.check_epoch(wanted.current_leader_epoch)
             diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
@@ -144,8 +149,6 @@ class Fetch:
                 )
             limit = min(wanted.max_bytes, left)
             slice_ = partition.read(wanted.fetch_offset, limit, up_to, min_one=is_first)
-        except OffsetOutOfRangeError as error:
-            return FetchedPartition(number, error.code, log_start_offset=partition.log.log_start_offset)
         except SeglogError as error:
             return FetchedPartition(number, error.code)
         return _fetched(number, partition, slice_, up_to)
@@ -187,7 +190,7 @@ def _fetched(number: int, partition: Partition, slice_: Fetched | None, up_to: U
     aborted = None
     records = None
     if slice_ is not None:
-        if committed:
+        if committed and not slice_.is_cut:
             aborted = [(txn.producer_id, txn.first_offset) for txn in slice_.aborted]
         if slice_.file is not None and slice_.size:
             records = FileSlice(slice_.file, slice_.position, slice_.size)
@@ -197,7 +200,7 @@ def _fetched(number: int, partition: Partition, slice_: Fetched | None, up_to: U
         log.high_watermark,
         log.last_stable_offset,
         log.log_start_offset,
-        [] if committed and aborted is None else aborted,
+        aborted,
         -1,
         records,
     )
@@ -209,12 +212,14 @@ def _answer(request: _Request, result: _Result) -> FetchAnswer:
     topics: dict[str | UUID, list[FetchedPartition]] = {}
     for key, fetched in result.partitions:
         if session is not None:
-            told = Told(fetched.high_watermark, fetched.log_start_offset, fetched.error)
-            has_news = fetched.records is not None or fetched.diverging is not None or session.told.get(key) != told
+            # An error is told again and again, and once more when it is over (``CachedPartition``).
+            is_urgent = fetched.error != 0 or fetched.diverging is not None
+            told = Told(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            has_news = fetched.records is not None or is_urgent or session.told.get(key) != told
             if not has_news and not request.is_full:
                 continue
             session.told[key] = told
-            if fetched.records is not None:
+            if fetched.records is not None and not request.is_full:
                 session.served(key)
         topics.setdefault(key[0], []).append(fetched)
     return write_fetch(

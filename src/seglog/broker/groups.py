@@ -47,18 +47,7 @@ class TopicOfOffsets:
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
     """What a broker's configuration says of groups."""
-    return GroupSettings(
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_minutes=config.offsets_retention_minutes,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        offsets_topic_num_partitions=config.offsets_topic_num_partitions,
-        offsets_topic_segment_bytes=config.offsets_topic_segment_bytes,
-        offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
-    )
+    return GroupSettings._make(getattr(config, name) for name in GroupSettings._fields)
 
 
 class GroupApis:

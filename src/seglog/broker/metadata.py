@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from seglog.broker.changes import TopicChanges
+from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
 from seglog.broker.codes import Code, failure
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.requests import Answer, Context, Handler
@@ -45,6 +45,8 @@ class Metadata:
     # Metadata
 
     def metadata(self, request: Message, context: Context) -> Answer | Awaitable[Answer]:
+        if context.version < _IDS_SINCE and _has_ids(request):
+            return _refused_ids(request)
         config = self._configuration.current
         may_create = config.auto_create_topics_enable and (context.version < 4 or request.allow_auto_topic_creation)
         if may_create and request.topics is not None:
@@ -59,8 +61,10 @@ class Metadata:
 
     async def _create_first(self, names: list[str], request: Message, context: Context) -> Answer:
         """Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates meanwhile; here the first answer has the topic."""
-        refused = {}
+        refused: dict[str, int] = {}
         config = self._configuration.current
+        if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
+            return self._metadata(request, context, {})
         for name in names:
             try:
                 if name in INTERNAL:
@@ -225,6 +229,21 @@ class Metadata:
                 {"log_dir": directory.path, "topics": topics, "total_bytes": usage.total, "usable_bytes": usage.free}
             ]
         }
+
+
+def _has_ids(request: Message) -> bool:
+    return any(topic.name is None or getattr(topic, "topic_id", None) for topic in request.topics or ())
+
+
+def _refused_ids(request: Message) -> Answer:
+    """All of it: versions 10 and 11 have a place for ids, and must not use it (KAFKA-10774)."""
+    return {
+        "controller_id": -1,
+        "topics": [
+            {"error_code": Code.INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id}
+            for topic in request.topics
+        ],
+    }
 
 
 def _why_not(name: str) -> Code:

@@ -29,10 +29,15 @@ def process_families(fs: Fs, started_ms: int) -> Iterator[Family]:
         total, resident_pages = fs.read(_STATM).split()[:2]
         resident = int(resident_pages) * page
         yield Family("process_virtual_memory_bytes", "gauge", "Virtual memory.", [_one(int(total) * page)])
-        yield Family("process_open_fds", "gauge", "Open files.", [_one(len(fs.listdir(_DESCRIPTORS)))])
+        yield Family("process_open_fds", "gauge", "Open files.", [_one(_open_files(fs))])
     yield Family("process_resident_memory_bytes", "gauge", "Resident memory.", [_one(resident)])
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Family("process_max_fds", "gauge", "Files that may be open.", [_one(limit)])
+
+
+def _open_files(fs: Fs) -> int:
+    """The directory's size, from Linux 6.2 on: a list of thousands takes milliseconds."""
+    return fs.stat(_DESCRIPTORS).size or len(fs.listdir(_DESCRIPTORS))
 
 
 def _one(value: float) -> Sample:

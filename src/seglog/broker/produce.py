@@ -15,7 +15,7 @@ from seglog.broker.produce_checks import (
     without_repeats,
 )
 from seglog.broker.requests import Context
-from seglog.broker.topics import Topics
+from seglog.broker.topics import INTERNAL, Topics
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.protocol.produce import (
     PartitionAnswer,
@@ -52,7 +52,7 @@ class Produce:
         refusal = None if is_plain else refuse_all(asked)
         if refusal is None:
             topics = [
-                TopicAnswer(topic, [self._append(request.acks, topic, data, context) for data in partitions])
+                TopicAnswer(topic, [self._append(request.acks, topic, data, context, is_plain) for data in partitions])
                 for topic, partitions in asked
             ]
         else:
@@ -66,12 +66,15 @@ class Produce:
             return None
         return write_produce(context.version, topics)
 
-    def _append(self, acks: int, topic: str | UUID, data: PartitionData, context: Context) -> PartitionAnswer:
+    def _append(
+        self, acks: int, topic: str | UUID, data: PartitionData, context: Context, is_plain: bool
+    ) -> PartitionAnswer:
+        """``is_plain``: all partitions of the request have a plain batch."""
         number, records = data
         partition = self._topics.partition(topic, number)
         if partition is None:
             return PartitionAnswer(number, self._why_not(topic, number))
-        if records is None or not is_plain_batch(context.version, records):
+        if records is None or not is_plain:
             refusal = refuse(context.version, records)
             if refusal is not None or records is None:
                 return _refused(number, refusal or Refusal(INVALID_RECORD))
@@ -93,7 +96,7 @@ class Produce:
 
 
 def _is_internal(partition: Partition) -> bool:
-    return partition.topic_partition.topic.startswith("__")
+    return partition.topic_partition.topic in INTERNAL
 
 
 def _refused(number: int, refusal: Refusal) -> PartitionAnswer:

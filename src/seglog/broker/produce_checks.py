@@ -115,13 +115,13 @@ def _batches(records: memoryview | None) -> Iterator[tuple[int, int, int]]:
 
 
 def without_repeats(topics: Sequence[TopicData]) -> Sequence[TopicData]:
-    """Each topic as it is named first, each of its partitions as it is named last: so do Kafka's own collections."""
+    """Each partition once, as it is named last, as in Kafka's own map of them."""
     if len(topics) == 1 and len(topics[0].partitions) == 1:
         return topics
-    first: dict[str | UUID, list[PartitionData]] = {}
+    found: dict[str | UUID, dict[int, PartitionData]] = {}
     for topic, partitions in topics:
-        first.setdefault(topic, partitions)
-    return [TopicData(topic, list({data.partition: data for data in found}.values())) for topic, found in first.items()]
+        found.setdefault(topic, {}).update((data.partition, data) for data in partitions)
+    return [TopicData(topic, list(partitions.values())) for topic, partitions in found.items()]
 
 
 def refused(partition: Partition, error: SeglogError) -> PartitionAnswer:

@@ -16,6 +16,8 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32
 
 EVICTION_SECONDS: Final = 120.0
+MAX_PARTITIONS: Final = 200_000
+"""Of all sessions together, some 300 bytes each. Kafka counts sessions only."""
 FULL: Final = 0
 """The epoch that asks for a new session."""
 NO_SESSION: Final = -1
@@ -38,6 +40,13 @@ class InvalidFetchSessionEpochError(SeglogError):
     retriable = True
 
 
+class FetchSessionTopicIdError(SeglogError):
+    """A session that began with names goes on with ids, or the other way round."""
+
+    code = 106
+    retriable = True
+
+
 class Wanted(NamedTuple):
     """What a client wants of one partition."""
 
@@ -52,16 +61,16 @@ class Told(NamedTuple):
 
     high_watermark: int
     log_start_offset: int
-    error: int
 
 
 class Session:
-    """One client's partitions. ``is_full``: all of them are in the next answer, changed or not."""
+    """One client's partitions, by the topics' ids if it ``has_ids``, else by their names."""
 
-    __slots__ = ("epoch", "last_used", "partitions", "session_id", "told")
+    __slots__ = ("epoch", "has_ids", "last_used", "partitions", "session_id", "told")
 
-    def __init__(self, session_id: int, now: float) -> None:
+    def __init__(self, session_id: int, now: float, *, has_ids: bool) -> None:
         self.session_id = session_id
+        self.has_ids = has_ids
         self.epoch = 1
         self.last_used = now
         self.partitions: dict[PartitionKey, Wanted] = {}
@@ -87,34 +96,52 @@ class SessionCache:
         self._now = now
         self._rng = rng
         self._sessions: dict[int, Session] = {}
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self) -> Session | None:
-        """A new session, None if there is no room for one."""
+    def open(self, *, has_ids: bool, size: int = 0) -> Session | None:
+        """A new session, None if there is no room for one of ``size`` partitions."""
         now = self._now()
+        if self._partitions + size > MAX_PARTITIONS:
+            return None
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
             if oldest is None or now - oldest.last_used < EVICTION_SECONDS:
                 return None
-            del self._sessions[oldest.session_id]
+            self.close(oldest.session_id)
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, MAX_INT32)
-        session = self._sessions[session_id] = Session(session_id, now)
+        session = self._sessions[session_id] = Session(session_id, now, has_ids=has_ids)
         return session
 
-    def find(self, session_id: int, epoch: int) -> Session:
+    def find(self, session_id: int, epoch: int, *, has_ids: bool) -> Session:
         """The session of an incremental request, whose turn it is."""
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}")
         if epoch != session.epoch:
             raise InvalidFetchSessionEpochError(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
+        if has_ids != session.has_ids:
+            raise FetchSessionTopicIdError(f"fetch session {session_id} has {'ids' if session.has_ids else 'names'}")
         session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
         session.last_used = self._now()
         return session
 
+    def update(
+        self, session: Session, wanted: Iterable[tuple[PartitionKey, Wanted]], forgotten: Iterable[PartitionKey]
+    ) -> None:
+        """What a request of the session changes. One for which there is no room any more ends."""
+        self._partitions -= len(session.partitions)
+        session.update(wanted, forgotten)
+        self._partitions += len(session.partitions)
+        if self._partitions > MAX_PARTITIONS:
+            self.close(session.session_id)
+            raise FetchSessionIdNotFoundError(f"there is no room for fetch session {session.session_id}")
+
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)

@@ -48,10 +48,12 @@ class Configuration:
         changes: TopicChanges,
         took_effect: Callable[[BrokerConfig], None],
         *,
+        check: Callable[[BrokerConfig, BrokerConfig], None],
         validate_only: bool,
     ) -> None:
         """Make other values of this broker's (its id) or of all brokers' (`DEFAULT`); ``update`` makes them from what
-        there is. `InvalidConfigError` if they cannot be in force, and then nothing is changed."""
+        there is. `InvalidConfigError` if they cannot be in force, or not in place of those that are (``check``), and
+        then nothing is changed."""
         while True:
             found = await self._store.get(f"{_FOLDER}/{name}")
             before = {} if found is None else _decode(found.value)
@@ -59,6 +61,7 @@ class Configuration:
             of_cluster = after if name == DEFAULT else self.of_cluster
             of_broker = self.of_broker if name == DEFAULT else after
             config = self.merged(of_cluster, of_broker)
+            check(self.current, config)
             if validate_only or after == before:
                 return
             value = json.dumps(after, sort_keys=True).encode()

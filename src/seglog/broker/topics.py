@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
 from seglog.storage.log_dir import LogDir, TopicInfo
 
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Topic:
@@ -35,6 +35,9 @@ class Topics:
         self.directory = directory
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self.shown: Callable[[Topic], None] = lambda _: None
+        self.hidden: Callable[[Topic], None] = lambda _: None
+        """Are told of a topic that is served, as it is now, and of one that is no longer served."""
         for info in directory.topics().values():
             self.show(info)
 
@@ -61,9 +64,12 @@ class Topics:
     def show(self, info: TopicInfo) -> Topic:
         """Serve a topic as it now is; a partition that is there stays the same object."""
         name = info.name
-        before = self.hide(name)
+        before = self._take(name)
         topic_id = info.topic_id or UUID(int=0)
-        kept = before.partitions if before is not None and before.topic_id == topic_id else []
+        if before is not None and before.topic_id != topic_id:
+            self.hidden(before)
+            before = None
+        kept = before.partitions if before is not None else []
         partitions = [
             kept[number] if number < len(kept) else self._open(name, number, topic_id)
             for number in range(info.partitions)
@@ -71,10 +77,17 @@ class Topics:
         topic = self.by_name[name] = Topic(name, topic_id, partitions)
         if topic_id.int:
             self.by_id[topic_id] = topic
+        self.shown(topic)
         return topic
 
     def hide(self, name: str) -> Topic | None:
         """Serve a topic no more; what it was."""
+        topic = self._take(name)
+        if topic is not None:
+            self.hidden(topic)
+        return topic
+
+    def _take(self, name: str) -> Topic | None:
         topic = self.by_name.pop(name, None)
         if topic is not None:
             self.by_id.pop(topic.topic_id, None)

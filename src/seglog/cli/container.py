@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from seglog.cli.output import Out, fail
-from seglog.cli.serve import log_to_stderr, serve_keys
+from seglog.cli.serve import leave_on_signals, log_to_stderr, serve_keys
 from seglog.core.broker_config import keys_of_environment
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
@@ -63,6 +63,7 @@ def ready_lines(node_id: int) -> list[str]:
 
 def main(mounted: str = MOUNTED) -> int:
     """Serve until SIGTERM."""
+    leave_on_signals()
     gc.disable()
     log_to_stderr(logging.WARNING)
     fs = OsFs()

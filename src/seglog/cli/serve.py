@@ -19,6 +19,7 @@ from seglog.core.quick_imports import hide_hypothesis
 if TYPE_CHECKING:
     from seglog.broker.app import Node
 
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -69,12 +70,19 @@ def serve(
     """Serve Kafka's protocol from a log directory."""
     if log_level not in _LEVELS:
         return fail(f"there is no log level {log_level!r}: {', '.join(_LEVELS)}")
+    leave_on_signals()
     gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
     log_to_stderr(_LEVELS[log_level])
     mapping = _mapping(data_dir, listen or (), config, settings or (), environment=environment)
     if metrics is not None:
         mapping["metrics.listener"] = metrics
     return serve_keys(mapping, lambda node, seconds: _say_ready(node, seconds, as_json=json))
+
+
+def leave_on_signals() -> None:
+    """SIGTERM and SIGINT end the process at once, and well, for as long as modules are loaded: nothing is open yet."""
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: os._exit(FINE))
 
 
 def serve_keys(
@@ -95,7 +103,7 @@ def serve_keys(
     async def run() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             loop.add_signal_handler(number, stop.set)
         async with Node(broker_config, cluster_id=cluster_id) as node:
             say_ready(node, clock.monotonic() - started)

@@ -11,6 +11,14 @@ Ticket = object
 """Stands for a client that waits for an answer; whoever handed it in knows what to do with the answer."""
 
 Protocols = tuple[tuple[str, bytes], ...]
+"""What a member speaks, best first: names, and what it says of itself in each."""
+
+
+def size_of(protocols: Protocols) -> int:
+    """Bytes of what a member says of itself."""
+    return sum([len(name) + len(metadata) for name, metadata in protocols])
+
+
 """Names with the member's metadata for each, the one that it likes best first."""
 
 

@@ -19,7 +19,7 @@ from seglog.coordinators.codec import Entry, encode
 from seglog.coordinators.codes import Code, CoordinatorError, code_of_append
 from seglog.coordinators.groups import NEVER, Group
 from seglog.coordinators.loading import load
-from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest
+from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, size_of
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
 from seglog.coordinators.shard import Changed, CommitRequest, Shard
 from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
@@ -32,6 +32,9 @@ from seglog.storage.admit import Origin
 
 _log: Final = logging.getLogger("seglog.coordinators")
 _PART_BYTES: Final = 256 << 10
+MAX_MEMBER_BYTES: Final = 256 << 20
+"""What the members of all groups may say of themselves. Before version 4 of JoinGroup nobody has to come back with an
+id (KIP-394): a megabyte a request stays for minutes. Kafka has no limit."""
 """Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""
 
 
@@ -60,6 +63,7 @@ class GroupCoordinator:
         self._limits = GroupLimits(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
         self._homes: dict[int, _Home] = {}
         self._creation: asyncio.Task[None] | None = None
+        self._member_bytes = 0
         self._wants_loading = asyncio.Event()
         self._owner: asyncio.TaskGroup | None = None
 
@@ -165,13 +169,16 @@ class GroupCoordinator:
                 yield home.shard
 
     def _now(self) -> Now:
-        return Now(int(self._clock.monotonic() * 1000), self._clock.now_ms())
+        # Rounded: a timer that rings on time must not find that it is one too early, and be set again for at once.
+        return Now(round(self._clock.monotonic() * 1000), self._clock.now_ms())
 
     # Members
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """Raises `CoordinatorError`."""
         home = self._home_of(request.group_id)
+        if not self._has_room_for(request):
+            raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "members of groups say too much of themselves")
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         prefix = request.client_id if request.instance_id is None else request.instance_id
         new_id = f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
@@ -179,6 +186,16 @@ class GroupCoordinator:
         answer = await ticket
         assert isinstance(answer, JoinAnswer)
         return answer
+
+    def _has_room_for(self, request: JoinRequest) -> bool:
+        """Whether what members say of themselves stays below `MAX_MEMBER_BYTES`. It is counted anew only when all that
+        came since would be too much: mostly those are members that join again."""
+        self._member_bytes += size_of(request.protocols)
+        if self._member_bytes > MAX_MEMBER_BYTES:
+            groups = (group for home in self._homes.values() for group in home.shard.groups.values())
+            there = sum(size_of(member.protocols) for group in groups for member in group.members)
+            self._member_bytes = there + size_of(request.protocols)
+        return self._member_bytes <= MAX_MEMBER_BYTES
 
     async def sync(self, request: SyncRequest) -> SyncAnswer:
         """Raises `CoordinatorError`."""
@@ -221,15 +238,19 @@ class GroupCoordinator:
 
     def topics_deleted(self, topics: Sequence[tuple[str, UUID | None]]) -> None:
         """Topics are no more: what groups have committed of them goes, too."""
-        for home in list(self._homes.values()):
+        for home in self._homes_that_are():
             if home.is_loaded:
                 self._append_quietly(home, home.shard.topics_deleted(topics))
             else:
                 home.gone += topics
 
+    def _homes_that_are(self) -> list[_Home]:
+        """Without those of a topic of offsets that was deleted itself."""
+        return [home for number, home in list(self._homes.items()) if self._home(number) is home]
+
     def expire_offsets(self) -> None:
         """Delete offsets that nobody has used for ``offsets.retention.minutes``."""
-        for home in list(self._homes.values()):
+        for home in self._homes_that_are():
             if home.is_loaded:
                 self._append_quietly(
                     home, home.shard.expire(self._now(), self.settings.offsets_retention_minutes * 60_000)

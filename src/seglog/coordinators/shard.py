@@ -18,6 +18,7 @@ from seglog.coordinators.members import CONSUMER
 from seglog.coordinators.offsets import FetchedOffset, Offsets, Place, is_of_other_topic
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, Ticket
 from seglog.coordinators.steps import GroupLimits, NewGroup, Now, Pending, State, Step
+from seglog.core.types import MAX_INT64
 
 _SAYS_NOT_FOUND_FROM = 9
 
@@ -144,8 +145,10 @@ class Shard:
         code = self._check_commit(request, now)
         if code is not Code.NONE:
             raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
+        if request.group_id not in self.groups:  # it is there from now on, also if none of this can be stored
+            self.groups[request.group_id] = Group(request.group_id, self.limits)
         changed = Changed([], [])
-        expires = -1 if request.retention_ms == -1 else now.wall + request.retention_ms
+        expires = -1 if request.retention_ms == -1 else min(now.wall + request.retention_ms, MAX_INT64)
         for place, topic_id, offset, leader_epoch, metadata in request.commits:
             if self._is_too_long(metadata):
                 changed.codes.append(Code.OFFSET_METADATA_TOO_LARGE)

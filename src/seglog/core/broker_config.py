@@ -138,6 +138,12 @@ class BrokerConfig:
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", int32(1), "minutes that an empty group's offsets are kept", default=10_080
     )
+    offsets_topic_compression_codec: int = setting(
+        "offsets.topic.compression.codec",
+        int32(0, 4),
+        "codec of batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
+        default=0,
+    )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", int32(1), "partitions of __consumer_offsets", default=50
     )
@@ -169,6 +175,9 @@ class BrokerConfig:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidConfigError("queued.max.request.bytes is smaller than socket.request.max.bytes")
+        threads = self.directory.log_cleaner_threads
+        if not threads or self.directory.log_cleaner_dedupe_buffer_size // threads <= 1 << 20:
+            raise InvalidConfigError("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
         if self.metrics_listener:
             try:
                 parse_host_port(self.metrics_listener)
@@ -305,7 +314,7 @@ _PASSED_OVER: Final = re.compile(
     r"(delete\.records|(share\.)?fetch|producer)\.purgatory|follower\.|leader\.|group\.(consumer|coordinator|share|streams)\.|"
     r"initial\.broker|inter\.broker|kafka\.|listener\.name\.|log\.dir\.failure|log\.local\.|log4j|"
     r"max\.connections\.per\.ip\.overrides|metadata\.|metric|metrics\.|"
-    r"num\.(io|network|replica)\.|offsets\.(load|topic\.compression)|password\.encoder|principal\.builder|"
+    r"num\.(io|network|replica)\.|offsets\.load|password\.encoder|principal\.builder|"
     r"process\.roles|queued\.max\.requests|quorum|quota\.|remote\.|replica\.|replication\.|request\.timeout|"
     r"reserved\.|sasl\.|security\.|server\.max|share\.coordinator|socket\.(connection|listen|receive|send)|ssl\.|"
     r"telemetry|transaction(al)?\.|unclean\.leader|unstable\.|zookeeper\.|internal\.)"

@@ -10,19 +10,16 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
 import stat as stat_module
 import struct
 import sys
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
+from seglog.core.descriptors import with_descriptors
 from seglog.core.errors import LogClosedError, LogDirInUseError
 from seglog.core.types import Buffer
 
 _READ_CHUNK: Final = 1 << 20
-Of = TypeVar("Of")
-_MAC_OPEN_MAX: Final = 10240
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -189,7 +186,7 @@ class OsMappedFile:
         if self.size == 0:
             return bytearray()
         access = mmap.ACCESS_WRITE if self._write else mmap.ACCESS_READ
-        return _with_descriptors(self.path, lambda: mmap.mmap(self._fd, self.size, access=access))
+        return with_descriptors(self.path, lambda: mmap.mmap(self._fd, self.size, access=access))
 
     def resize(self, size: int) -> None:
         if size == self.size:
@@ -324,7 +321,7 @@ class OsFs:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def fsync_dir(self, path: str) -> None:
-        fd = _with_descriptors(path, lambda: os.open(path, os.O_RDONLY))
+        fd = with_descriptors(path, lambda: os.open(path, os.O_RDONLY))
         try:
             _fsync(fd)
         finally:
@@ -365,32 +362,7 @@ def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
 
 
 def _open(path: str, flags: int) -> int:
-    return _with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW, 0o666))
-
-
-def allow_open_files() -> int:
-    """Take all the file descriptors that the hard limit allows, as Java does at its start; how many that is.
-
-    A log keeps all its segments open, with up to five descriptors each, and many a shell allows 1,024.
-    """
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAC_OPEN_MAX if sys.platform == "darwin" and not 0 <= most < _MAC_OPEN_MAX else most
-    if wanted != allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-    return wanted
-
-
-def _with_descriptors(path: str, act: Callable[[], Of]) -> Of:
-    """``act``, which needs a file descriptor, with as many as this process may have once the soft limit is reached."""
-    try:
-        return act()
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if allow_open_files() != allowed:
-            return _with_descriptors(path, act)
-        raise OSError(errno.EMFILE, f"Too many open files: {allowed} are allowed (ulimit -n)", path) from error
+    return with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW, 0o666))
 
 
 def _pwrite(fd: int, data: Buffer, position: int, path: str) -> None:

@@ -5,7 +5,7 @@ A counter is a plain attribute that is added to; what is told of it is put toget
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -67,13 +67,16 @@ def render(families: Iterable[Family]) -> bytes:
     up_total{topic="a\"b"} 2
     up_total 0.5
     """
-    lines: list[str] = []
+    return "".join(lines(families)).encode()
+
+
+def lines(families: Iterable[Family]) -> Iterator[str]:
+    """One by one; samples are made as they are asked for."""
     for name, kind, text, samples in families:
-        lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}\n")
+        yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         for value, labels, suffix in samples:
             inner = ",".join([f'{key}="{_escaped(one)}"' for key, one in labels])
-            lines.append(f"{name}{suffix}{{{inner}}} {value:.17g}\n" if inner else f"{name}{suffix} {value:.17g}\n")
-    return "".join(lines).encode()
+            yield f"{name}{suffix}{{{inner}}} {value:.17g}\n" if inner else f"{name}{suffix} {value:.17g}\n"
 
 
 def _escaped(value: str) -> str:

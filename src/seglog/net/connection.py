@@ -17,9 +17,16 @@ from typing import Final, NamedTuple, Protocol, cast
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 
+IDLE_BYTES: Final = 4 << 10
+"""What a connection holds that only asks small things, as thousands do."""
 RECEIVE_BYTES: Final = 64 << 10
-"""What a connection that only asks small things holds."""
+"""What it may hold without asking."""
 SLICE_BYTES: Final = 1 << 20
+_SMALL: Final = 4 << 10
+_TOGETHER: Final = 64
+"""How many answers of so many bytes may wait for each other."""
+_TURN_SECONDS: Final = 0.005
+"""For how long requests of one client are handled while others wait."""
 _SIZE: Final = Struct(">i")
 PEEK: Final = 4
 """Bytes of a frame that tell how large it may be: API and version."""
@@ -60,6 +67,13 @@ class Limits(Protocol):
 
     def release(self, size: int, /) -> None: ...
 
+    @property
+    def slice_bytes(self) -> int:
+        """How much of a file may be read at a time, for a client that may not take it."""
+
+    def stalled(self, by: int, /) -> None:
+        """One more client does not take what it is sent, or one fewer."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """Receives, hands over, answers. ``listener`` is the name of the listener that it came in by."""
@@ -81,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._now = now
         self._tell_closed = closed
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(RECEIVE_BYTES)
+        self._buffer = bytearray(IDLE_BYTES)
         self._start = self._end = 0
         self._reserved = 0
         self._task: asyncio.Task[None] | None = None
@@ -102,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
+        self._flows()
         if self._task is not None:
             # Not at once: a task that was cancelled before its first step would leave coroutines that nobody awaited.
             asyncio.get_running_loop().call_soon(self._task.cancel)
@@ -123,35 +138,62 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._limits.stalled(1)
+
+    def _flows(self) -> None:
+        if not self._writable:
+            self._writable = True
+            self._limits.stalled(-1)
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self._flows()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     # Frames
 
     def _handle_frames(self) -> None:
-        """Hand over what is whole, until a frame has to wait for its answer."""
+        """Hand over what is whole, until a frame has to wait for its answer. Small answers go out together: for each of
+        them a system call costs both sides as much as all the rest."""
+        ready: list[bytes] = []
+        begun = self._now()
         try:
             while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
-                self.last_active = self._now()
+                now = self.last_active = self._now()
                 reply = self._handler(self, frame)
-                if isinstance(reply, Awaitable):
-                    self._wait_for(self._answer(reply))
+                if isinstance(reply, bytes):
+                    ready.append(reply)
+                    if len(reply) > _SMALL or len(ready) == _TOGETHER:
+                        self._send(ready)
                 elif isinstance(reply, list):
-                    pieces = _pieces(reply)
-                    if not self._write_some(pieces):
-                        self._wait_for(self._write_rest(pieces))
+                    portions = _portions([*ready, *reply], self._limits)
+                    ready.clear()
+                    if not self._write_some(portions):
+                        self._wait_for(self._write_rest(portions))
                 elif reply is not None:
-                    self._transport.write(reply)
-                    if not self._writable:
-                        self._wait_for(self._drain())
+                    self._wait_for(self._answer(reply))
+                if now - begun > _TURN_SECONDS:
+                    self._send(ready)
+                    if self._task is None:
+                        self._wait_for(asyncio.sleep(0))  # others have their turn
         except InvalidRequestError:
+            self._write(ready)
             self.close()
             return
+        self._send(ready)
         if self._task is None:
             self._make_room()
+
+    def _send(self, ready: list[bytes]) -> None:
+        """Write answers; before the client takes them no other frame is handled."""
+        self._write(ready)
+        if not self._writable and self._task is None:
+            self._wait_for(self._drain())
+
+    def _write(self, ready: list[bytes]) -> None:
+        if ready and self._transport is not None:
+            self._transport.write(b"".join(ready))
+            ready.clear()
 
     def _next_frame(self) -> memoryview | None:
         """The next whole frame without its size, which is then counted as handled; None while there is none."""
@@ -187,6 +229,9 @@ class Connection(asyncio.BufferedProtocol):
         if needed <= len(self._buffer):
             self._move(len(self._buffer))
             return
+        if needed == RECEIVE_BYTES:
+            self._move(needed)
+            return
         self._give_back()  # nobody waits for memory while others wait for what it has
         if self._limits.reserve(self, needed):
             self._take(needed)
@@ -214,9 +259,9 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     def shrink(self) -> None:
-        """Give the memory of large frames back, if none is being received."""
-        if self._reserved and self._task is None and self._start == self._end:
-            self._move(RECEIVE_BYTES)
+        """Give memory back, if no frame is being received."""
+        if len(self._buffer) > IDLE_BYTES and self._task is None and self._start == self._end:
+            self._move(IDLE_BYTES)
             self._give_back()
 
     def _give_back(self) -> None:
@@ -260,26 +305,26 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, reply: Awaitable[Reply]) -> None:
         found = await reply
         if isinstance(found, list):
-            await self._write_rest(_pieces(found))
+            await self._write_rest(_portions(found, self._limits))
         elif found is not None and self._transport is not None:
             self._transport.write(found)
             await self._drain()
 
-    def _write_some(self, pieces: Iterator[bytes]) -> bool:
+    def _write_some(self, portions: Iterator[list[bytes]]) -> bool:
         """Write as much as the client takes for now; whether that was all."""
-        for piece in pieces:
+        for portion in portions:
             if self._transport is None:
                 return True
-            self._transport.write(piece)
+            self._transport.writelines(portion)
             if not self._writable:
                 return False
         return True
 
-    async def _write_rest(self, pieces: Iterator[bytes]) -> None:
-        """Write all, a piece at a time, and no faster than the client takes them."""
+    async def _write_rest(self, portions: Iterator[list[bytes]]) -> None:
+        """Write all, a portion at a time, and no faster than the client takes them."""
         while True:
             await self._drain()
-            if self._write_some(pieces):
+            if self._write_some(portions):
                 return
 
     async def _drain(self) -> None:
@@ -295,8 +340,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def review(self, patience: Patience) -> None:
-        """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing."""
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def review(self, patience: Patience, *, is_crowded: bool = False) -> None:
+        """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing.
+        ``is_crowded``: there is no memory for who does not take its answer."""
         transport = self._transport
         if transport is None:
             return
@@ -304,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
         now, left = self._now(), patience.idle
         if unsent := transport.get_write_buffer_size():
             seen = ("unsent", float(unsent))
-            left = patience.frame if transport.is_closing() else left
+            left = patience.frame if is_crowded or transport.is_closing() else left
         elif self._task is not None and not self._is_paused:
             seen = ("answer", now)  # its going would be noticed
         elif self._task is None and not self._wants_room and self._start < self._end:
@@ -318,20 +369,27 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
 
 
-def _pieces(parts: Iterable[bytes | Slice]) -> Iterator[bytes]:
-    """Parts in turn, slices of files read a piece at a time.
+def _portions(parts: Iterable[bytes | Slice], limits: Limits) -> Iterator[list[bytes]]:
+    """Parts in turn, slices of files read, a MiB or so at a time, or less where many clients do not take theirs.
 
     The size of a response is out before its slices: if a file was cut meanwhile there is no way to say so but to end
     the connection, by `InvalidRequestError`.
     """
+    portion: list[bytes] = []
+    room = limits.slice_bytes
     for part in parts:
         if isinstance(part, bytes):
-            yield part
+            portion.append(part)
             continue
         start = 0
         while start < part.size:
-            piece = part.read_part(start, min(SLICE_BYTES, part.size - start))
+            if not room:
+                yield portion
+                portion, room = [], limits.slice_bytes
+            piece = part.read_part(start, min(room, part.size - start))
             if not piece:
                 raise InvalidRequestError("a file was cut while it was sent")
+            portion.append(piece)
             start += len(piece)
-            yield piece
+            room -= len(piece)
+    yield portion

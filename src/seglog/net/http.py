@@ -4,7 +4,8 @@ connection, small limits on everything. Nothing that is sent here changes anythi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 
@@ -24,8 +25,8 @@ class Page(NamedTuple):
     status: int = HTTPStatus.OK
 
 
-Pages = Mapping[str, Callable[[], Page]]
-"""By path. They are made on the event loop, each time anew."""
+Pages = Mapping[str, Callable[[], Page | Awaitable[Page]]]
+"""By path. They are made on the event loop, each time anew; a long one lets others have their turn."""
 
 
 class HttpListener:
@@ -37,6 +38,7 @@ class HttpListener:
         self.pages = pages
         self.seconds = seconds
         self.connections: set[asyncio.Transport] = set()
+        self.making: set[asyncio.Future[Page]] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -50,6 +52,9 @@ class HttpListener:
         if self._server is None:
             return
         self._server.close()
+        for page in list(self.making):
+            page.cancel()
+        await asyncio.gather(*self.making, return_exceptions=True)
         for transport in list(self.connections):
             transport.abort()
         await self._server.wait_closed()
@@ -61,6 +66,7 @@ class _Connection(asyncio.Protocol):
         self._head = b""
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._page_to_come: asyncio.Future[Page] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio's by what they can do, not by their class
@@ -77,6 +83,8 @@ class _Connection(asyncio.Protocol):
             self._listener.connections.discard(self._transport)
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._page_to_come is not None:
+            self._page_to_come.cancel()
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
@@ -93,9 +101,20 @@ class _Connection(asyncio.Protocol):
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             self._answer(_error(HTTPStatus.BAD_REQUEST))
             return
-        self._answer(self._page(words[0], words[1]), with_body=words[0] != b"HEAD")
+        page = self._page(words[0], words[1])
+        if isinstance(page, Page):
+            self._answer(page, with_body=words[0] != b"HEAD")
+        elif self._page_to_come is None:
+            self._page_to_come = coming = asyncio.ensure_future(page)
+            self._listener.making.add(coming)
+            coming.add_done_callback(partial(self._made, with_body=words[0] != b"HEAD"))
 
-    def _page(self, method: bytes, target: bytes) -> Page:
+    def _made(self, page: asyncio.Future[Page], *, with_body: bool) -> None:
+        self._listener.making.discard(page)
+        if not page.cancelled() and self._transport is not None:
+            self._answer(page.result(), with_body=with_body)
+
+    def _page(self, method: bytes, target: bytes) -> Page | Awaitable[Page]:
         if method not in (b"GET", b"HEAD"):
             return _error(HTTPStatus.METHOD_NOT_ALLOWED)
         make = self._listener.pages.get(target.partition(b"?")[0].decode("latin-1"))

@@ -9,12 +9,19 @@ from collections.abc import Callable
 from typing import Final
 
 from seglog.core.types import MAX_INT32
-from seglog.net.connection import Connection, Patience
+from seglog.net.connection import SLICE_BYTES, Connection, Patience
 
 __all__ = ["CreationRate", "Shared"]
 
 _WINDOW_SECONDS: Final = 10
 """Kafka measures rates over so long (``quota.window.num`` - 1 of a second): what did not come may come later."""
+
+
+MANY_STALLED: Final = 64
+"""Clients that do not take what they are sent; if there are more, each is sent less at a time."""
+SMALL_SLICE_BYTES: Final = 32 << 10
+MOST_UNSENT: Final = 256 << 20
+"""Bytes that all clients together may leave untaken for as long as they may be idle."""
 
 
 class CreationRate:
@@ -67,6 +74,7 @@ class Shared:
         self._waiting: deque[tuple[Connection, int]] = deque()
         self._by_ip: Counter[str] = Counter()
         self._has_place = asyncio.Event()
+        self._stalled = 0
         self.patience = patience
         self.descriptors = descriptors
         self.now = now or asyncio.get_running_loop().time
@@ -133,6 +141,15 @@ class Shared:
     def release(self, size: int, /) -> None:
         self._left += size
         self._serve()
+
+    # Bytes that clients do not take
+
+    @property
+    def slice_bytes(self) -> int:
+        return SLICE_BYTES if self._stalled <= MANY_STALLED else SMALL_SLICE_BYTES
+
+    def stalled(self, by: int, /) -> None:
+        self._stalled += by
 
     def _serve(self) -> None:
         while self._waiting and self._waiting[0][1] <= self._left:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from seglog.net.connection import Connection, Handler
-from seglog.net.limits import Shared
+from seglog.net.limits import MOST_UNSENT, Shared
 
 __all__ = ["Endpoint", "Keepalive", "Listener"]
 
@@ -75,7 +75,9 @@ class Listener:
             self._close_sockets()
             raise
         self.endpoint = Endpoint(name, host, port)
-        self._accepting = [loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets]
+        self._accepting = [
+            loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets
+        ]
         self._sweep()
         return self.endpoint
 
@@ -126,9 +128,10 @@ class Listener:
 
     def _sweep(self) -> None:
         patience = self._shared.patience
+        is_crowded = sum([connection.unsent for connection in self._shared.connections]) > MOST_UNSENT
         for connection in list(self._shared.connections):
             if connection.listener == self.endpoint.name:
-                connection.review(patience)
+                connection.review(patience, is_crowded=is_crowded)
         seconds = min(patience.idle, patience.frame) / SWEEPS
         self._sweeper = asyncio.get_running_loop().call_later(seconds, self._sweep)
 
@@ -187,5 +190,5 @@ class _Accepted(Connection):
         super().connection_made(transport)
         self.peer = self._from
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "set_write_buffer_limits")
-        transport.set_write_buffer_limits(high=WRITE_AHEAD)
+        transport.set_write_buffer_limits(high=min(WRITE_AHEAD, self._shared.slice_bytes))
         self._shared.add(self)

@@ -27,7 +27,7 @@ from seglog.protocol.wire import Reader, uvarint
 
 FLEXIBLE: Final = 9
 TOPIC_IDS: Final = 13
-_MAX_PARTS: Final = 100_000
+_MAX_PARTS: Final = 10_000
 _ZERO_ID: Final = bytes(16)
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -101,10 +101,15 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
     acks = reader.integer("int16")
     timeout_ms = reader.integer("int32")
     topics = []
+    parts = 0
     for _ in range(_count(reader, flexible=flexible)):
         topic = _topic(reader, version, flexible=flexible)
         partitions = []
-        for _ in range(_count(reader, flexible=flexible)):
+        count = _count(reader, flexible=flexible)
+        parts += count
+        if parts > _MAX_PARTS:
+            raise InvalidRequestError(f"more than {_MAX_PARTS} partitions in one request")
+        for _ in range(count):
             number = reader.integer("int32")
             size = reader.uvarint() - 1 if flexible else reader.integer("int32")
             records = None

@@ -7,14 +7,16 @@ have `MAX_ELEMENTS` of all arrays together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import groupby
+from struct import Struct
 from types import SimpleNamespace
 from typing import Any, Final
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.schema import MISSING, FieldSpec, fields_of
-from seglog.protocol.wire import Reader
+from seglog.protocol.wire import NUMBERS, Reader
 
 Message = SimpleNamespace
 """Attributes by the names of the newest version: times are milliseconds, codes ints, ids UUIDs or None."""
@@ -49,14 +51,23 @@ class _Request(Reader):
         super().__init__(data, position)
         self.elements = MAX_ELEMENTS
 
+    def tags(self) -> int:
+        count = super().tags()
+        if count:
+            self._spend(count)
+        return count
+
     def count(self, length: int, smallest: int) -> int:
         """An array's length, if that many elements can follow."""
         if length * smallest > self.left:
             raise InvalidRequestError(f"an array of {length} elements where {self.left} bytes are left")
-        self.elements -= length
+        self._spend(length)
+        return length
+
+    def _spend(self, number: int) -> None:
+        self.elements -= number
         if self.elements < 0:
             raise InvalidRequestError(f"more than {MAX_ELEMENTS} elements in one request")
-        return length
 
 
 def read_message(message: Any, newest: Any, data: bytes | bytearray | memoryview, position: int) -> Message:
@@ -76,7 +87,7 @@ def _reader(message: Any, newest: Any) -> _Read:
     newer = {spec.name: spec for spec in fields_of(newest)}
     specs = fields_of(message)
     flexible = bool(message.__flexible__)
-    plain = [(spec.name, _value(spec, newer.get(spec.name), flexible=flexible)) for spec in specs if spec.tag is None]
+    steps = list(_steps([spec for spec in specs if spec.tag is None], newer, flexible=flexible))
     tagged = {
         spec.tag: (spec.name, _value(spec, newer.get(spec.name), flexible=True))
         for spec in specs
@@ -88,8 +99,11 @@ def _reader(message: Any, newest: Any) -> _Read:
 
     def read(request: _Request) -> Message:
         values = dict(defaults)
-        for name, value in plain:
-            values[name] = value(request)
+        for names, numbers, value in steps:
+            if numbers is None:
+                values[names[0]] = value(request)
+            else:
+                values.update(zip(names, request.numbers(numbers), strict=True))
         if flexible:
             _read_tags(request, tagged, values)
         return Message(**values)
@@ -97,9 +111,25 @@ def _reader(message: Any, newest: Any) -> _Read:
     return read
 
 
+def _steps(
+    specs: Sequence[FieldSpec], newer: Mapping[str, FieldSpec], *, flexible: bool
+) -> Iterator[tuple[tuple[str, ...], Struct | None, _Read]]:
+    """Names of fields that are read in one step: numbers of fixed sizes that follow each other, or one of another
+    kind. With the form of numbers, or None, and what reads the first field."""
+    for are_numbers, run in groupby(specs, lambda spec: spec.kind in NUMBERS and not spec.is_array):
+        fields = list(run)
+        readers = [_value(spec, newer.get(spec.name), flexible=flexible) for spec in fields]
+        if are_numbers:
+            form = Struct(">" + "".join(NUMBERS[spec.kind] for spec in fields))
+            yield tuple(spec.name for spec in fields), form, readers[0]
+        else:
+            for spec, reader in zip(fields, readers, strict=True):
+                yield (spec.name,), None, reader
+
+
 def _read_tags(request: _Request, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
     """Tagged fields; those that are not known are passed over (KIP-482)."""
-    for _ in range(request.uvarint()):
+    for _ in range(request.tags()):
         tag, size = request.uvarint(), request.uvarint()
         if size > request.left:
             raise InvalidRequestError(f"tagged field {tag} of {size} bytes where {request.left} are left")
@@ -159,7 +189,8 @@ def _one(spec: FieldSpec, newer: FieldSpec | None, *, flexible: bool) -> _Read:
         return lambda request: request.uuid()
     if kind in ("string", "bytes", "records"):
         return _text(spec, flexible=flexible) if kind == "string" else _bytes(spec, flexible=flexible)
-    return lambda request: request.number(kind)
+    form = Struct(">" + NUMBERS[kind])
+    return lambda request: request.numbers(form)[0]
 
 
 def _bytes(spec: FieldSpec, *, flexible: bool) -> _Read:

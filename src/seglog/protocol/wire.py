@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct, error
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
 
-_INT8: Final = Struct(">b")
-_INT16: Final = Struct(">h")
-_UINT16: Final = Struct(">H")
-_INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
-_FLOAT64: Final = Struct(">d")
-_NUMBERS: Final = {
-    "int8": _INT8,
-    "int16": _INT16,
-    "uint16": _UINT16,
-    "int32": _INT32,
-    "int64": _INT64,
-    "float64": _FLOAT64,
-    "error_code": _INT16,
-    "timedelta_i32": _INT32,
-    "timedelta_i64": _INT64,
-    "datetime_i64": _INT64,
+NUMBERS: Final[Mapping[str, str]] = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
 }
+"""How `struct` writes the types of a fixed size."""
+_FORMS: Final = {kind: Struct(">" + code) for kind, code in NUMBERS.items()}
 _LONGEST_VARINT: Final = 5
+MAX_TAGS: Final = 64
+"""Tagged fields in one place; Kafka has no more than ten anywhere."""
 
 
 class Reader:
@@ -42,20 +41,22 @@ class Reader:
     def left(self) -> int:
         return len(self.data) - self.position
 
-    def number(self, kind: str) -> int | float:
-        form = _NUMBERS[kind]
+    def numbers(self, form: Struct) -> tuple[Any, ...]:
+        """What stands next, in that form."""
         try:
-            (value,) = form.unpack_from(self.data, self.position)
+            values = form.unpack_from(self.data, self.position)
         except error as reason:
-            raise InvalidRequestError(f"the request ends within a field of type {kind}") from reason
+            raise InvalidRequestError(f"the request ends within {form.size} bytes of numbers") from reason
         self.position += form.size
-        assert isinstance(value, int | float)
-        return value
+        return values
 
     def integer(self, kind: str) -> int:
-        return int(self.number(kind))
+        return int(self.numbers(_FORMS[kind])[0])
 
     def uvarint(self) -> int:
+        if self.left > 0 and (byte := self.data[self.position]) < 0x80:  # nearly all
+            self.position += 1
+            return byte
         value = shift = 0
         for _ in range(_LONGEST_VARINT):
             if self.left < 1:
@@ -80,9 +81,16 @@ class Reader:
         raw = self.take(16)
         return UUID(bytes=raw) if any(raw) else None
 
+    def tags(self) -> int:
+        """How many tagged fields follow: not millions of a byte or two each (CVE-2026-111115)."""
+        count = self.uvarint()
+        if count > MAX_TAGS:
+            raise InvalidRequestError(f"{count} tagged fields in one place")
+        return count
+
     def skip_tags(self) -> None:
         """Pass over tagged fields whatever they are (KIP-482)."""
-        for _ in range(self.uvarint()):
+        for _ in range(self.tags()):
             self.uvarint()
             self.take(self.uvarint())
 

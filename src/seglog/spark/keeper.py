@@ -27,6 +27,7 @@ again by the next request of the job, which then goes on where it was.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -37,13 +38,13 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogError
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, OsFile, OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.owners import Owners
 from seglog.storage.adopt import StagedPart, adopt, collect_orphans, read_ledger, remove_job
@@ -86,6 +87,28 @@ def socket_path(directory: str) -> str:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise InvalidLogDirError(f"{parent} is not a directory of this user's alone (mode 0700): remove it")
     return path
+
+
+def log_path(address: str) -> str:
+    """Where the keeper of a socket writes what it complains of."""
+    return address.removesuffix(".sock") + ".log"
+
+
+@contextmanager
+def one_at_a_time(address: str) -> Iterator[None]:
+    """For whoever starts keepers, or removes what they leave: one of this user's processes at a time."""
+    with closing(OsFs().open(os.path.join(os.path.dirname(address), "starts.lock"), create=True)) as lock:
+        assert isinstance(lock, OsFile)
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        yield
+
+
+def forget_log(address: str) -> None:
+    """Remove the log of a keeper that is no more, if there is nothing in it."""
+    fs, log = OsFs(), log_path(address)
+    with one_at_a_time(address):
+        if not fs.exists(address) and fs.exists(log) and not fs.stat(log).size:
+            fs.unlink(log)
 
 
 class Keeper:
@@ -316,6 +339,7 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
                 OsFs().unlink(address)
             listener.close()
             keeper.part()
+    forget_log(address)
     return 0
 
 

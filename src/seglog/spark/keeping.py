@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -16,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from seglog.core import errors
 from seglog.core.errors import CorruptError, LogDirInUseError, SeglogError
 from seglog.core.fs import OsFile, OsFs
-from seglog.spark.keeper import READY, KeeperError, socket_path
+from seglog.spark.keeper import READY, KeeperError, forget_log, log_path, one_at_a_time, socket_path
 from seglog.storage.adopt import StagedPart
 
 _ATTEMPTS: Final = 10
@@ -136,41 +135,37 @@ class Keeping:
                 refused = _error(*answer["error"])
                 if not answer["again"]:
                     break
-        raise refused or KeeperError(f"the keeper of {self._path} ended {_ATTEMPTS} times; see {_log_path(address)}")
+        raise refused or KeeperError(f"the keeper of {self._path} ended {_ATTEMPTS} times; see {log_path(address)}")
 
     def _start(self, address: str) -> None:
         """Start a keeper, unless another client has done it meanwhile; `address` can be connected to then."""
         fs = OsFs()
         command = [sys.executable, "-m", "seglog.worker", "keep", self._path, str(self._linger)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-        log = _log_path(address)
-        fs.write(log, b"")
-        with closing(fs.open(address + ".lock", create=True)) as lock, closing(fs.open(log)) as stderr:
-            assert isinstance(lock, OsFile)
-            assert isinstance(stderr, OsFile)
-            fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        log = log_path(address)
+        with one_at_a_time(address):
             if _exchange(address, b"\n") is not None:
                 return
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr.fileno(),
-                env=environment,
-                cwd="/",
-                start_new_session=True,  # what ends the driver's terminal or process group must not end it
-            )
+            fs.write(log, b"")
+            with closing(fs.open(log)) as stderr:
+                assert isinstance(stderr, OsFile)
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr.fileno(),
+                    env=environment,
+                    cwd="/",
+                    start_new_session=True,  # what ends the driver's terminal or process group must not end it
+                )
             assert child.stdout is not None
             with child.stdout as answers:
                 line = answers.readline().decode().strip()
             threading.Thread(target=child.wait, name="seglog-keeper", daemon=True).start()
-        if line != READY:
             said = fs.read(log).decode(errors="replace").strip()
+        if line != READY:
+            forget_log(address)
             raise _error(*json.loads(line)["error"]) if line else KeeperError(f"{' '.join(command)} failed: {said}")
-
-
-def _log_path(address: str) -> str:
-    return address.removesuffix(".sock") + ".log"
 
 
 def _exchange(address: str, request: bytes) -> bytes | None:

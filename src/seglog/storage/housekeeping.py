@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os.path
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seglog.core.errors import LogClosedError
 from seglog.core.types import MAX_INT64, TopicPartition
@@ -14,11 +14,21 @@ from seglog.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OF
 from seglog.storage.retention import Expired
 
 if TYPE_CHECKING:
+    from seglog.core.config import LogDirConfig
     from seglog.storage.compaction import CompactionStats
     from seglog.storage.log import Log
     from seglog.storage.log_dir import LogDir
 
 _logger = logging.getLogger("seglog")
+_OF_CLEANER: Final = (
+    "log_cleaner_backoff_ms",
+    "log_cleaner_dedupe_buffer_size",
+    "log_cleaner_io_buffer_load_factor",
+    "log_cleaner_io_buffer_size",
+    "log_cleaner_io_max_bytes_per_second",
+    "log_cleaner_threads",
+)
+"""What the cleaner is told by the broker's configuration (``LogCleaner.ReconfigurableConfigs``)."""
 
 
 def begin(directory: LogDir) -> None:
@@ -37,9 +47,7 @@ def begin(directory: LogDir) -> None:
     expiration = config.producer_id_expiration_check_interval_ms
     plan(expiration, expiration, expire_producers)
     plan_flush(directory)
-    if config.log_cleaner_enable and config.log_cleaner_threads:
-        backoff_ms = max(config.log_cleaner_backoff_ms, 1)
-        directory.cleaner.every(first, lambda: backoff_ms, lambda: _if_open(directory, run_compaction))
+    _plan_cleaning(directory, first)
 
 
 def _if_open(directory: LogDir, task: Callable[[LogDir], object]) -> None:
@@ -154,20 +162,58 @@ def run_retention(directory: LogDir) -> dict[TopicPartition, list[Expired]]:
     return gone
 
 
+def _plan_cleaning(directory: LogDir, delay_ms: int) -> None:
+    """Clean then, and again after each backoff, until this is called again."""
+    if not (directory.config.log_cleaner_enable and directory.config.log_cleaner_threads):
+        return
+    plan = directory.cleaning_plan = object()
+
+    def clean() -> None:
+        if directory.cleaning_plan is plan:
+            try:
+                _if_open(directory, run_compaction)
+            finally:
+                directory.cleaner.schedule(max(directory.config.log_cleaner_backoff_ms, 1), clean)
+
+    directory.cleaner.schedule(delay_ms, clean)
+
+
+def cleaner_reconfigured(directory: LogDir, before: LogDirConfig) -> None:
+    """As Kafka's: a round that goes on is given up, and the cleaner begins anew (``LogCleaner.reconfigure``)."""
+    if _cleans_otherwise(before, directory.config):
+        _plan_cleaning(directory, 0)
+
+
+def _cleans_otherwise(one: LogDirConfig, other: LogDirConfig) -> bool:
+    return any(getattr(one, name) != getattr(other, name) for name in _OF_CLEANER)
+
+
 def run_compaction(directory: LogDir) -> list[CompactionStats]:
     """Clean the logs that are dirty enough, one round after the other, until close."""
     from seglog.storage import compaction  # when it is wanted first: a server is up sooner without it
 
+    def is_over() -> bool:
+        return directory.stopping.is_set() or directory.health.failure is not None
+
     with directory.compacting:
         before = set(directory.uncleanable)
-        done = compaction.run(
-            dict(directory.logs),
-            directory.checkpoints.cleaner_offsets,
-            directory.config,
-            note=lambda log, end_offset: note_cleaned(directory, log, end_offset),
-            uncleanable=directory.uncleanable,
-            should_stop=lambda: directory.stopping.is_set() or directory.health.failure is not None,
-        )
+        done: list[CompactionStats] = []
+        while not is_over():
+            config = directory.config
+
+            def should_stop(config: LogDirConfig = config) -> bool:
+                return is_over() or _cleans_otherwise(config, directory.config)
+
+            done += compaction.run(
+                dict(directory.logs),
+                directory.checkpoints.cleaner_offsets,
+                config,
+                note=lambda log, end_offset: note_cleaned(directory, log, end_offset),
+                uncleanable=directory.uncleanable,
+                should_stop=should_stop,
+            )
+            if not should_stop():
+                break
         for partition in directory.uncleanable.keys() - before:
             _logger.error("%s cannot be compacted: %s", partition, directory.uncleanable[partition])
         return done

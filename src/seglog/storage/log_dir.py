@@ -27,13 +27,12 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs, Lock, OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage import adopt, dir_truncation, housekeeping, topic_changes
+from seglog.storage import adopt, dir_closing, dir_truncation, housekeeping, topic_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.checkpoint import (
     MetaProperties,
     read_clean_shutdown,
     remove_clean_shutdown,
-    write_clean_shutdown,
 )
 from seglog.storage.dir_files import (
     Checkpoints,
@@ -45,7 +44,7 @@ from seglog.storage.dir_files import (
     remove_tree,
     resolve,
 )
-from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions, run_all
+from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions
 from seglog.storage.layout import LOCK
 from seglog.storage.log import Log
 from seglog.storage.recovery import RecoveryReport
@@ -87,6 +86,7 @@ class LogDir:
         self.rng = rng
         self.hw_follows_end = hw_follows_end
         self.health = DirHealth(path)
+        self.file_lock = lock
         self.meta = MetaProperties()
         self.entries: dict[str, TopicEntry] = {}
         self.logs: dict[TopicPartition, Log] = {}
@@ -96,13 +96,13 @@ class LogDir:
         self.uncleanable: dict[TopicPartition, Exception] = {}
         self.closed = False
         self.flush_planned = False
+        self.cleaning_plan = object()
         self.stopping = threading.Event()
         self.compacting = threading.Lock()
         self.checkpoints: Checkpoints
         self.worker: Worker
         self.cleaner: Worker
         self._ids: dict[TopicPartition, UUID | None] = {}
-        self._file_lock = lock
         self._lock = threading.RLock()
 
     @classmethod
@@ -196,8 +196,8 @@ class LogDir:
             adopt.roll_forward(self)
             housekeeping.write_checkpoints(self)
         except BaseException:
-            self._stop_workers()
-            self._close_files()
+            dir_closing.stop_workers(self)
+            dir_closing.close_files(self)
             raise
         for name in list_entries(fs, path).deleted:
             self.remove_later(os.path.join(path, name), self.config.topics.file_delete_delay_ms)
@@ -250,7 +250,7 @@ class LogDir:
             name,
             self.topic_id(name),
             len(self.partitions_of(name)) if partitions is None else partitions,
-            dict(self.entries[name].config) if name in self.entries else topic_changes.KEEP_EVERYTHING,
+            dict(self.entries[name].config) if name in self.entries else topic_changes.config_of_found(name),
         )
 
     def topic_names(self) -> Set[str]:
@@ -355,44 +355,7 @@ class LogDir:
             if self.closed:
                 return
             self.closed = True
-        failed_before = self.health.failure is not None
-        self.stopping.set()
-        try:
-            self._stop_workers()
-            self._close_logs()
-            if self.health.failure is None:
-                housekeeping.write_checkpoints(self)
-                if not self.refused:
-                    with self.health.guard():
-                        write_clean_shutdown(self.fs, self.path)
-        finally:
-            self._close_files()
-            self._file_lock.release()
-        if not failed_before:
-            self.health.check()
-
-    def _stop_workers(self) -> None:
-        try:
-            self.cleaner.stop()
-        finally:
-            self.worker.stop()
-
-    def _close_logs(self) -> None:
-        threads = self.config.num_recovery_threads_per_data_dir
-        for _, result in run_all(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
-            try:
-                result()
-            except LogDirOfflineError:
-                continue  # `close` says it when all files are closed
-            except OSError as error:
-                self.health.failed(error)
-
-    def _close_files(self) -> None:
-        for log in (*self.logs.values(), *self.deleted):
-            if not log.closed:
-                log.closed = True
-                for segment in log.segments:
-                    segment.close(write=False)
+        dir_closing.close(self)
 
     def __enter__(self) -> Self:
         return self

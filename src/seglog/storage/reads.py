@@ -44,7 +44,8 @@ class Fetched(NamedTuple):
     """A slice of one segment's file: nothing is read before `read` is called, so that a server may send it in pieces.
 
     It begins with the batch that holds ``offset`` and may end inside of one. ``next_offset`` is where to go on when it
-    is empty: behind a gap that compaction left, or ``offset`` itself at the end.
+    is empty: behind a gap that compaction left, or ``offset`` itself at the end. ``is_cut``: it is empty, for not even
+    its first batch was let in.
     """
 
     offset: int
@@ -56,6 +57,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     aborted: tuple[AbortedTxn, ...]
+    is_cut: bool = False
 
     def read(self) -> bytes:
         return self.file.pread(self.size, self.position) if self.file is not None and self.size else b""
@@ -138,8 +140,8 @@ def fetch(log: Log, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) 
             continue
         end = _end_position(segments, at, limit, log_end)
         size = min(max(max_bytes, found.size if min_one else 0), end - found.position)
-        if size <= 0:
-            return nothing
+        if size < found.size and not min_one:
+            return nothing._replace(is_cut=size > 0)  # of no use to anybody (``ReplicaManager.readFromLog``)
         aborted: tuple[AbortedTxn, ...] = ()
         if up_to is UpTo.LAST_STABLE:
             aborted = tuple(_aborted(segments, at, offset, _upper_bound(segments, at, found.position + size, limit)))

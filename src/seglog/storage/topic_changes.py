@@ -32,14 +32,25 @@ from seglog.storage.topics_file import MAX_PARTITIONS, TopicEntry, write_topics
 if TYPE_CHECKING:
     from seglog.storage.log_dir import LogDir
 
-KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Configuration of a topic that is found and was not created here. Kafka keeps its topics' configuration elsewhere, and
-its default of seven days would delete what an operator wanted to keep."""
+_KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
+_INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
+    "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
+    "__transaction_state": {**_COMPACTED, "compression.type": "uncompressed"},
+}
+"""What Kafka makes them with (``GroupCoordinatorService.groupMetadataTopicConfigs``,
+``TransactionStateManager.transactionStateTopicConfigs``): nobody sets it otherwise, and they grow without end."""
+
+
+def config_of_found(topic: str) -> Mapping[str, str]:
+    """Own configuration of a topic that is found and was not created here. Kafka keeps its topics' configuration
+    elsewhere, and its default of seven days would delete what an operator wanted to keep."""
+    return _INTERNAL.get(topic, _KEEP_EVERYTHING)
 
 
 def config_of(directory: LogDir, topic: str) -> LogConfig:
     entry = directory.entries.get(topic)
-    return directory.config.topics.with_overrides(KEEP_EVERYTHING if entry is None else entry.config)
+    return directory.config.topics.with_overrides(config_of_found(topic) if entry is None else entry.config)
 
 
 def create(directory: LogDir, name: str, partitions: int, config: Mapping[str, object]) -> None:
@@ -92,7 +103,7 @@ def _entry(directory: LogDir, name: str) -> TopicEntry:
     partitions = directory.partitions_of(name)
     if not partitions:
         raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
-    return TopicEntry(directory.topic_id(name), 1 + max(one.partition for one in partitions), KEEP_EVERYTHING)
+    return TopicEntry(directory.topic_id(name), 1 + max(one.partition for one in partitions), config_of_found(name))
 
 
 def make_directories(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
@@ -212,15 +223,17 @@ def alter(directory: LogDir, name: str, changes: Mapping[str, object | None]) ->
 
 def reconfigure(directory: LogDir, config: LogDirConfig) -> None:
     """See `LogDir.reconfigure`."""
+    entries = directory.entries
     configs = {
-        topic: config.topics.with_overrides(entry.config) for topic, entry in directory.entries.items()
+        name: config.topics.with_overrides(entries[name].config if name in entries else config_of_found(name))
+        for name in directory.topic_names()
     }  # before anything changes: a topic's own configuration may not go with the new defaults
-    found = config.topics.with_overrides(KEEP_EVERYTHING)
-    directory.config = config
+    before, directory.config = directory.config, config
     for partition, log in list(directory.logs.items()):
         with log.lock:
-            log.config = configs.get(partition.topic, found)
+            log.config = configs[partition.topic]
     housekeeping.plan_flush(directory)
+    housekeeping.cleaner_reconfigured(directory, before)
 
 
 def _write(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:

@@ -121,7 +121,11 @@ class CrashFs:
 
     def check_alive(self) -> None:
         if self.crashed:
-            raise SimulatedCrash(f"crashed at {self.trace[-1]}")
+            raise SimulatedCrash(f"crashed at {self.trace[-1]}" if self.trace else "crashed")
+
+    def die(self) -> None:
+        """The process is dead, as of now."""
+        self.crashed = True
 
     def count(self, operation: str, path: str, last_act: Callable[[], None] | None = None) -> None:
         with self._mutex:

@@ -122,14 +122,16 @@ class MemoryMap:
 
 
 class MemoryLock:
-    __slots__ = ("_fs", "_path")
+    """Of a file, under whatever name it goes."""
 
-    def __init__(self, fs: MemoryFs, path: str) -> None:
+    __slots__ = ("_fs", "_inode")
+
+    def __init__(self, fs: MemoryFs, inode: MemoryInode) -> None:
         self._fs = fs
-        self._path = path
+        self._inode = inode
 
     def release(self) -> None:
-        self._fs.locked.discard(self._path)
+        self._fs.locked.discard(self._inode)
 
 
 class MemoryFs:
@@ -138,16 +140,16 @@ class MemoryFs:
     - `crash` forgets what was not fsynced, as far as a ``random.Random`` says.
     - ``capacity`` (bytes, None for no limit) is the size of the disk: what does not fit is ENOSPC after a short write.
     - ``read_only`` makes every change fail with EROFS.
-    - `fail_at` makes the n-th call of an operation fail.
+    - `fail_at` makes the n-th call of an operation fail; after an fsync that failed it ``has_lost`` what programs see.
     """
 
     def __init__(self, *, clock: Clock | None = None, capacity: int | None = None) -> None:
         self._clock = clock or SystemClock()
         self.capacity = capacity
-        self.read_only = False
+        self.read_only = self.has_lost = False
         self.mutex = threading.RLock()
         self.generation = 0
-        self.locked: set[str] = set()
+        self.locked: set[MemoryInode] = set()
         self.calls: Counter[str] = Counter()
         self._faults: list[_Fault] = []
         self._root = MemoryDirectory(self._clock.now_ms())
@@ -159,8 +161,9 @@ class MemoryFs:
         with self.mutex:
             self._root = tree_after_crash(self._root, rng)
             self.generation += 1
+            self.has_lost = False
             self.locked.clear()
-            self._faults.clear()
+            self.heal()
 
     def kill(self) -> None:
         """The process dies and the machine does not: open files and locks are gone, everything written is there."""
@@ -186,6 +189,10 @@ class MemoryFs:
         """
         names = frozenset([operations] if isinstance(operations, str) else operations)
         self._faults.append(_Fault(operations=names, path=path, remaining=nth, error=error, times=times))
+
+    def heal(self) -> None:
+        """Nothing that `fail_at` planned fails any more."""
+        self._faults.clear()
 
     def files(self) -> dict[str, bytes]:
         """All files as programs see them, by path."""
@@ -241,6 +248,7 @@ class MemoryFs:
             check()
         except OSError:
             inode.lose_pending()
+            self.has_lost = True
             raise
         inode.sync()
 
@@ -395,9 +403,8 @@ class MemoryFs:
     def lock(self, path: str) -> Lock:
         with self.mutex:
             self.before("lock", path, mutates=True)
-            self._find_file(path, create=True)
-            key = "/".join(self._parts(path))
-            if key in self.locked:
+            inode = self._find_file(path, create=True)
+            if inode in self.locked:
                 raise LogDirInUseError(f"{path} is locked: another seglog or Kafka has this directory open")
-            self.locked.add(key)
-            return MemoryLock(self, key)
+            self.locked.add(inode)
+            return MemoryLock(self, inode)

@@ -8,7 +8,6 @@ appended to and read as ever; where it was truncated, or segments went away, wha
 from __future__ import annotations
 
 import importlib.util
-import threading
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -18,7 +17,7 @@ from seglog.core.errors import CorruptError, LogClosedError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.compaction.cleaned_segment import remove_cleaned
-from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
+from seglog.storage.compaction.cleaner import CleaningAbortedError, clean, wait_for
 from seglog.storage.compaction.dirty import Cleanable, SegmentFacts, cleanable_part
 from seglog.storage.compaction.offset_map import capacity
 from seglog.storage.compaction.process import WorkerFailedError, clean_in_child
@@ -312,7 +311,7 @@ def _start(
         in_child = isinstance(log.fs, OsFs) and sum(source.size for source in round_.sources) >= CHILD_FROM
     if in_child:
         return clean_in_child(round_, stop)
-    return clean(round_, log.fs, log.clock, should_stop=stop, wait=threading.Event().wait)
+    return clean(round_, log.fs, log.clock, should_stop=stop, wait=lambda seconds: wait_for(seconds, stop))
 
 
 def _commit(watch: _Watch, group: CleanedGroup) -> None:

@@ -7,6 +7,7 @@ in place. It may run in the log's process or in another.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Final, Protocol
@@ -26,6 +27,9 @@ from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped, Rou
 from seglog.storage.layout import segment_paths
 
 _CHUNK: Final = 4 << 20
+_LEAST_WAIT: Final = 0.001
+_LOOK_EVERY: Final = 0.2
+"""Seconds between two looks at whether to stop, while a round waits to keep to its speed."""
 _LENGTH: Final = Struct(">i")
 _SEED_BYTES: Final = 16
 
@@ -52,6 +56,16 @@ class Pace:
         ahead = self._spent / self._rate - (self._clock.monotonic() - self._from)
         if ahead > 0:
             self._wait(ahead)
+
+
+def wait_for(seconds: float, stop: Callable[[], bool]) -> None:
+    """Let time pass; `CleaningAbortedError` if it is to stop. What is owed for less than a millisecond adds up."""
+    never = threading.Event()
+    while seconds > _LEAST_WAIT:
+        if stop():
+            raise CleaningAbortedError
+        never.wait(min(seconds, _LOOK_EVERY))
+        seconds -= _LOOK_EVERY
 
 
 class Mapper(Protocol):

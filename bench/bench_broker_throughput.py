@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from bench import librdkafka
-from bench.brokers import Server, Use, both, delete_topic, load, new_topic, turn_about
+from bench.brokers import Server, both, delete_topic, load, new_topic, show, turn_about
 from bench.kafka import BROKER, describe
 
 _MB: Final = int(os.environ.get("SEGLOG_BENCH_MB", "128"))
@@ -50,18 +50,6 @@ def _produce(count: int, size: int, settings: Mapping[str, str], _: str, server:
 
 def _consume(topics: Mapping[str, str], count: int, name: str, server: Server) -> float:
     return librdkafka.consume(server.bootstrap, topics[name], count, {})
-
-
-def show(title: str, uses: Mapping[str, Use], size: int) -> None:
-    """A line: MB/s and CPU seconds per GB of both sides, and their ratios."""
-    sides = [
-        f"{name} {size / use.wall / 1e6:.0f} MB/s, server {use.server / size * 1e9:.2f} s/GB, "
-        f"client {use.client / size * 1e9:.2f} s/GB"
-        for name, use in uses.items()
-    ]
-    ours, theirs = uses["seglog"], uses["Kafka"]
-    ratio = f"{theirs.wall / ours.wall:.2f}x as fast at {ours.server / max(theirs.server, 0.01):.2f} of its CPU"
-    print(f"  {title:32} {'; '.join(sides)}: {ratio}; {load()}", flush=True)
 
 
 if __name__ == "__main__":

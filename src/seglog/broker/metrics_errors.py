@@ -1,0 +1,98 @@
+"""Errors in answers, counted by API (``RequestMetrics``' ErrorsPerSec). Only where there is a listener for metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Any
+
+from seglog.broker.dispatch import Dispatch
+from seglog.broker.fetch import Fetch
+from seglog.broker.produce import Produce
+from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.sessions import SessionCache
+from seglog.broker.topics import Topics
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.fetch import FetchAnswer
+from seglog.protocol.messages import Message
+from seglog.protocol.produce_errors import errors_of_answer
+
+Counts = Counter[int]
+"""Of codes; 0, which is none, is not counted."""
+
+
+class Errors:
+    """What was answered, by the key of the API."""
+
+    def __init__(self) -> None:
+        self.counts: Mapping[int, Counts] = {int(key): Counter() for key in APIS}
+
+    def dispatch(
+        self, topics: Topics, sessions: SessionCache, handlers: Mapping[int, Handler], *, max_bytes: int
+    ) -> Dispatch:
+        """One whose answers are looked at."""
+        return Dispatch(
+            _Produce(topics, self.counts[ApiKey.PRODUCE]),
+            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes),
+            {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
+        )
+
+
+def error_name(code: int) -> str:
+    """Kafka's own (``Errors``)."""
+    from kio.schema.errors import ErrorCode  # when someone asks
+
+    try:
+        return str(ErrorCode(code).name.upper())
+    except ValueError:
+        return str(code)
+
+
+def _counted(handler: Handler, counts: Counts) -> Handler:
+    async def later(answer: Awaitable[Answer]) -> Answer:
+        found = await answer
+        counts.update(_codes(found))
+        return found
+
+    def handle(request: Message, context: Context) -> Answer | Awaitable[Answer]:
+        answer = handler(request, context)
+        if isinstance(answer, Awaitable):
+            return later(answer)
+        counts.update(_codes(answer))
+        return answer
+
+    return handle
+
+
+def _codes(answer: object) -> Iterator[int]:
+    """Wherever they are in an answer."""
+    if isinstance(answer, Mapping):
+        if code := answer.get("error_code"):
+            yield int(code)
+        for value in answer.values():
+            yield from _codes(value)
+    elif isinstance(answer, list | tuple):
+        for value in answer:
+            yield from _codes(value)
+
+
+class _Produce(Produce):
+    def __init__(self, topics: Topics, counts: Counts) -> None:
+        super().__init__(topics)
+        self._counts = counts
+
+    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | None:
+        answer = super().__call__(frame, body, context)
+        if answer is not None:
+            self._counts.update(filter(None, errors_of_answer(context.version, answer)))
+        return answer
+
+
+class _Fetch(Fetch):
+    def __init__(self, topics: Topics, sessions: SessionCache, counts: Counts, *, max_bytes: int) -> None:
+        super().__init__(topics, sessions, max_bytes=max_bytes)
+        self._counts = counts
+
+    def _answer(self, request: Any, result: Any) -> FetchAnswer:
+        self._counts.update(fetched.error for _, fetched in result.partitions if fetched.error)
+        return super()._answer(request, result)

@@ -1,0 +1,44 @@
+"""How many files this process may have open at a time, and what is done when they are not enough."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+Of = TypeVar("Of")
+_MAC_OPEN_MAX: Final = 10240
+
+
+def allow_open_files() -> int:
+    """Take all the file descriptors that the hard limit allows, as Java does at its start; how many that is.
+
+    A log keeps all its segments open, with up to five descriptors each, and many a shell allows 1,024.
+    """
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAC_OPEN_MAX if sys.platform == "darwin" and not 0 <= most < _MAC_OPEN_MAX else most
+    if wanted != allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted
+
+
+def free_descriptors() -> int:
+    """How many more files this process may open."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed - len(os.listdir("/dev/fd"))
+
+
+def with_descriptors(path: str, act: Callable[[], Of]) -> Of:
+    """``act``, which needs a file descriptor, with as many as this process may have once the soft limit is reached."""
+    try:
+        return act()
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allow_open_files() != allowed:
+            return with_descriptors(path, act)
+        raise OSError(errno.EMFILE, f"Too many open files: {allowed} are allowed (ulimit -n)", path) from error

@@ -1,0 +1,61 @@
+"""The end of an open log directory, after which nothing of it is used (``LogManager.shutdown``). Called by `LogDir`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seglog.core.errors import LogDirOfflineError
+from seglog.storage import housekeeping
+from seglog.storage.checkpoint import write_clean_shutdown
+from seglog.storage.dir_loading import run_all
+from seglog.storage.log import Log
+
+if TYPE_CHECKING:
+    from seglog.storage.log_dir import LogDir
+
+
+def close(directory: LogDir) -> None:
+    """See `LogDir.close`."""
+    health = directory.health
+    failed_before = health.failure is not None
+    directory.stopping.set()
+    try:
+        stop_workers(directory)
+        _close_logs(directory)
+        if health.failure is None:
+            housekeeping.write_checkpoints(directory)
+            if not directory.refused:
+                with health.guard():
+                    write_clean_shutdown(directory.fs, directory.path)
+    finally:
+        close_files(directory)
+        directory.file_lock.release()
+    if not failed_before:
+        health.check()
+
+
+def stop_workers(directory: LogDir) -> None:
+    try:
+        directory.cleaner.stop()
+    finally:
+        directory.worker.stop()
+
+
+def _close_logs(directory: LogDir) -> None:
+    threads = directory.config.num_recovery_threads_per_data_dir
+    for _, result in run_all(Log.close, list(directory.logs.values()), threads=threads, name="seglog-close"):
+        try:
+            result()
+        except LogDirOfflineError:
+            continue  # `close` says it when all files are closed
+        except OSError as error:
+            directory.health.failed(error)
+
+
+def close_files(directory: LogDir) -> None:
+    """What is still open, without a last write."""
+    for log in (*directory.logs.values(), *directory.deleted):
+        if not log.closed:
+            log.closed = True
+            for segment in log.segments:
+                segment.close(write=False)

@@ -1,0 +1,281 @@
+"""A broker on a simulated machine: its disk forgets, its process dies, its time is the world's.
+
+The broker is the real one, from its composition root down to its log; what it stands on is replaced: file system,
+clock, chance, event loop, threads, sockets. SQLite stays, in a file of its own that no power cut harms, since each of
+its commits is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import Final
+
+from seglog.broker.app import Ground, Node
+from seglog.cluster.sqlite import SqliteStore
+from seglog.core.broker_config import BrokerConfig
+from seglog.core.clock import Clock
+from seglog.core.errors import SeglogError
+from seglog.net.connection import Connection, Handler
+from seglog.net.limits import Shared
+from seglog.net.listen import Endpoint, Listener
+from seglog.storage.background import DirHealth
+from seglog.storage.log_dir import LogDir
+from seglog.storage.worker import Worker
+from seglog.testing.crash_fs import Call, CrashFs
+from seglog.testing.memory_fs import MemoryFs
+from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
+from seglog.testing.virtual_net import Network
+
+DIRECTORY: Final = "/logs"
+PORT: Final = 9092
+
+
+class Machine:
+    """A host with a disk, and a broker that runs there, or not.
+
+    ``life`` counts its starts; it ``is_up`` when its start is over. ``on_up`` is called when it begins to answer, some
+    time before, and from then on ``on_step`` after each thing that it has done; ``on_down`` when it has ended, with
+    what of the disk is sure to be there: "all", or what was "flushed". ``failures``: of starts and stops.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        host: str,
+        *,
+        store: str,
+        settings: Mapping[str, str],
+        thread_seconds: tuple[float, float] = (0.0, 0.001),
+    ) -> None:
+        """``store``: a path on the real disk for its metadata."""
+        self.world = world
+        self.network = network
+        self.host = host
+        self.clock = VirtualClock(world)
+        self.disk = MemoryFs(clock=self.clock)
+        self.life = 0
+        self.is_up = False
+        self.answers = False
+        self.node: Node | None = None
+        self.failures: list[SeglogError | OSError] = []
+        self.on_up: Callable[[], None] = lambda: None
+        self.on_step: Callable[[], None] = lambda: None
+        self.on_down: Callable[[str], None] = lambda _left: None
+        self._store = store
+        self._thread_seconds = thread_seconds
+        self._config = BrokerConfig.from_mapping(
+            {
+                "listeners": f"PLAINTEXT://{host}:{PORT}",
+                "log.dirs": DIRECTORY,
+                "num.recovery.threads.per.data.dir": "1",
+                **settings,
+            }
+        )
+        self.loop: VirtualLoop | None = None
+        self._fs: CrashFs | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, which may be starting or stopping."""
+        return self.loop is not None
+
+    def start(self) -> None:
+        assert not self.is_running
+        self.life += 1
+        self.world.note("start", self.host, self.life)
+        loop = self.loop = VirtualLoop(self.world, self.host, lambda: self.world.between(*self._thread_seconds))
+        loop.after_step = self._look
+        self._fs = CrashFs(self.disk, before_change=self._note)
+        node = self.node = Node(
+            self._config,
+            cluster_id="simulated-cluster-0000",
+            fs=self._fs,
+            clock=self.clock,
+            rng=Random(f"{self.world.seed} {self.host} {self.life}"),
+            ground=Ground(
+                open_directory=partial(LogDir.open, make_worker=self._make_worker),
+                open_store=self._open_store,
+                listener=self._make_listener,
+            ),
+        )
+        loop.create_task(self._start(node))
+
+    async def _start(self, node: Node) -> None:
+        try:
+            await node.start()
+        except (SeglogError, OSError) as error:
+            self._failed(error)
+        else:
+            self.is_up = True
+            self.world.note("up", self.host)
+
+    def _failed(self, error: SeglogError | OSError) -> None:
+        """The process has ended, as `seglog serve` does."""
+        self.world.note("failed", self.host, type(error).__name__)
+        self.failures.append(error)
+        loop = self.loop
+        assert loop is not None
+        self.world.after(0.0, lambda: self._has_ended(loop))
+
+    def stop(self) -> None:
+        """Begin to stop it cleanly."""
+        assert self.is_up
+        assert self.loop is not None
+        assert self.node is not None
+        self.world.note("stop", self.host)
+        self.is_up = False
+        self.loop.create_task(self._stop(self.node))
+
+    async def _stop(self, node: Node) -> None:
+        try:
+            await node.stop()
+        except (SeglogError, OSError) as error:
+            self._failed(error)
+            return
+        loop = self.loop
+        assert loop is not None
+        loop.after_step = lambda: None
+        self.world.after(0.0, lambda: self._has_ended(loop))
+
+    def _has_ended(self, loop: VirtualLoop) -> None:
+        if loop is self.loop:
+            self.kill()
+
+    def kill(self) -> None:
+        """``kill -9``: what it has written is in the page cache, and stays.
+
+        If an fsync has failed before, the machine is started anew with the process: the page cache still shows what the
+        disk will never have, and whoever reads it again takes it for safe.
+        """
+        if self.disk.has_lost:
+            self.lose_power()
+            return
+        self.world.note("kill", self.host)
+        self._die(silence=0.01)
+        self.on_down("all")
+
+    def lose_power(self) -> None:
+        """What was not fsynced is gone, more or less."""
+        self.world.note("power cut", self.host)
+        self._die(silence=3.0)
+        self.disk.crash(self.world.rng)
+        self.on_down("flushed")
+
+    def lose_power_at_change(self, number: int, torn: float) -> None:
+        """The same in the middle of something: at the n-th change of the disk from now."""
+        assert self._fs is not None
+        self._fs.crash_at = self._fs.changes + number
+        self._fs.torn = torn
+
+    def disarm(self) -> None:
+        """No `lose_power_at_change` any more."""
+        if self._fs is not None:
+            self._fs.crash_at = None
+
+    def _die(self, silence: float) -> None:
+        loop, self.loop = self.loop, None
+        assert loop is not None
+        assert self._fs is not None
+        self.is_up = self.answers = False
+        self._fs.die()  # also for what its coroutines still try while they end
+        self.network.process_died(loop, silence)
+        loop.kill()
+        self.disk.locked.clear()
+
+    def _look(self) -> None:
+        if self._fs is not None and self._fs.crashed:
+            self.lose_power()
+        elif self.answers:
+            self.on_step()
+
+    def _note(self, call: Call) -> None:
+        self.world.note(self.host, call.operation, call.path)
+
+    def _make_worker(self, clock: Clock, health: DirHealth, _name: str | None) -> Worker:
+        assert self.loop is not None
+        return VirtualWorker(clock, health, self.loop, lambda: self.world.between(*self._thread_seconds))
+
+    def _make_listener(self, endpoint: Endpoint, handler: Handler, shared: Shared) -> Listener:
+        return VirtualListener(self.network, endpoint, handler, shared, self._begins_to_answer)
+
+    def _begins_to_answer(self) -> None:
+        self.answers = True
+        self.on_up()
+
+    async def _open_store(self, _path: str, clock: Clock) -> SqliteStore:
+        return await SqliteStore.open(self._store, clock)
+
+
+class VirtualWorker(Worker):
+    """A thread's work, a task at a time, on the loop of its process."""
+
+    def __init__(self, clock: Clock, health: DirHealth, loop: VirtualLoop, seconds: Callable[[], float]) -> None:
+        super().__init__(clock, health, thread_name=None)
+        self._loop = loop
+        self._seconds = seconds
+        self._queue: deque[Callable[[], None]] = deque()
+        self._is_over = False
+
+    def submit(self, task: Callable[[], None]) -> None:
+        if self._is_over:
+            task()
+            return
+        self._queue.append(task)
+        self._loop.call_later(self._seconds(), self._run_next)
+
+    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
+        self._loop.call_later(delay_ms / 1000 + self._seconds(), self._run_due, task)
+
+    def stop(self) -> None:
+        self._is_over = True
+        while self._queue:
+            self._run_next()
+        super().stop()
+
+    def _run_next(self) -> None:
+        if self._queue:
+            self._run(self._queue.popleft())
+
+    def _run_due(self, task: Callable[[], None]) -> None:
+        if not self._is_over:
+            self._run(task)
+
+
+class VirtualListener(Listener):
+    """Connections of a `Network` in place of sockets."""
+
+    def __init__(
+        self, network: Network, endpoint: Endpoint, handler: Handler, shared: Shared, begins: Callable[[], None]
+    ) -> None:
+        super().__init__(endpoint, handler, shared)
+        self._begins = begins
+        self._network = network
+        self._served = handler
+        self._limits = shared
+        self._accepted: list[Connection] = []
+
+    async def start(self) -> Endpoint:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._network.bind((self.endpoint.host, self.endpoint.port), loop, self._accept)
+        self._begins()
+        return self.endpoint
+
+    def _accept(self) -> Connection:
+        limits = self._limits
+        connection = Connection(
+            listener=self.endpoint.name, handler=self._served, limits=limits, now=limits.now, closed=limits.discard
+        )
+        limits.add(connection)
+        self._accepted.append(connection)
+        return connection
+
+    async def stop(self) -> None:
+        self._network.unbind((self.endpoint.host, self.endpoint.port))
+        for connection in self._accepted:  # in an order that a run can repeat
+            connection.close()

@@ -1,0 +1,200 @@
+"""`seglog serve` as a process, and what it costs: memory, file descriptors, what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from seglog.protocol.apis import ApiKey
+from tests.broker.running import Wire
+
+_PATIENCE = 60
+MEGABYTE = 1 << 20
+
+
+class Served:
+    """``with Served(path) as served``: a server of its own, stopped by SIGTERM."""
+
+    def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        self.said = path / "stderr"
+        self._settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+        self._settings |= settings or {}
+        self.bootstrap = ""
+        self._process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "seglog", "serve", "--json", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(self.path / "log")]
+        command += [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
+        with self.said.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
+            )
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        assert ready, self.said.read_text()
+        self.bootstrap = json.loads(ready)["bootstrap"]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdout is not None
+        self._process.terminate()
+        try:
+            code = self._process.wait(_PATIENCE)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+        assert code == 0 or kind is not None, self.said.read_text()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.bootstrap.rpartition(":")
+        return host, int(port)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=_PATIENCE)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are resident."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None, status
+        return int(found[1]) * 1024
+
+    @property
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+
+    def allow_descriptors(self, number: int) -> None:
+        """It may have so many, as after ``ulimit -n``."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (number, number))
+
+    @property
+    def sockets(self) -> int:
+        """How many are open."""
+        descriptors = Path(f"/proc/{self._process.pid}/fd")
+        return sum(_target(descriptors / number).startswith("socket:") for number in os.listdir(descriptors))
+
+    def has_come_to_rest(self, sockets: int) -> bool:
+        """Whether it has as many again, as soon as it has noticed that its clients have gone."""
+        for _ in range(600):
+            if abs(self.sockets - sockets) <= 5:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def check_quiet(self) -> None:
+        """It has met nothing that it did not foresee."""
+        said = self.said.read_text()
+        assert "could not be answered" not in said, said[-6000:]
+        assert "Traceback" not in said, said[-6000:]
+
+
+class Other:
+    """Another client, that produces to and reads from its own topic all the time; how long it waits, in seconds."""
+
+    def __init__(self, served: Served, topic: str = "quiet") -> None:
+        self._served = served
+        self._topic = topic
+        self._is_over = threading.Event()
+        self.times: list[float] = []
+        self.error: Exception | None = None
+
+    def ask(self, number: int) -> None:
+        """``number`` rounds, one after the other."""
+        with Wire(self._served.bootstrap) as wire:
+            wire.ask(ApiKey.METADATA, topics=[{"name": self._topic}], allow_auto_topic_creation=True)
+            for _ in range(number):
+                self._once(wire)
+
+    def _once(self, wire: Wire) -> None:
+        begun = time.monotonic()
+        wire.ask(ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=[_latest(self._topic)])
+        self.times.append(time.monotonic() - begun)
+
+    @contextmanager
+    def asking(self) -> Iterator[Self]:
+        """Meanwhile it goes on, in a thread."""
+        self.times.clear()
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._is_over.set()
+            thread.join()
+            self._is_over.clear()
+        if self.error is not None:
+            raise self.error
+
+    def wait_for(self, number: int) -> None:
+        """Until it has been answered so many times more."""
+        wanted = len(self.times) + number
+        while len(self.times) < wanted and self.error is None:
+            time.sleep(0.001)
+
+    def _run(self) -> None:
+        try:
+            with Wire(self._served.bootstrap) as wire:
+                while not self._is_over.wait(0.002):
+                    self._once(wire)
+        except Exception as error:
+            self.error = error
+            raise
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.times)[int(len(self.times) * 0.99)]
+
+
+def _latest(topic: str) -> dict[str, object]:
+    return {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]}
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def read_until_closed(connection: socket.socket) -> bytes:
+    """All that comes; how it ends does not matter."""
+    data = bytearray()
+    try:
+        while piece := connection.recv(1 << 16):
+            data += piece
+    except ConnectionError:
+        pass
+    return bytes(data)

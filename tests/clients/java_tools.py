@@ -1,0 +1,82 @@
+"""Kafka's command line tools, by the names of their scripts, several of them in one JVM."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from tests.kafka.jars import PREVIOUS, KafkaVersion
+from tests.kafka.tools import run_java
+
+_TOOLS = "org.apache.kafka.tools"
+_MAINS: Final = {
+    "broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
+    "console-producer": f"{_TOOLS}.ConsoleProducer",
+    "consumer-groups": f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
+    "consumer-perf-test": f"{_TOOLS}.ConsumerPerformance",
+    "delete-records": f"{_TOOLS}.DeleteRecordsCommand",
+    "get-offsets": f"{_TOOLS}.GetOffsetShell",
+    "log-dirs": f"{_TOOLS}.LogDirsCommand",
+    "producer-perf-test": f"{_TOOLS}.ProducerPerformance",
+    "topics": f"{_TOOLS}.TopicCommand",
+}
+# Where 3.9 has them elsewhere.
+_OLD_MAINS: Final = {
+    "broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
+    "console-producer": "kafka.tools.ConsoleProducer",
+}
+
+
+class Ran(NamedTuple):
+    """What a tool has printed, and the code that it ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Those that say something."""
+        return [line.rstrip() for line in self.out.splitlines() if line.strip()]
+
+
+class Steps:
+    """Collects tools to run; `run` runs them all, in their order."""
+
+    def __init__(self, version: KafkaVersion, bootstrap: str) -> None:
+        self._version = version
+        self._bootstrap = bootstrap
+        self._names: list[str] = []
+        self._steps: list[dict[str, object]] = []
+
+    def add(self, name: str, tool: str, *arguments: str, stdin: str = "") -> None:
+        """``name`` is what `run` calls its outcome."""
+        main = {**_MAINS, **(_OLD_MAINS if self._version == PREVIOUS else {})}[tool]
+        # This one takes its address as a client's property, in all versions.
+        where = [] if tool == "producer-perf-test" else ["--bootstrap-server", self._bootstrap]
+        self._names.append(name)
+        self._steps.append({"main": main, "args": [*where, *arguments], "in": stdin})
+
+    def run(self) -> dict[str, Ran]:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(self._steps, file)
+            file.flush()
+            told = run_java("Tools", [file.name], version=self._version, with_ours=True)
+        outcomes = [Ran(**json.loads(line)) for line in told.split("\n") if line]
+        return dict(zip(self._names, outcomes, strict=True))
+
+
+def verifiable(version: KafkaVersion, bootstrap: str, tool: str, *arguments: str) -> list[dict[str, Any]]:
+    """What ``VerifiableProducer`` or ``VerifiableConsumer`` told; they do half of their work as their process ends."""
+    told = run_java(f"{_TOOLS}.{tool}", ["--bootstrap-server", bootstrap, *arguments], version=version)
+    return [json.loads(line) for line in told.split("\n") if line]
+
+
+def only(lines: Sequence[str], *parts: str) -> str:
+    """The one line that has these parts."""
+    (found,) = [line for line in lines if all(part in line for part in parts)]
+    return found

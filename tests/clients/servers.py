@@ -1,0 +1,80 @@
+"""Our broker and Kafka's, started, stopped, killed and started again in the same way, with the same settings."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from seglog.testing import Broker
+from tests.kafka import KafkaNode
+from tests.kafka.process import free_port
+
+Kind = Literal["ours", "kafka"]
+SETTINGS: Final = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.retention.ms": "-1",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+class Server:
+    """``with Server("ours", path) as server``: a process that can be killed. Clients are told the port ``advertised``,
+    if there is one, and not the broker's own."""
+
+    def __init__(
+        self, kind: Kind, path: Path, settings: Mapping[str, str] | None = None, *, advertised: int | None = None
+    ) -> None:
+        self.kind = kind
+        wanted = {**SETTINGS, **(settings or {})}
+        if advertised is not None:
+            wanted["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{advertised}"
+        if kind == "kafka":
+            node = KafkaNode(path, wanted)
+            self.port = node.port
+            self._node: KafkaNode | Broker = node
+        else:
+            self.port = free_port()
+            wanted["listeners"] = f"PLAINTEXT://127.0.0.1:{self.port}"
+            path.mkdir(mode=0o700, exist_ok=True)
+            self._node = Broker(process=True, settings=wanted, data_dir=str(path))
+        self.bootstrap = f"127.0.0.1:{advertised or self.port}"
+
+    def __enter__(self) -> Self:
+        self._node.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._node.__exit__(kind, error, trace)
+
+    def start(self) -> None:
+        self._node.start()
+
+    def stop(self) -> None:
+        self._node.stop()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._node.kill()
+
+    @property
+    def log_dir(self) -> Path:
+        """The directory with the partitions' directories."""
+        return self._node.log_dir if isinstance(self._node, KafkaNode) else Path(self._node.data_dir)
+
+    def codecs(self, topic: str) -> list[int]:
+        """The codec of each batch in partition 0, by the attributes in its header on the disk."""
+        (segment,) = (self.log_dir / f"{topic}-0").glob("*.log")
+        data = segment.read_bytes()
+        found, position = [], 0
+        # A file of Kafka's may be allocated beyond its last batch; there the length is 0.
+        while position + 61 <= len(data) and (size := struct.unpack_from(">i", data, position + 8)[0]):
+            found.append(struct.unpack_from(">h", data, position + 21)[0] & 7)
+            position += 12 + size
+        return found

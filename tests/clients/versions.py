@@ -1,0 +1,102 @@
+"""Which clients there are, in which versions, and what each of them cannot do.
+
+Newest versions in Python are the locked ones. Old ones are installed by pip, by name and version, once, into the cache
+that Kafka's jars are in, and are never part of the environment: a program runs with them first on its path.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion, cache_dir, class_path, made_once
+
+__all__ = ["CLIENTS", "Client", "command"]
+
+_PIP_SECONDS = 300
+_ROOT = Path(__file__).parents[2]
+_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+_ALL_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Client(NamedTuple):
+    """``pins`` are what pip installs beside the environment. ``acks`` of 0 give no offset in any client."""
+
+    driver: str
+    pins: tuple[str, ...] = ()
+    codecs: tuple[str, ...] = _ALL_CODECS
+    idempotent: bool = True
+    static: bool = True
+    cooperative: bool = False
+    cannot: frozenset[str] = frozenset()
+
+    @property
+    def is_java(self) -> bool:
+        return self.driver == "java"
+
+
+_OF_KAFKA_PYTHON = ("python-snappy==0.7.3",)
+
+CLIENTS: Final[dict[str, Client]] = {
+    "confluent": Client("confluent", cooperative=True),
+    "confluent-2.0": Client(
+        "confluent", ("confluent-kafka==2.0.2",), cooperative=True, cannot=frozenset({"delete_records"})
+    ),
+    "kafka-python": Client("kafka_python", _OF_KAFKA_PYTHON, cooperative=True),
+    "kafka-python-2.0": Client(
+        "kafka_python",
+        ("kafka-python==2.0.2", *_OF_KAFKA_PYTHON),
+        idempotent=False,
+        static=False,
+        cannot=frozenset({"delete_records"}),
+    ),
+    "kafka-python-1.4": Client(
+        "kafka_python",
+        ("kafka-python==1.4.7", *_OF_KAFKA_PYTHON),
+        codecs=("none", "gzip", "snappy", "lz4"),
+        idempotent=False,
+        static=False,
+        cannot=frozenset({"delete_records", "delete_group"}),
+    ),
+    "aiokafka": Client("aiokafka", cannot=frozenset({"delete_group"})),
+    "aiokafka-0.8": Client(
+        "aiokafka",
+        ("aiokafka==0.8.1", "kafka-python==2.0.2", *_OF_KAFKA_PYTHON),
+        static=False,
+        cannot=frozenset({"delete_group", "delete_records"}),
+    ),
+    f"java-{CURRENT}": Client("java", (CURRENT,), cooperative=True),
+    f"java-{PREVIOUS}": Client("java", (PREVIOUS,), cooperative=True),
+}
+
+
+def command(client: Client, bootstrap: str) -> tuple[list[str], dict[str, str]]:
+    """What starts the client's program, in the repository's root, and its environment."""
+    if client.is_java:
+        version: KafkaVersion = CURRENT if client.pins == (CURRENT,) else PREVIOUS
+        path = class_path(version, with_ours=True)
+        return ["java", *_JVM, "-cp", path, "ClientDriver", bootstrap], dict(os.environ)
+    path = os.pathsep.join(map(str, _installed(client.pins)))
+    return (
+        [sys.executable, "-m", f"tests.clients.{client.driver}_driver", bootstrap],
+        {**os.environ, "PYTHONPATH": path},
+    )
+
+
+def _installed(pins: tuple[str, ...]) -> list[Path]:
+    if not pins:
+        return []
+    name = "+".join(pin.replace("==", "-") for pin in pins)
+    return [made_once(cache_dir() / "clients" / name, lambda target: _install(pins, target))]
+
+
+def _install(pins: tuple[str, ...], target: Path) -> None:
+    # Without what they depend on: that is in the environment, or named.
+    what = ["--only-binary", ":all:", "--no-deps", "--target", str(target), *pins]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *what]
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=_PIP_SECONDS, cwd=_ROOT, check=False)
+    if done.returncode:
+        raise RuntimeError(f"pip could not install {', '.join(pins)}:\n{done.stderr[-2000:]}")

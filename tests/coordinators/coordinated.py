@@ -1,0 +1,143 @@
+"""A `GroupCoordinator` on a clock that stands still, with partitions of ``__consumer_offsets`` on a disk in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from seglog.cli.decoders import decode_offsets
+from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.requests import JoinRequest, SyncRequest
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
+from seglog.coordinators.shard import Commit, CommitRequest
+from seglog.core.clock import SystemClock
+from seglog.core.errors import SeglogError
+from seglog.replication.partition import Partition
+from seglog.storage.log_dir import LogDir
+from seglog.storage.reads import UpTo
+from seglog.testing.memory_fs import MemoryFs
+from tests.coordinators.driver import RANGE
+
+SETTINGS = GroupSettings(
+    group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=2, offsets_commit_timeout_ms=200
+)
+TOPIC = UUID(int=5)
+
+
+class Topic:
+    """``__consumer_offsets`` in a directory."""
+
+    def __init__(self, directory: LogDir, settings: GroupSettings) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.made = 0
+        self.refuses: SeglogError | None = None
+        self._partitions: list[Partition | None] = []
+        self._open()
+
+    def _open(self) -> None:
+        keys = sorted(key for key in self.directory.logs if key.topic == OFFSETS_TOPIC)
+        self._partitions = [Partition(key, TOPIC, self.directory.logs[key]) for key in keys]
+
+    def partitions(self) -> Sequence[Partition | None]:
+        return self._partitions
+
+    def lose(self, number: int) -> None:
+        self._partitions[number] = None
+
+    async def create(self) -> None:
+        await asyncio.sleep(0)
+        if self.refuses is not None:
+            raise self.refuses
+        self.made += 1
+        self.directory.create_topic(
+            OFFSETS_TOPIC, self.settings.offsets_topic_num_partitions, self.settings.topic_config()
+        )
+        self._open()
+
+
+class Coordinated:
+    """A coordinator and its directory, in memory; `restart` closes and opens both."""
+
+    def __init__(self, *, hw_follows_end: bool = True, settings: GroupSettings = SETTINGS) -> None:
+        self.fs = MemoryFs()
+        self.settings = settings
+        self.clock = SystemClock()
+        self._hw_follows_end = hw_follows_end
+        self._open()
+
+    def _open(self) -> None:
+        self.directory = LogDir.open("/logs", fs=self.fs, rng=random.Random(1), hw_follows_end=self._hw_follows_end)
+        self.topic = Topic(self.directory, self.settings)
+        self.coordinator = GroupCoordinator(self.topic, self.settings, clock=self.clock, rng=random.Random(2))
+
+    def restart(self) -> None:
+        self.directory.close()
+        self._open()
+
+    def run(self, act: Callable[[GroupCoordinator], Coroutine[Any, Any, None]]) -> None:
+        """On a loop of its own, while the coordinator runs."""
+
+        async def main() -> None:
+            running = asyncio.create_task(self.coordinator.run())
+            await asyncio.sleep(0)
+            try:
+                await act(self.coordinator)
+            finally:
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+
+        asyncio.run(main())
+
+    def written(self) -> list[tuple[str, str | None]]:
+        """Keys and values as the dump shows them."""
+        found = []
+        for key, log in sorted(self.directory.logs.items()):
+            if key.topic == OFFSETS_TOPIC:
+                for record in log.read(0, up_to=UpTo.LOG_END).records():
+                    shown, value = decode_offsets(record.key, record.value, record.offset)
+                    assert shown is not None
+                    found.append((shown, value))
+        return found
+
+
+def commit(
+    group: str = "g", offset: int = 1, *, generation: int = -1, member: str = "", count: int = 1
+) -> CommitRequest:
+    commits = [Commit(("t", number), TOPIC, offset, -1, "") for number in range(count)]
+    return CommitRequest(group, generation, member, None, commits, 9)
+
+
+def join(group: str = "g", *, instance: str | None = "i", session: int = 6_000) -> JoinRequest:
+    return JoinRequest(group, "", instance, "c", "/h", session, session, "consumer", RANGE, 9)
+
+
+async def stable(coordinator: GroupCoordinator, group: str = "g", *, session: int = 6_000) -> str:
+    """A member that is alone in its group."""
+    await coordinator.locate(group)
+    joined = await coordinator.join(join(group, session=session))
+    sync = SyncRequest(group, joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
+    synced = await coordinator.sync(sync)
+    assert (synced.code, synced.assignment) == (Code.NONE, b"A")
+    return joined.member_id
+
+
+async def others() -> None:
+    """Everybody who can go on does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def refused(code: Code) -> Iterator[None]:
+    with pytest.raises(CoordinatorError) as error:
+        yield
+    assert error.value.group_code is code

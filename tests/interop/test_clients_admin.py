@@ -1,0 +1,69 @@
+"""Topics, configurations, groups and offsets, by the admin client of each library."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.process import ClientError, ClientProcess, encoded
+from tests.clients.servers import Server
+from tests.clients.versions import CLIENTS
+
+_EXISTS = {"TOPIC_ALREADY_EXISTS", "TopicAlreadyExistsError", "TopicExistsException"}
+_UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "UnknownTopicOrPartitionError", "UnknownTopicOrPartitionException"}
+_INVALID_PARTITIONS = {"INVALID_PARTITIONS", "InvalidPartitionsError", "InvalidPartitionsException"}
+_INVALID_CONFIG = {"INVALID_CONFIG", "InvalidConfigurationError", "InvalidConfigurationException"}
+_NOT_EMPTY = {"NON_EMPTY_GROUP", "GroupNotEmptyException", "NonEmptyGroupError"}
+_T0 = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_topics(server: Server, name: str, topic_name: str) -> None:
+    with ClientProcess(name, server.bootstrap) as client:
+        config = {"retention.ms": "86400000", "cleanup.policy": "compact"}
+        client.create(topic_name, 2, config)
+        assert client.admin("partitions", topic=topic_name) == 2
+        assert client.admin("config_of", topic=topic_name, names=[*config]) == config
+        with pytest.raises(ClientError) as refused:
+            client.admin("create", topic=topic_name, partitions=2)
+        assert refused.value.args[0] in _EXISTS
+        assert client.admin("grow", topic=topic_name, total=5) == "ok"
+        with pytest.raises(ClientError) as refused:
+            client.admin("grow", topic=topic_name, total=3)
+        assert refused.value.args[0] in _INVALID_PARTITIONS
+        assert client.admin("partitions", topic=topic_name) == 5
+        assert client.admin("alter", topic=topic_name, config={"max.message.bytes": "77777"}) == "ok"
+        assert client.admin("config_of", topic=topic_name, names=["max.message.bytes"]) == {
+            "max.message.bytes": "77777"
+        }
+        with pytest.raises(ClientError) as refused:
+            client.admin("alter", topic=topic_name, config={"retention.ms": "soon"})
+        assert refused.value.args[0] in _INVALID_CONFIG
+        assert client.admin("delete", topic=topic_name) == "ok"
+        with pytest.raises(ClientError) as refused:
+            client.admin("delete", topic=topic_name)
+        assert refused.value.args[0] in _UNKNOWN
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_offsets_and_groups(server: Server, name: str, topic_name: str) -> None:
+    with ClientProcess(name, server.bootstrap) as client, ClientProcess("confluent", server.bootstrap) as member:
+        client.create(topic_name, 1)
+        records = [encoded(0, None, b"%d" % number, _T0 + 1000 * number) for number in range(10)]
+        assert len(client.run("produce", topic=topic_name, records=records)) == 10
+        assert client.admin("at", topic=topic_name, time=_T0 + 2500) == [3, 0, 10]
+        if client.admin("delete_records", topic=topic_name, before=4) is not None:
+            assert client.admin("at", topic=topic_name, time=_T0 + 2500) == [4, 4, 10]
+        group = f"group-{topic_name}"
+        member.begin("member", group=group, topic=topic_name, session_ms=10_000)
+        member.until(lambda one: one.offsets("committed", 0)[-1:] == [9])
+        assert group in client.admin("groups")
+        assert client.admin("group", group=group) == ["Stable", "consumer", 1]
+        assert client.admin("offsets", group=group) == {"0": 10}
+        if "delete_group" not in client.kind.cannot:
+            with pytest.raises(ClientError) as refused:
+                client.admin("delete_group", group=group)
+            assert refused.value.args[0] in _NOT_EMPTY
+        member.finish("stop")
+        assert client.admin("group", group=group)[::2] == ["Empty", 0]
+        if client.admin("delete_group", group=group) is not None:
+            assert group not in client.admin("groups")

@@ -1,0 +1,96 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Kafka's command line tools one after the other in one JVM, because each start of one costs a second.
+ *
+ * <p>{@code STEPS.json}: a list of {@code {main, args, in}}; stdout has a JSON object for each, {@code {code, out, err}}.
+ */
+public final class Tools {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private Tools() {}
+
+    /** What a tool says when it would end its process. */
+    private static final class Ended extends RuntimeException {
+        private static final long serialVersionUID = 1L;
+
+        Ended(String message) {
+            super(message);
+        }
+    }
+
+    /** The code that the tool first wanted to end with: many take what we throw for an error, and end once more. */
+    private static Integer ended;
+
+    /** Scala's tools keep the standard output that they find first: it is one and the same for all steps. */
+    private static final class Switched extends OutputStream {
+        private ByteArrayOutputStream target = new ByteArrayOutputStream();
+
+        @Override
+        public synchronized void write(int one) {
+            target.write(one);
+        }
+
+        @Override
+        public synchronized void write(byte[] bytes, int start, int count) {
+            target.write(bytes, start, count);
+        }
+
+        synchronized String taken() {
+            String text = target.toString(StandardCharsets.UTF_8);
+            target = new ByteArrayOutputStream();
+            return text;
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        PrintStream stdout = System.out;
+        Exit.setExitProcedure((code, message) -> {
+            ended = ended == null ? code : ended;
+            throw new Ended(message);
+        });
+        Switched out = new Switched();
+        Switched err = new Switched();
+        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+        for (JsonNode step : JSON.readTree(new File(args[0]))) {
+            System.setIn(new ByteArrayInputStream(step.path("in").asText("").getBytes(StandardCharsets.UTF_8)));
+            int code = run(step);
+            stdout.println(JSON.writeValueAsString(Map.of("code", code, "out", out.taken(), "err", err.taken())));
+        }
+        stdout.flush();
+        // What the tools would still do at the end of their own process is of no use here.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static int run(JsonNode step) throws ReflectiveOperationException {
+        ended = null;
+        List<String> arguments = new ArrayList<>();
+        step.get("args").forEach(one -> arguments.add(one.asText()));
+        try {
+            Class.forName(step.get("main").asText())
+                    .getMethod("main", String[].class)
+                    .invoke(null, (Object) arguments.toArray(new String[0]));
+        } catch (InvocationTargetException thrown) {
+            if (!(thrown.getCause() instanceof Ended)) {
+                thrown.getCause().printStackTrace();
+                ended = ended == null ? -1 : ended;
+            } else if (thrown.getCause().getMessage() != null) {
+                System.err.println(thrown.getCause().getMessage());
+            }
+        }
+        return ended == null ? 0 : ended;
+    }
+}

@@ -1,0 +1,19 @@
+"""`python -m tests.simulation SEED ...`: play these seeds, and say what came of them."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.simulation.scenario import play
+
+for word in sys.argv[1:]:
+    with tempfile.TemporaryDirectory() as directory:
+        done = play(int(word), Path(directory))
+    truth = done.truth
+    print(
+        f"seed {word}: {done.world.steps} steps, {done.world.now:.0f} s, life {done.machine.life}, "
+        f"{truth.acknowledged} acknowledged, {truth.read} read, {truth.resumed} resumed, "
+        f"faults {sorted(done.rates)}, lossy {done.is_lossy}, trace {done.world.trace}"
+    )

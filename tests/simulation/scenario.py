@@ -1,0 +1,281 @@
+"""One broker, its clients and all that befalls them, by one seed; `python -m tests.simulation SEED` replays it.
+
+Each seed draws first which faults there are, how often, and how slow network and disk are (so that some runs are quiet
+but for one thing), then lets them happen for a while, then heals everything: then clients must come to an end, the
+broker must stop cleanly, its directory verify, and the next start find nothing to recover.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from seglog.storage.verify import verify
+from seglog.testing.virtual_broker import DIRECTORY, PORT, Machine
+from seglog.testing.virtual_loop import World
+from seglog.testing.virtual_net import Network
+from tests.simulation.clients import Client, Deleter, Producer, Reader
+from tests.simulation.member import Member
+from tests.simulation.truth import Truth, check
+
+HOST: Final = "broker"
+FAULTS: Final = ("kill", "power", "power inside", "restart", "cut", "stall", "client", "disk")
+DELAYS: Final = ((0.0001, 0.002), (0.0001, 0.002), (0.001, 0.02), (0.0, 0.1))
+THREADS: Final = ((0.0, 0.001), (0.0, 0.01), (0.0, 0.1))
+LOOK_AT_GROUPS: Final = 16
+"""Steps of the broker's after which its groups are looked at."""
+
+
+class Simulation:
+    """`run` plays it to its end, or raises what went wrong: a `ViolationError`, or an error of the broker's own."""
+
+    def __init__(self, seed: int, store: Path) -> None:
+        """``store``: a directory on the real disk for metadata."""
+        self.seed = seed
+        self.world = World(seed)
+        rng = self.rng = Random(f"faults of {seed}")
+        self.is_lossy = rng.random() < 0.3
+        self.network = Network(self.world, rng.choice(DELAYS))
+        self.truth = Truth(self.world, is_lossy=self.is_lossy)
+        self.topics = {"a": rng.randrange(1, 4), "b": 1}
+        self.segment_bytes = rng.choice((1000, 4000, 1 << 20))
+        self.rates = {fault: rng.random() for fault in FAULTS if rng.random() < 0.5}
+        self.seconds = rng.choice((3.0, 5.0, 8.0))
+        self.pace = rng.choice((0.2, 0.5, 1.0))
+        self.machine = Machine(
+            self.world,
+            self.network,
+            HOST,
+            store=str(store / f"metadata-{seed}"),
+            settings=self._settings(),
+            thread_seconds=rng.choice(THREADS),
+        )
+        self.machine.on_up = self._up
+        self.machine.on_step = self._step
+        self.machine.on_down = self._down
+        self.clients: list[Client] = []
+        self.is_healed = False
+        self._steps = self._failed_life = 0
+        self._numbers = 0
+
+    def _settings(self) -> dict[str, str]:
+        rng = self.rng
+        return {
+            "log.flush.interval.messages": "10000" if self.is_lossy else "1",
+            "group.initial.rebalance.delay.ms": rng.choice(("0", "500")),
+            "group.min.session.timeout.ms": "1000",
+            "offsets.topic.num.partitions": rng.choice(("1", "3")),
+            "log.roll.ms": rng.choice(("500", "1500", "100000")),
+            "log.flush.offset.checkpoint.interval.ms": rng.choice(("300", "5000")),
+            "log.flush.start.offset.checkpoint.interval.ms": rng.choice(("300", "5000")),
+            "replica.high.watermark.checkpoint.interval.ms": rng.choice(("300", "5000")),
+            "log.initial.task.delay.ms": "200",
+            "log.index.size.max.bytes": "4000",
+            "log.retention.check.interval.ms": "700",
+            "log.cleaner.backoff.ms": "500",
+            "log.cleaner.min.cleanable.ratio": "0.01",
+            "log.segment.delete.delay.ms": rng.choice(("0", "2000")),
+            "log.cleaner.dedupe.buffer.size": str(2 << 20),
+        }
+
+    # What happens to the broker
+
+    def _up(self) -> None:
+        node = self.machine.node
+        assert node is not None
+        if self.truth.losses:
+            self.truth.cut(node)
+        self.truth.started(node)
+        self._step()
+
+    def _step(self) -> None:
+        assert self.machine.node is not None
+        self._steps += 1
+        self.truth.look(self.machine.node, groups=self._steps % LOOK_AT_GROUPS == 0)
+        life = self.machine.life
+        if self._has_failed() and self._failed_life != life:
+            self._failed_life = life
+            self.world.after(0.7, lambda: self._end_life(life))
+
+    def _has_failed(self) -> bool:
+        return self.machine.node is not None and self.machine.node.directory.health.failure is not None
+
+    def _end_life(self, life: int) -> None:
+        if self.machine.is_running and self.machine.life == life:
+            self.machine.kill()
+
+    def _down(self, left: str) -> None:
+        check(not self.machine.failures or "disk" in self.rates, f"the broker ended: {self.machine.failures[-1:]}")
+        self.truth.lost(left)
+        self.world.after(self.world.between(0.0, 0.4), self._start)
+
+    def _start(self) -> None:
+        if not self.machine.is_running:
+            self.machine.start()
+
+    # Faults
+
+    def _plan_fault(self) -> None:
+        if self.rates and not self.is_healed:
+            self.world.after(self.rng.expovariate(1.0) * self.pace, self._fault)
+
+    def _fault(self) -> None:
+        if self.is_healed:
+            return
+        fault = self.rng.choices(list(self.rates), list(self.rates.values()))[0]
+        self.world.note("fault", fault)
+        getattr(self, f"_{fault.replace(' ', '_')}")()
+        self._plan_fault()
+
+    def _kill(self) -> None:
+        if self.machine.is_running:
+            self.machine.kill()
+
+    def _power(self) -> None:
+        if self.machine.is_running:
+            self.machine.lose_power()
+
+    def _power_inside(self) -> None:
+        if self.machine.is_running:
+            self.machine.lose_power_at_change(self.rng.randrange(1, 30), self.rng.choice((0.0, 0.5, 1.0)))
+
+    def _restart(self) -> None:
+        if self.machine.is_up:
+            self.machine.stop()
+
+    def _cut(self) -> None:
+        ends = list(self.network.ends)
+        if ends:
+            self.network.cut(self.rng.choice(ends))
+
+    def _stall(self) -> None:
+        link = self.rng.choice(self.network.links())
+        link.is_down = True
+        self.world.after(self.rng.random() * 3.0, link.heal)
+
+    def _client(self) -> None:
+        """A reader or a member dies, and another one comes."""
+        mortal = [one for one in self.clients if isinstance(one, Reader | Member)]
+        if not mortal:
+            return
+        victim = self.rng.choice(mortal)
+        self.clients.remove(victim)
+        victim.die()
+        self.world.after(self.rng.random() * 3.0, lambda: self._add(self._like(victim)))
+
+    def _disk(self) -> None:
+        """A write or an fsync fails: the broker serves nothing more, until somebody sees it and kills it."""
+        operation = self.rng.choice(("pwrite", "fsync", "flush", "rename", "fsync_dir"))
+        self.machine.disk.fail_at(operation, self.rng.randrange(1, 5), error=self.rng.choice((errno.EIO, errno.ENOSPC)))
+
+    # Clients
+
+    def _new(self, kind: Callable[..., Client], name: str, **more: Any) -> Client:
+        self._numbers += 1
+        address = (HOST, PORT)
+        return kind(self.world, self.network, f"{name}{self._numbers}", address, self.truth, self.topics, **more)
+
+    def _like(self, other: Client) -> Client:
+        if isinstance(other, Member):
+            return self._new(Member, "member", group=other.group, instance=other.instance)
+        return self._new(Reader, "reader")
+
+    def _add(self, client: Client) -> None:
+        self.clients.append(client)
+        client.is_over = self.is_healed
+        client.start()
+
+    def _begin(self) -> None:
+        for _ in range(self.rng.randrange(1, 3)):
+            self._add(self._new(Producer, "producer", most_bytes=min(self.segment_bytes // 5, 70_000)))
+        self._add(self._new(Reader, "reader"))
+        instances = self.rng.choice(((None, None), (None, None, None), ("i", "j"), ("i", None)))
+        for instance in instances:
+            self._add(self._new(Member, "member", group="g", instance=instance))
+        if self.rng.random() < 0.4:
+            self._add(self._new(Deleter, "deleter"))
+
+    async def _make_topics(self) -> None:
+        node = self.machine.node
+        assert node is not None
+        for name, partitions in self.topics.items():
+            config = {"internal.segment.bytes": self.segment_bytes, "index.interval.bytes": 200}
+            await node.changes.create(name, partitions, config)
+
+    # The run
+
+    def run(self) -> str:
+        """The trace's hash."""
+        world, machine = self.world, self.machine
+        machine.start()
+        self._until(lambda: machine.is_up, 30.0, "the broker starts")
+        assert machine.loop is not None
+        made = machine.loop.create_task(self._make_topics())
+        self._until(made.done, 30.0, "topics are made")
+        made.result()
+        self._begin()
+        self._plan_fault()
+        world.run(lambda: False, self.seconds)
+        self._heal()
+        self._until(lambda: machine.is_up, 60.0, "the broker starts after all faults")
+        producers = [one for one in self.clients if isinstance(one, Producer)]
+        self._until(lambda: all(one.has_ended for one in producers), 120.0, "everything is acknowledged")
+        self._until(lambda: all(one.has_ended for one in self.clients), 120.0, "everything is read")
+        self._check_the_end()
+        return world.trace
+
+    def _heal(self) -> None:
+        self.is_healed = True
+        self.world.note("healed")
+        self.machine.disk.heal()
+        for link in self.network.links():
+            link.heal()
+        self.machine.disarm()
+        for client in self.clients:
+            client.is_over = True
+
+    def _check_the_end(self) -> None:
+        """Stopped, verified, started again with nothing to recover, and all is there."""
+        machine = self.machine
+        self._until(lambda: machine.is_up and not self._has_failed(), 30.0, "the broker runs, with a disk that works")
+        before = {name: dict(records) for name, records in self.truth.records.items()}
+        for _ in range(2):
+            machine.on_down = lambda _left: None
+            machine.stop()
+            self._until(lambda: not machine.is_running, 30.0, "the broker stops")
+            verified = verify([DIRECTORY], fs=machine.disk, workers=1, fast=False)
+            check(not verified.is_damaged, f"the directory is damaged: {[str(one) for one in verified.findings]}")
+            machine.start()
+            self._until(lambda: machine.is_up, 30.0, "the broker starts after a clean stop")
+            assert machine.node is not None
+            scanned = [name for name, report in machine.node.directory.reports.items() if report.scanned]
+            check(not scanned, f"{scanned} were recovered after a clean stop")
+            check(self.truth.records == before, "a clean stop has lost something")
+        machine.kill()
+
+    def end(self) -> None:
+        """Leave no coroutine behind."""
+        for client in self.clients:
+            client.loop.kill()
+        if self.machine.loop is not None:
+            self.machine.loop.kill()
+
+    def _until(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
+        check(self.world.run(is_so, seconds), f"P15: {what}: not within {seconds} s")
+
+
+def play(seed: int, store: Path) -> Simulation:
+    """Run a seed; an error says how to run it again, and what came last."""
+    simulation = Simulation(seed, store)
+    try:
+        simulation.run()
+    except Exception as error:
+        last = "\n".join(simulation.world.last)
+        error.add_note(f"{last}\nreplay: python -m tests.simulation {seed}")
+        raise
+    finally:
+        simulation.end()
+    return simulation

@@ -1,0 +1,104 @@
+"""Requests from a simulated process: our own protocol code over the network of a `World`."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.reading import Message, read_message
+from seglog.protocol.schema import request_class, response_class
+from seglog.protocol.writing import write_message
+from seglog.testing.virtual_loop import VirtualLoop
+from seglog.testing.virtual_net import Address, Network
+
+VERSIONS: Final = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12, ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+"""The last ones by topic names; of all other requests the newest."""
+
+
+class LostError(Exception):
+    """No answer: the connection has ended, or it took too long. Whether it was done is not known."""
+
+
+class Channel(asyncio.Protocol):
+    """One connection: requests out, answers in, in the same order."""
+
+    def __init__(self, loop: VirtualLoop, client_id: str) -> None:
+        self.is_open = True
+        self._loop = loop
+        self._name = client_id.encode()
+        self._data = bytearray()
+        self._number = 0
+        self._waiting: dict[int, tuple[ApiKey, asyncio.Future[Message]]] = {}
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._fail()
+
+    def close(self) -> None:
+        self._fail()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _fail(self) -> None:
+        self.is_open = False
+        waiting, self._waiting = self._waiting, {}
+        for _, future in waiting.values():
+            if not future.done():
+                future.set_exception(LostError())
+                future.exception()  # nobody may be waiting any more
+
+    def send(self, key: ApiKey, contents: Mapping[str, object]) -> asyncio.Future[Message]:
+        api = APIS[key]
+        version = VERSIONS.get(key, api.high)
+        self._number += 1
+        future: asyncio.Future[Message] = self._loop.create_future()
+        if not self.is_open or self._transport is None:
+            future.set_exception(LostError())
+            future.exception()
+            return future
+        self._waiting[self._number] = (key, future)
+        head = struct.pack(">hhih", key, version, self._number, len(self._name)) + self._name
+        body = write_message(request_class(key, version), contents)
+        frame = head + (b"\0" if version >= api.flexible else b"") + body
+        self._transport.write(struct.pack(">i", len(frame)) + frame)
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while len(self._data) >= 4:
+            (size,) = struct.unpack_from(">i", self._data)
+            if len(self._data) < 4 + size:
+                return
+            frame = bytes(self._data[4 : 4 + size])
+            del self._data[: 4 + size]
+            self._take(frame)
+
+    def _take(self, frame: bytes) -> None:
+        (number,) = struct.unpack_from(">i", frame)
+        assert number == min(self._waiting, default=-1), "an answer that nobody waits for, or not in order"
+        key, future = self._waiting.pop(number)
+        version = VERSIONS.get(key, APIS[key].high)
+        message = response_class(key, version)
+        answer = read_message(message, message, frame, 5 if version >= APIS[key].flexible else 4)
+        if not future.done():
+            future.set_result(answer)
+
+
+async def connect(loop: VirtualLoop, network: Network, address: Address, seconds: float) -> Channel:
+    """Raises `LostError`."""
+    try:
+        async with asyncio.timeout(seconds):
+            channel = await network.connect(loop, lambda: Channel(loop, loop.name), address)
+    except (OSError, TimeoutError) as error:
+        raise LostError from error
+    assert isinstance(channel, Channel)
+    await asyncio.sleep(0)  # until it is told that it is connected
+    return channel
