@@ -161,9 +161,9 @@ def test_many_changes_under_a_connection_that_is_cut_again_and_again(server: Zoo
             proxy.delay = 0
             expected = {f"count/{number}": Versioned(b"12", 12) for number in range(8)}
             assert await other.load("") == expected
+            await told.until("?")  # a lost connection may have lost events
             await copy.until(expected)
             await copy.mirror.stop()
-            assert "?" in told.names, "a lost connection may have lost events"
 
     run(work)
 
@@ -299,7 +299,7 @@ def test_a_loop_that_hangs_gives_its_session_up(server: ZooKeeperNode, tmp_path:
 
 def test_a_server_that_starts_again_has_everything(tmp_path: Path) -> None:
     async def work(node: ZooKeeperNode) -> None:
-        store, other = await opened(node.address, tmp_path), await opened(node.address, tmp_path)
+        store, other = [await opened(node.address, tmp_path, 30_000) for _ in range(2)]  # a JVM's start is waited for
         lost: list[bool] = []
         session = await store.session(30_000, lambda: lost.append(True))
         await store.commit([Change("alive", b"", MISSING, session), Change("a", b"1", MISSING)])
