@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.choosing import NEW_AND_OLD, names
 from tests.clients.process import ClientProcess, encoded, told
 from tests.clients.servers import Server
 from tests.clients.versions import CLIENTS
@@ -25,11 +26,9 @@ _NO_TRANSACTIONS = {
     "TransactionalIdAuthorizationException",
 }
 _RATE = 400
-# CI restarts brokers under these; each of the libraries is among them, and the oldest.
-_TELLING = ("confluent", "kafka-python-1.4", "aiokafka", "java-4.3.0")
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", names(*NEW_AND_OLD))
 def test_an_offset_out_of_range(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client, ClientProcess("confluent", server.bootstrap) as other:
         other.create(topic_name, 1)
@@ -49,7 +48,7 @@ def test_an_offset_out_of_range(server: Server, name: str, topic_name: str) -> N
             other.finish("stop")
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", names(*NEW_AND_OLD))
 def test_a_record_that_is_too_large_and_a_topic_that_is_not_there(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client:
         client.create(topic_name, 1, {"max.message.bytes": "2000"})
@@ -84,9 +83,7 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve
         yield running
 
 
-@pytest.mark.parametrize(
-    "name", [one if one in _TELLING else pytest.param(one, marks=pytest.mark.everything) for one in CLIENTS]
-)
+@pytest.mark.parametrize("name", names("confluent", "java-4.3.0"))
 def test_a_broker_that_stops_and_one_that_is_killed(own_server: Server, name: str) -> None:
     with ClientProcess(name, own_server.bootstrap) as producer, ClientProcess(name, own_server.bootstrap) as consumer:
         producer.create("t", 2)
