@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from seglog.coordinators import runtime
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import RunningNode, Wire
 
@@ -30,6 +33,41 @@ def test_offsets_that_are_deleted_while_they_are_loaded(start: Callable[..., Run
 
         running.on_loop(hide)
         commit(wire)
+
+
+def test_members_that_nobody_asked_to_come_back(
+    start: Callable[..., RunningNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before KIP-394 each is one of its group at once, and stays though its client has gone."""
+    monkeypatch.setattr(runtime, "MAX_MEMBER_BYTES", 1_000_000)
+    running = start()
+    with Wire(running.bootstrap) as wire:
+        commit(wire)
+    codes = [join(running, f"crowd-{number}") for number in range(12)]
+    assert codes == [0] * 9 + [15] * 3
+    with Wire(running.bootstrap) as wire:
+        commit(wire)  # who is in no group is not concerned
+
+        async def forget() -> None:
+            running.node.groups._homes[0].shard.groups.clear()
+
+        running.on_loop(forget)
+    assert join(running, "later") == 0
+
+
+def join(running: RunningNode, group: str) -> int:
+    with Wire(running.bootstrap) as wire:
+        answer = wire.ask(
+            ApiKey.JOIN_GROUP,
+            3,
+            group_id=group,
+            session_timeout=1_800_000,
+            rebalance_timeout=1_800_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": bytes(100_000)}],
+        )
+    return int(answer.error_code)
 
 
 def commit(wire: Wire) -> None:
