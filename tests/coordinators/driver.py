@@ -215,9 +215,9 @@ class Driver:
         for group_id, step in self.shard.loaded(self.now):
             self._do(step, self.shard.groups[group_id])
 
-    def expire(self) -> None:
-        """Offsets that nobody has used for `RETENTION`, and groups that are nothing without them, go."""
-        self.append(self.shard.expire(self.now, RETENTION))
+    def expire(self, retention_ms: int = RETENTION) -> None:
+        """Offsets that nobody has used for so long, and groups that are nothing without them, go."""
+        self.append(self.shard.expire(self.now, retention_ms))
 
     def replayed(self) -> Shard:
         """What a start would make of the log."""

@@ -107,14 +107,14 @@ class Groups(RuleBasedStateMachine):
                 client.ticket, client.wants, client.assignment = None, "join", None
                 client.generation = min(client.generation, written)
 
-    @rule(late=st.booleans())
-    def expire(self, late: bool) -> None:
+    @rule(late=st.booleans(), retention_ms=st.sampled_from([0, RETENTION]))
+    def expire(self, late: bool, retention_ms: int) -> None:
         """Commits go when their group has been empty for long, and with them the group; of one with members none."""
         if late:
             self.driver.advance(RETENTION)
         group = self.driver.shard.groups.get(GROUP)
         is_empty = group is None or group.is_empty
-        self.driver.expire()
+        self.driver.expire(retention_ms)
         if self.committed is not None and self.driver.committed() is None:
             assert is_empty
             self.committed = None
