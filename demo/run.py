@@ -141,7 +141,7 @@ def stream(
         step.fact(f"{first.rows:,} flights, {len(first.windows):,} windows, up to the high watermark; stopped")
     with show.step("The stream goes on from its checkpoint, while the other flights come", "stream") as step:
         second = windows.run_stream(spark, str(log_dir), checkpoint, lambda: produce(server.bootstrap, records[half:]))
-        step.fact(f"{second.rows:,} flights in {second.batches} micro-batches, {len(second.windows):,} windows now")
+        step.fact(f"{second.rows:,} flights, {len(second.windows):,} windows now; micro-batches: {second.batches}")
     wrong = compare("windows", second.windows, windows.count_source(table))
     if (first.rows, second.rows) != (half, len(records) - half):
         wrong.append(f"the stream read {first.rows} and {second.rows} flights of {len(records)}")

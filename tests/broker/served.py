@@ -115,6 +115,7 @@ class Served:
         said = self.said.read_text()
         assert "could not be answered" not in said, said[-6000:]
         assert "Traceback" not in said, said[-6000:]
+        assert "level=critical" not in said, said[-6000:]
 
 
 class Other:

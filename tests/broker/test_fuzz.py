@@ -27,7 +27,7 @@ from tests.broker.served import MEGABYTE, Other, Served, framed, read_until_clos
 from tests.cases import case
 
 IS_LONG: Final = settings.default is not None and settings.default.max_examples > 1000
-ROUNDS: Final = 150 if IS_LONG else 6
+ROUNDS: Final = 200 if IS_LONG else 10
 MOST_MEMORY: Final = 50 * MEGABYTE
 SENTINEL: Final = -77
 SETTINGS: Final = {

@@ -207,30 +207,6 @@ def test_partitions_for_which_there_are_no_file_descriptors(tmp_path: Path) -> N
         served.check_quiet()
 
 
-def test_members_that_nobody_asked_to_come_back(tmp_path: Path) -> None:
-    """Before KIP-394 each is one of the group at once, and stays though its client has gone."""
-    with Served(tmp_path, {"group.min.session.timeout.ms": "1"}) as served:
-        with Wire(served.bootstrap) as wire:
-            wire.ask(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=["crowd"])
-            while wire.ask(ApiKey.DESCRIBE_GROUPS, groups=["crowd"]).groups[0].error_code == 14:
-                pass  # it is being loaded
-        codes = set()
-        for number in range(280):
-            with Wire(served.bootstrap) as wire:
-                join = {
-                    "group_id": f"crowd-{number}",
-                    "session_timeout": 1_800_000,
-                    "rebalance_timeout": 1_800_000,
-                    "member_id": "",
-                    "protocol_type": "consumer",
-                    "protocols": [{"name": "range", "metadata": bytes(1_000_000)}],
-                }
-                codes.add(wire.ask(ApiKey.JOIN_GROUP, 3, **join).error_code)
-        assert codes == {0, 15}
-        assert served.memory < 450 * MEGABYTE
-        served.check_quiet()
-
-
 @pytest.mark.usefixtures("unharmed")
 def test_members_that_never_come_again(served: Served) -> None:
     """KIP-394: an id costs little, and only so many are kept."""

@@ -208,6 +208,17 @@ class Driver:
         if pending is not None:
             self._do(self.shard.stored(group, pending, code, self.now), group)
 
+    def restart(self) -> None:
+        """The coordinator dies, and another one replays the log: who waited for an answer does not get one."""
+        self._held.clear()
+        self.shard = self.replayed()
+        for group_id, step in self.shard.loaded(self.now):
+            self._do(step, self.shard.groups[group_id])
+
+    def expire(self, retention_ms: int = RETENTION) -> None:
+        """Offsets that nobody has used for so long, and groups that are nothing without them, go."""
+        self.append(self.shard.expire(self.now, retention_ms))
+
     def replayed(self) -> Shard:
         """What a start would make of the log."""
         shard = Shard(self.shard.limits, self.shard.max_metadata)

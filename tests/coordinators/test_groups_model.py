@@ -3,7 +3,8 @@
 The model knows nothing of states: it looks at answers alone. Generations rise; a generation has one leader, who alone
 learns of all its members, and one protocol, which all of them speak; who is assigned something gets what the leader of
 that generation gave it; who is not of the current generation cannot commit. In the end, when everybody who is alive
-does its part, all of them and nobody else are members. A start at any time finds what was written down.
+does its part, all of them and nobody else are members. A start at any time finds what was written down, and goes on
+from there; what nobody has used for long is deleted, and a start does not bring it back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from seglog.coordinators.codes import Code
 from seglog.coordinators.requests import Protocols
 from seglog.coordinators.steps import GroupLimits, State
 from tests.cases import case
-from tests.coordinators.driver import DELAY, GROUP, SESSION, Driver
+from tests.coordinators.driver import DELAY, GROUP, RETENTION, SESSION, Driver
 
 NAMES = ("range", "roundrobin", "sticky")
 PROTOCOLS = st.lists(st.sampled_from(NAMES[1:]), unique=True, max_size=2).map(
@@ -91,6 +92,39 @@ class Groups(RuleBasedStateMachine):
         if client.ticket is None:
             client.protocols = protocols
             client.wants = "join"
+
+    @rule()
+    def restart(self) -> None:
+        """The coordinator dies at any time, also in the middle of a rebalance; what was written down is true."""
+        self.driver.restart()
+        group = self.driver.shard.groups.get(GROUP)
+        written = self.last_generation = 0 if group is None else group.generation
+        for seen in (self.protocol, self.members):
+            for generation in [generation for generation in seen if generation > written]:
+                del seen[generation]  # it was never written: there may be another one of that number
+        for client in self.all:
+            if client.ticket is not None or client.generation > written:
+                client.ticket, client.wants, client.assignment = None, "join", None
+                client.generation = min(client.generation, written)
+
+    @rule(late=st.booleans(), retention_ms=st.sampled_from([0, RETENTION]))
+    def expire(self, late: bool, retention_ms: int) -> None:
+        """Commits go when their group has been empty for long, and with them the group; of one with members none."""
+        if late:
+            self.driver.advance(RETENTION)
+        group = self.driver.shard.groups.get(GROUP)
+        is_empty = group is None or group.is_empty
+        self.driver.expire(retention_ms)
+        if self.committed is not None and self.driver.committed() is None:
+            assert is_empty
+            self.committed = None
+        if late and is_empty:
+            again = self.driver.shard.groups.get(GROUP)
+            assert again is None or again.members.pending or self.driver.holds
+        if GROUP not in self.driver.shard.groups:
+            self.last_generation = 0
+            self.protocol.clear()
+            self.members.clear()
 
     @rule(milliseconds=st.sampled_from([0, 500, DELAY, SESSION // 2, SESSION, 6 * SESSION]))
     def time_goes_by(self, milliseconds: int) -> None:

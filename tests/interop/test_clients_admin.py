@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clients.choosing import NEW_AND_OLD, names
 from tests.clients.process import ClientError, ClientProcess, encoded
 from tests.clients.servers import Server
-from tests.clients.versions import CLIENTS
 
 _EXISTS = {"TOPIC_ALREADY_EXISTS", "TopicAlreadyExistsError", "TopicExistsException"}
 _UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "UnknownTopicOrPartitionError", "UnknownTopicOrPartitionException"}
@@ -16,7 +16,7 @@ _NOT_EMPTY = {"NON_EMPTY_GROUP", "GroupNotEmptyException", "NonEmptyGroupError"}
 _T0 = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", names(*NEW_AND_OLD))
 def test_topics(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client:
         config = {"retention.ms": "86400000", "cleanup.policy": "compact"}
@@ -44,7 +44,7 @@ def test_topics(server: Server, name: str, topic_name: str) -> None:
         assert refused.value.args[0] in _UNKNOWN
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", names(*NEW_AND_OLD))
 def test_offsets_and_groups(server: Server, name: str, topic_name: str) -> None:
     with ClientProcess(name, server.bootstrap) as client, ClientProcess("confluent", server.bootstrap) as member:
         client.create(topic_name, 1)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.clients.choosing import names
 from tests.clients.process import ClientProcess, wait_for
 from tests.clients.servers import Server
 from tests.clients.versions import CLIENTS
@@ -18,8 +19,8 @@ _SESSION_MS = 3000
 _PARTITIONS = 4
 _EVERYTHING = pytest.mark.everything
 _PROTOCOLS = [(name, cooperative) for name, client in CLIENTS.items() for cooperative in {False, client.cooperative}]
-# What `tests/broker` does not have: Java's members, and old ones.
-_TELLING = [("java-4.3.0", True), ("kafka-python-1.4", False), ("aiokafka-0.8", False)]
+# What `tests/broker` does not have: an old client's members.
+_TELLING = [("aiokafka-0.8", False)]
 _DROPPED = {
     "UNKNOWN_MEMBER_ID",
     "ILLEGAL_GENERATION",
@@ -132,13 +133,7 @@ def test_members_come_die_stall_and_come_back(group: Callable[[str], Group], nam
     assert all(last.offsets("read", partition) == list(range(20, 25)) for partition in range(_PARTITIONS))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("confluent-2.0", "java-3.9.1") else _EVERYTHING)
-        for name, client in CLIENTS.items()
-    ],
-)
+@pytest.mark.parametrize("name", names("confluent-2.0"))
 def test_commits_while_a_group_is_rebalanced(group: Callable[[str], Group], name: str) -> None:
     all_ = group(name)
     all_.produce(0, 1)
@@ -153,13 +148,7 @@ def test_commits_while_a_group_is_rebalanced(group: Callable[[str], Group], name
     wait_for([first, second], lambda: all_.committed() == dict.fromkeys("0123", 1), "commits of all that there is")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("kafka-python", "java-4.3.0") else _EVERYTHING)
-        for name, client in CLIENTS.items()
-    ],
-)
+@pytest.mark.parametrize("name", names("java-4.3.0"))
 def test_a_commit_of_a_member_that_is_out(group: Callable[[str], Group], name: str) -> None:
     all_ = group(name)
     all_.produce(0, 3)
@@ -179,14 +168,7 @@ def test_a_commit_of_a_member_that_is_out(group: Callable[[str], Group], name: s
     assert all_.committed() == {str(partition): 5 for partition in range(_PARTITIONS)}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "java-4.3.0" else _EVERYTHING)
-        for name, client in CLIENTS.items()
-        if client.static
-    ],
-)
+@pytest.mark.parametrize("name", names(of=[name for name, client in CLIENTS.items() if client.static]))
 def test_a_static_member_is_back_before_its_session_is_over(group: Callable[[str], Group], name: str) -> None:
     all_ = group(name)
     first, second = (all_.join(instance=instance, session_ms=20_000) for instance in ("one", "two"))

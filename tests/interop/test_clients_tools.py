@@ -113,6 +113,7 @@ def _check_the_rest(ran: dict[str, Ran], topic: str, server: Server) -> None:
     assert int(float(ran["perf consume"].lines[-1].split(", ")[4])) >= 2000
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("version", [CURRENT, PREVIOUS])
 def test_kafkas_verifiable_clients(server: Server, version: KafkaVersion, topic_name: str) -> None:
     topic = ("--topic", topic_name)

@@ -95,8 +95,12 @@ class GroupCoordinator:
             home = self._home(number)
             if home is None or home.is_loaded:
                 continue
-            for _ in load(home.shard, home.partition):
-                await asyncio.sleep(0)
+            try:
+                for _ in load(home.shard, home.partition):
+                    await asyncio.sleep(0)
+            except (SeglogError, OSError) as error:  # it was deleted meanwhile, or is damaged: others go on
+                _log.error("groups of %s cannot be loaded: %s", home.partition.topic_partition, error)
+                continue
             home.is_loaded = True
             self._append_quietly(home, home.shard.topics_deleted(home.gone))
             for group_id, step in home.shard.loaded(self._now()):

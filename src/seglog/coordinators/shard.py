@@ -145,8 +145,6 @@ class Shard:
         code = self._check_commit(request, now)
         if code is not Code.NONE:
             raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
-        if request.group_id not in self.groups:  # it is there from now on, also if none of this can be stored
-            self.groups[request.group_id] = Group(request.group_id, self.limits)
         changed = Changed([], [])
         expires = -1 if request.retention_ms == -1 else min(now.wall + request.retention_ms, MAX_INT64)
         for place, topic_id, offset, leader_epoch, metadata in request.commits:

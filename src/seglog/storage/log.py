@@ -319,7 +319,8 @@ class Log:
     ) -> Fetched:
         """Whole batches from the one that holds ``offset`` on, at most ``max_bytes``; the last may be cut off.
 
-        With ``min_one`` the first batch comes whole even if it is larger. `OffsetOutOfRangeError` outside of the log.
+        With ``min_one`` the first batch comes whole even if it is larger, else nothing does. `OffsetOutOfRangeError`
+        outside of the log.
         """
         self._check_open()
         return reads.fetch(self, offset, max_bytes, up_to, min_one=min_one)
