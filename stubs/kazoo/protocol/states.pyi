@@ -1,19 +1,9 @@
-from typing import Final, NamedTuple
+from typing import Final
 
 class KazooState:
     SUSPENDED: Final = "SUSPENDED"
     CONNECTED: Final = "CONNECTED"
     LOST: Final = "LOST"
 
-class ZnodeStat(NamedTuple):
-    czxid: int
-    mzxid: int
-    ctime: int
-    mtime: int
+class ZnodeStat:
     version: int
-    cversion: int
-    aversion: int
-    ephemeralOwner: int
-    dataLength: int
-    numChildren: int
-    pzxid: int
