@@ -307,7 +307,7 @@ class _Loader:
     # Damage
 
     def _flushed_up_to(self) -> int:
-        """Below here every batch must be good: it was flushed, or a consumer has seen it and nobody else may have it."""
+        """Below here every batch must be good: it was flushed, or a consumer may have seen what nobody else has."""
         known = self._known
         if known.clean:
             return MAX_INT64
