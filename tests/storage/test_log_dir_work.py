@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -20,6 +21,22 @@ from tests.storage.directories import DIR, TINY, Disk
 from tests.storage.disk import fill, prefix, values
 
 # Checkpoints and other regular work
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_deleted_records_stay_deleted_through_a_power_cut(disk: Disk, seed: int) -> None:
+    opened = disk.open()
+    opened.create_topic("web", 1, TINY)
+    log = opened.log("web")
+    for epoch in range(8):
+        log.append_records([NewRecord(b"%d" % number) for number in range(3)], leader_epoch=epoch)
+    log.flush()
+    assert opened.delete_records("web", 0, 10) == 10
+    assert read_offsets(disk.fs, f"{DIR}/log-start-offset-checkpoint") == {TopicPartition("web", 0): 10}
+    disk.fs.crash(Random(seed))
+    log = disk.open().log("web")
+    assert (log.log_start_offset, log.log_end_offset) == (10, 24)
+    assert log.epochs.entries[0] == (3, 10)
 
 
 def test_checkpoints_are_written_at_kafkas_intervals(disk: Disk) -> None:

@@ -16,6 +16,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.partition import Partition
 from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
 from seglog.storage.reads import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 
 EARLIEST_LOCAL: Final = -4
@@ -126,7 +127,8 @@ class Offsets:
             log = self._partition(topic, wanted.partition_index).log
             if log.config.compact and not log.config.delete:
                 raise RefusedError(Code.POLICY_VIOLATION)
-            low_watermark = await self._changes.run(lambda: _delete_before(log, wanted.offset))
+            directory = self._topics.directory
+            low_watermark = await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
         except SeglogError as error:
             code = failure(error)["error_code"]
             return {"partition_index": wanted.partition_index, "low_watermark": -1, "error_code": code}
@@ -150,9 +152,9 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> FoundOf
     return found if found is not None and found.offset < end else _NONE
 
 
-def _delete_before(log: Log, offset: int) -> int:
+def _delete_before(directory: LogDir, log: Log, offset: int) -> int:
     if offset < -1:
         raise OffsetOutOfRangeError(f"offset {offset} of {log.topic_partition}")
     if 0 <= offset <= log.log_start_offset:
         return log.log_start_offset  # they are gone already
-    return log.delete_records(offset)
+    return directory.delete_records(*log.topic_partition, offset)

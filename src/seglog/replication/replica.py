@@ -191,7 +191,7 @@ class Replica:
         if answer.high_watermark > log.high_watermark:
             log.update_high_watermark(answer.high_watermark)
         if answer.log_start_offset > log.log_start_offset:
-            log.delete_records(min(answer.log_start_offset, log.high_watermark))
+            self.directory.delete_records(*self.topic_partition, min(answer.log_start_offset, log.high_watermark))
 
     def out_of_range(self, leader_start: int, leader_end: int) -> None:
         """The leader's log has nothing at our end: it ends before, or begins behind (``fetchOffsetAndTruncate``)."""

@@ -346,10 +346,13 @@ class Log:
         with self.lock, self._guard():
             trim.truncate_fully_and_start_at(self, offset)
 
-    def delete_records(self, before: int) -> int:
-        """Move the log's start to ``before`` (-1: the high watermark) and return it; retention takes the files."""
+    def delete_records(self, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
+        """Move the log's start to ``before`` (-1: the high watermark) and return it; retention takes the files.
+
+        ``checkpoint`` writes the new start down: see `LogDir.delete_records`. Else a crash may bring the records back.
+        """
         with self.lock, self._guard():
-            return trim.delete_records(self, before)
+            return trim.delete_records(self, before, checkpoint)
 
     def delete_old_segments(self) -> list[retention.Expired]:
         """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why."""

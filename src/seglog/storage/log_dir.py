@@ -296,7 +296,12 @@ class LogDir:
         if one.loaded.log.config.flush_ms < MAX_INT64:
             housekeeping.plan_flush(self)
 
-    # Truncation (followers)
+    # Making logs shorter
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """`Log.delete_records`, with the new start in its checkpoint when this returns: whoever reads the directory
+        sees it, and no crash brings the records back. Kafka writes it within a minute."""
+        return self.log(topic, partition).delete_records(before, lambda: housekeeping.write_log_starts(self))
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> bool:
         """`Log.truncate_to`, with the checkpoints lowered before.

@@ -76,21 +76,22 @@ def _forget_epochs_from(log: Log, offset: int) -> None:
         log.write_epochs()
 
 
-def delete_records(log: Log, before: int) -> int:
-    """See `Log.delete_records`; KIP-107."""
+def delete_records(log: Log, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
+    """See `Log.delete_records`; KIP-107. ``checkpoint`` writes down where the log begins now."""
     target = log.high_watermark if before == -1 else before
     if not log.log_start_offset <= target <= log.high_watermark:
         raise OffsetOutOfRangeError(
             f"records of {log.topic_partition} can be deleted up to an offset from {log.log_start_offset} to the high "
             f"watermark {log.high_watermark}, not {target}"
         )
-    _move_start(log, target)
+    _move_start(log, target, checkpoint)
     return target
 
 
-def _move_start(log: Log, offset: int) -> None:
+def _move_start(log: Log, offset: int, checkpoint: Callable[[], object] = lambda: None) -> None:
     if offset > log.log_start_offset:
         log.log_start_offset = offset
+        checkpoint()  # before epochs are forgotten: a log that begins earlier after a crash would lack them
         if log.epochs.truncate_from_start(offset):
             log.write_epochs()
         log.producers.on_log_start(offset)
