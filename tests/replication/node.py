@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.controller import Decision, decide
 from seglog.cluster.model import Broker, Member, PartitionState, Stored, partition_name
 from seglog.core.errors import (
     FencedLeaderEpochError,
-    NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
-    SeglogError,
     UnknownLeaderEpochError,
 )
-from seglog.core.types import TopicPartition
-from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
-from tests.replication.simulator import LAG_MS, SESSION_MS, TOPIC, RefusedError, view_of
+from tests.replication.desk import Desk
+from tests.replication.office import Office
+from tests.replication.simulator import LAG_MS, SESSION_MS, TOPIC, RefusedError
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
@@ -66,10 +63,10 @@ class Node:
         self.renewed_ms = 0
         self.has_resigned = False
         self._early: list[tuple[str, Any, int]] = []
-        self.controller_epoch: int | None = None
+        self.office = Office(self)
         self.asking: dict[int, int] = {}
         self.agreeing: set[int] = set()
-        self.uncommitted: dict[int, list[tuple[int, int, Callable[[str], None]]]] = {}
+        self.desk = Desk(self)
 
     # Life and death
 
@@ -99,9 +96,8 @@ class Node:
         self.life += 1
         self._waiting.clear()
         self.world.store.readers.pop(self.node_id, None)
-        for pending in self.uncommitted.values():
-            for _, _, answer in pending:
-                answer("unknown")
+        for number in self.partitions:
+            self.desk.give_up(number)
         if power:
             self._lost_power = True
             self.fs.crash(self.world.rng)
@@ -179,14 +175,14 @@ class Node:
         self.session, self.values = found
         self.me = Member(self.node_id, broker.epoch)
         self.renewed_ms = self.world.now
-        self.controller_epoch = None
+        self.office.resign()
         self.has_resigned = False
         early, self._early = self._early, []
         for change in early:
             self._told(*change)
         self._apply_all()
         self._renew(self.session)
-        self._look_for_controller()
+        self.office.look()
         self.later(LAG_MS // 2, self._check_isr)
         self._fetch_all()
 
@@ -213,16 +209,16 @@ class Node:
     def _resign(self) -> None:
         """Nobody may rely on us while we do not know whether our session lives."""
         self.has_resigned = True
-        self.controller_epoch = None
+        self.office.resign()
         for number, partition in self.partitions.items():
             partition.resign()
-            self._fail(number, "unknown")
+            self.desk.give_up(number)
 
     def _act_again(self) -> None:
         """The session has lived all the time: what the store says of us counts."""
         self.has_resigned = False
         self._apply_all()
-        self._look_for_controller()
+        self.office.look()
 
     def _lose_session(self) -> None:
         self._resign()
@@ -244,12 +240,11 @@ class Node:
         if isinstance(value, PartitionState):
             self._apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
         if name == "controller":
-            self._look_for_controller()
-        if self.controller_epoch is not None:
-            self._control()
+            self.office.look()
+        self.office.act()
         if self.me is not None:
             for number in self.partitions:
-                self._advanced(number)
+                self.advanced(number)
 
     @property
     def brokers(self) -> dict[int, Broker]:
@@ -270,9 +265,9 @@ class Node:
                 self.agreeing.add(number)
                 self.world.history.leads(number, partition.leader_epoch, self.me)
             else:
-                self._fail(number, "unknown")
+                self.desk.give_up(number)
                 self._fetch(number)
-        self._advanced(number)
+        self.advanced(number)
 
     # Following
 
@@ -327,7 +322,7 @@ class Node:
             return
         data = b"" if answer.records is None else answer.records.read()
         answer = ReplicaAnswer(answer.diverging, None, answer.high_watermark, answer.log_start_offset)
-        self._advanced(number)
+        self.advanced(number)
         if answer.diverging is None:
             reader = self.world.nodes[asked.node_id]
             self.later(0 if data else 30, lambda: reply(lambda: reader.take(number, asked, answer, data)))
@@ -388,99 +383,10 @@ class Node:
 
         self.world.ask_store(self.node_id, lambda: self.world.store.values.get(name), found)
 
-    def _advanced(self, number: int) -> None:
+    def advanced(self, number: int) -> None:
         """After the high watermark may have moved: answer producers, and see who may join."""
         partition = self.partitions[number]
         partition.advance(self.brokers, self.world.now)
-        pending = self.uncommitted.get(number, [])
-        epoch = partition.leader_epoch if partition.progress is not None else -1
-        while pending and pending[0][1] <= partition.log.high_watermark:
-            in_epoch, _, answer = pending.pop(0)
-            answer("ok" if in_epoch == epoch else "unknown")
+        self.desk.answer(number)
         if partition.progress is not None:
             self._propose(number, partition)
-
-    def _fail(self, number: int, outcome: str) -> None:
-        for _, _, answer in self.uncommitted.pop(number, []):
-            answer(outcome)
-
-    def produce(self, number: int, value: int, answer: Callable[[str, int], None]) -> None:
-        """A client's record with acks=all."""
-        partition = self.partitions[number]
-        data = encode_batch([NewRecord(b"%d" % value, timestamp=self.world.now)])
-        try:
-            appended = partition.append(data, needs_all=True)
-        except (NotLeaderError, NotEnoughReplicasError):
-            answer("failed", -1)
-            return
-        except SeglogError as error:
-            raise AssertionError(f"an append failed: {error}") from error
-        offset = appended.first_offset
-        self.world.history.appended(self.node_id, number, offset, value)
-        pending = self.uncommitted.setdefault(number, [])
-        pending.append((partition.leader_epoch, offset + 1, lambda outcome: answer(outcome, offset)))
-        self._advanced(number)
-
-    def consume(self, number: int, offset: int, answer: Callable[[list[tuple[int, int]], int], None]) -> None:
-        """A consumer's fetch: records up to the high watermark, and where that is."""
-        partition = self.partitions[number]
-        if partition.progress is None:
-            return
-        try:
-            found = partition.log.read(offset, 1_000)
-        except OffsetOutOfRangeError:
-            answer([], partition.log.high_watermark)
-            return
-        records = [(record.offset, int(record.value or b"")) for record in found.records()]
-        answer(records, partition.log.high_watermark)
-
-    # The controller
-
-    def _look_for_controller(self) -> None:
-        """Be it if the store says so, or if nobody is; the answer to an earlier claim may have been lost."""
-        if self.me is None or self.has_resigned:
-            return
-        me, session = self.me, self.session
-        if "controller" in self.values:
-            (node_id, epoch, life), _ = self.values["controller"]
-            if (node_id, life) != me:
-                self.controller_epoch = None
-            elif self.controller_epoch is None:
-                self.controller_epoch = epoch
-                self.world.note("controller", self.node_id, epoch)
-                self._control()
-            return
-
-        def claim() -> None:
-            self.world.store.create("controller", (*me[:1], self.world.store.next_number(), me.epoch), session)
-
-        self.world.ask_store(self.node_id, claim, lambda _: self.later(300, self._look_for_controller))
-
-    def _control(self) -> None:
-        view = view_of(self.values, self.world.min_insync)
-        for decision in decide(view):
-            self._write(decision)
-
-    def _write(self, decision: Decision) -> None:
-        epoch, store = self.controller_epoch, self.world.store
-        name = partition_name(decision.topic_id, decision.number)
-        state = decision.state
-        assert state is not None
-
-        def write() -> None:
-            if store.values.get("controller", ((0, 0, 0), 0))[0][:2] != (self.node_id, epoch):
-                raise RefusedError("controller")
-            if decision.version is None:
-                store.create(name, state)
-            else:
-                store.cas(name, state, decision.version)
-
-        def written(found: Any) -> None:
-            if found is None and self.controller_epoch == epoch and epoch is not None:
-                self.later(200, self._control)
-
-        self.world.ask_store(self.node_id, write, written)
-
-
-def key(number: int) -> TopicPartition:
-    return TopicPartition(TOPIC, number)

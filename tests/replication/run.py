@@ -47,7 +47,7 @@ class Clients:
 
             def act() -> None:
                 if number in world.nodes[target].partitions:
-                    world.nodes[target].produce(number, value, answered)
+                    world.nodes[target].desk.produce(number, value, answered)
 
             world.send(0, target, act)
             world.at(world.rng.randrange(2 * _WRITE_EVERY_MS), self._write)
@@ -66,7 +66,7 @@ class Clients:
 
         def act() -> None:
             if number in world.nodes[target].partitions:
-                world.nodes[target].consume(number, start, answered)
+                world.nodes[target].desk.consume(number, start, answered)
 
         world.send(0, target, act)
         if self.is_on:
