@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from seglog.cli.follow import FollowedFile
+from seglog.cli.wire_sender import Sender
 from seglog.records.partitioner import partition_for_key, partition_for_key_crc32
 from tests.broker.clients import kafka
 from tests.broker.running import RunningNode
@@ -245,6 +246,19 @@ def test_following_goes_on_where_it_was_stopped(
     end = len(_read(broker, topic_name))
     follow_until(end)
     assert [one.value for one in _read(broker, topic_name)] == [b"1", b"2", b"3", b"4"]
+
+
+def test_an_interrupt_in_a_callback_is_an_interrupt(
+    topic_name: str, wire: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that comes while librdkafka calls back: its own library makes a SystemError of it."""
+    wire("topics", "create", topic_name)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sender, "_delivered", interrupted)
+    assert wire("produce", topic_name, stdin=b"x\n").code == 130
 
 
 def test_ctrl_c_ends_a_consumer_without_a_word(broker: RunningNode, topic_name: str, wire: Run) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Self
 
 from seglog.cli.wire import Cluster
@@ -70,6 +71,16 @@ class SendSettings(NamedTuple):
         return found
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """For calls that call back: an exception in a callback, which a signal's may be, is lost on its way through
+    librdkafka's C, and this is what is left of it."""
+    try:
+        yield
+    except SystemError as error:
+        raise KeyboardInterrupt from error
+
+
 class Sender:
     """Sends records to one topic. An error of a record is raised at the next call, once, as the command's.
 
@@ -117,7 +128,7 @@ class Sender:
             waits = found.error is None or found.error.code() == kafka.KafkaError.LEADER_NOT_AVAILABLE or asked < 3
             if not waits or self._now() >= until:
                 raise RequestFailedError(f"topic {self._topic}: {self._cluster.describe(found.error)}")
-            self._producer.poll(_WAIT)
+            self._serve(_WAIT)
 
     def send(self, record: ToSend) -> None:
         """Hand a record to the producer; waits while that has too many."""
@@ -139,20 +150,29 @@ class Sender:
                     )
                 break
             except BufferError:
-                self._producer.poll(_WAIT)
+                self._serve(_WAIT)
         self._records += 1
         self._bytes += size
-        self._producer.poll(0)
+        self._serve(0)
 
     def wait(self, seconds: float) -> None:
-        self._producer.poll(seconds)
+        self._serve(seconds)
         self._check()
+
+    def _serve(self, seconds: float) -> None:
+        with _interruptible():
+            self._producer.poll(seconds)
 
     def flush(self) -> None:
         """Return when all is acknowledged. Raises the first error."""
-        while self._producer.flush(_WAIT) and not self.has_ended:
+        while self._flush_some() and not self.has_ended:
             self._check()
         self._check()
+
+    def _flush_some(self) -> int:
+        """How many records are still to be acknowledged."""
+        with _interruptible():
+            return int(self._producer.flush(_WAIT))
 
     def discard(self) -> None:
         """Forget what was not acknowledged; from now on nothing is sent, and nothing raised."""
