@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -72,12 +72,18 @@ def live(served: Served, seconds: float) -> None:
         served.process.wait(seconds)
 
 
-def wait_for_more(told: Told, served: Served) -> None:
-    """Records are acknowledged and read again."""
-    acknowledged, read, deadline = told.acknowledged, told.read, time.monotonic() + SECONDS
-    while (told.acknowledged == acknowledged or told.read == read) and not told.wrong:
+def wait_until(happens: Callable[[], bool], told: Told, served: Served) -> None:
+    """Or until something is wrong."""
+    deadline = time.monotonic() + SECONDS
+    while not happens() and not told.wrong:
         assert time.monotonic() < deadline, "the clients do not find back to the broker"
         live(served, 0.01)
+
+
+def wait_for_more(told: Told, served: Served) -> None:
+    """Records are acknowledged and read again."""
+    acknowledged, read = told.acknowledged, told.read
+    wait_until(lambda: told.acknowledged > acknowledged and told.read > read, told, served)
 
 
 def verify(path: Path) -> None:
@@ -152,12 +158,15 @@ def test_a_broker_is_killed_again_and_again(served: Served) -> None:
             served.start()
             assert not told.wrong, told.wrong[:10]
         wait_for_more(told, served)
+        wait_until(lambda: any(told.committed.values()), told, served)
+        resumed = told.resumed
+        load.consume("readers", 11)  # a newcomer: all of its group go on where they had committed
+        wait_until(lambda: told.resumed > resumed, told, served)
         load.stop_producing()
     finally:
         load.end()
     assert served.end(signal.SIGTERM) == 0
     assert not told.wrong, told.wrong[:10]
-    assert told.resumed
     verify(served.path)
     records = check_directory(served.path, told, taken)
     print(f"{KILLS} kills, {records} records, {told.read} read, {told.resumed} partitions resumed")
