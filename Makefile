@@ -34,7 +34,7 @@ format: $(STAMP) ## let ruff put everything into shape
 	@$(BIN)/ruff format -q .
 
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations 10 -m "interop and not everything"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
 
 interop-all: $(STAMP) ## other people's clients, all of their runs, with us and with Kafka (half an hour)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" tests/interop/test_clients*
