@@ -10,11 +10,10 @@ from array import array
 from typing import Final
 from uuid import UUID
 
-from seglog.core.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
-from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
+from seglog.core.types import MAX_INT32, Buffer, TopicPartition
+from seglog.replication.leader_epochs import LeaderEpochChecks
 from seglog.replication.waiters import Waiter
 from seglog.storage.admit import Origin
-from seglog.storage.epochs import EpochEnd
 from seglog.storage.log import Appended, Log
 from seglog.storage.reads import Fetched, UpTo
 
@@ -22,7 +21,7 @@ NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
 """Where a partition leaves what nobody is to see."""
 
 
-class Partition:
+class Partition(LeaderEpochChecks):
     """The leader of a partition. ``leader_epoch`` is above all epochs that its log has seen before this start.
 
     What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes. ``mark`` is
@@ -75,26 +74,3 @@ class Partition:
     def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
         """A slice for a consumer; above what it may see the offset is out of range only if the log ends before."""
         return self.log.read(offset, max_bytes, up_to=up_to, min_one=min_one)
-
-    def check_epoch(self, current_epoch: int) -> None:
-        """Refuse a client whose metadata are older or newer than ours (KIP-320)."""
-        if current_epoch == NO_EPOCH or current_epoch == self.leader_epoch:
-            return
-        if current_epoch < self.leader_epoch:
-            raise FencedLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
-        raise UnknownLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
-
-    def end_offset_for(self, epoch: int) -> EpochEnd:
-        """Where the largest epoch at or below ``epoch`` ends (KIP-101)."""
-        if epoch == self.leader_epoch:
-            return EpochEnd(epoch=epoch, end_offset=self.log.log_end_offset)
-        return self.log.end_offset_for_epoch(epoch)
-
-    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-        """Where the reader's log goes apart from this one, if it does (KIP-595)."""
-        if last_fetched_epoch == NO_EPOCH:
-            return None
-        end = self.end_offset_for(last_fetched_epoch)
-        if end.epoch == NO_EPOCH or end.end_offset < 0:
-            raise OffsetOutOfRangeError(f"{self.topic_partition} knows nothing of epoch {last_fetched_epoch}")
-        return end if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset else None

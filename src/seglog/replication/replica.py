@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored
 from seglog.core.errors import (
-    FencedLeaderEpochError,
     NotEnoughReplicasError,
     NotLeaderError,
-    OffsetOutOfRangeError,
-    UnknownLeaderEpochError,
 )
 from seglog.core.types import NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
+from seglog.replication.leader_epochs import LeaderEpochChecks
 from seglog.replication.progress import Progress
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
@@ -52,7 +50,7 @@ class ReplicaAnswer(NamedTuple):
     log_start_offset: int
 
 
-class Replica:
+class Replica(LeaderEpochChecks):
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`)."""
 
     __slots__ = ("directory", "leader", "leader_epoch", "log", "progress", "topic_partition", "version")
@@ -205,31 +203,6 @@ class Replica:
         """By the directory, which lowers its checkpoints first: no crash makes of the cut a damage, nor the old end
         come back under a new one."""
         self.directory.truncate_to(*self.topic_partition, offset)
-
-    # Epochs
-
-    def check_epoch(self, current_epoch: int) -> None:
-        """Refuse a client whose metadata are older or newer than ours (KIP-320)."""
-        if current_epoch == NO_EPOCH or current_epoch == self.leader_epoch:
-            return
-        if current_epoch < self.leader_epoch:
-            raise FencedLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
-        raise UnknownLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
-
-    def end_offset_for(self, epoch: int) -> EpochEnd:
-        """Where the largest epoch at or below ``epoch`` ends (KIP-101)."""
-        if epoch == self.leader_epoch:
-            return EpochEnd(epoch=epoch, end_offset=self.log.log_end_offset)
-        return self.log.end_offset_for_epoch(epoch)
-
-    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-        """Where the reader's log goes apart from this one, if it does (KIP-595)."""
-        if last_fetched_epoch == NO_EPOCH:
-            return None
-        end = self.end_offset_for(last_fetched_epoch)
-        if end.epoch == NO_EPOCH or end.end_offset < 0:
-            raise OffsetOutOfRangeError(f"{self.topic_partition} knows nothing of epoch {last_fetched_epoch}")
-        return end if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset else None
 
 
 def _other(leader: int, me: Member) -> int:
