@@ -20,6 +20,7 @@ from typing import Self
 
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import Wire
+from tests.kafka.waiting import wait_until
 
 _PATIENCE = 60
 MEGABYTE = 1 << 20
@@ -104,11 +105,11 @@ class Served:
 
     def has_come_to_rest(self, sockets: int) -> bool:
         """Whether it has as many again, as soon as it has noticed that its clients have gone."""
-        for _ in range(600):
-            if abs(self.sockets - sockets) <= 5:
-                return True
-            time.sleep(0.05)
-        return False
+        try:
+            wait_until(lambda: abs(self.sockets - sockets) <= 5, f"{sockets} sockets")
+        except RuntimeError:
+            return False
+        return True
 
     def check_quiet(self) -> None:
         """It has met nothing that it did not foresee."""
@@ -125,6 +126,7 @@ class Other:
         self._served = served
         self._topic = topic
         self._is_over = threading.Event()
+        self._answered = threading.Condition()
         self.times: list[float] = []
         self.error: Exception | None = None
 
@@ -138,7 +140,9 @@ class Other:
     def _once(self, wire: Wire) -> None:
         begun = time.monotonic()
         wire.ask(ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=[_latest(self._topic)])
-        self.times.append(time.monotonic() - begun)
+        with self._answered:
+            self.times.append(time.monotonic() - begun)
+            self._answered.notify_all()
 
     @contextmanager
     def asking(self) -> Iterator[Self]:
@@ -158,8 +162,8 @@ class Other:
     def wait_for(self, number: int) -> None:
         """Until it has been answered so many times more."""
         wanted = len(self.times) + number
-        while len(self.times) < wanted and self.error is None:
-            time.sleep(0.001)
+        with self._answered:
+            self._answered.wait_for(lambda: len(self.times) >= wanted or self.error is not None)
 
     def _run(self) -> None:
         try:
@@ -167,7 +171,9 @@ class Other:
                 while not self._is_over.wait(0.002):
                     self._once(wire)
         except Exception as error:
-            self.error = error
+            with self._answered:
+                self.error = error
+                self._answered.notify_all()
             raise
 
     @property

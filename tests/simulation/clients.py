@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ TO_REJOIN: Final = {22, 25, 27}
 NO_SESSION: Final = {70, 71}
 
 
-class Client:
+class Client(ABC):
     """A process with one connection to a broker. ``is_over``: it is to end what it does, and ends."""
 
     seconds = 2.0
@@ -58,8 +59,9 @@ class Client:
         await self.run()
         self.has_ended = True
 
+    @abstractmethod
     def run(self) -> Coroutine[Any, Any, None]:
-        raise NotImplementedError
+        """What it does until it is over."""
 
     def die(self) -> None:
         self.world.note("dies", self.name)
