@@ -84,7 +84,7 @@ class Node:
             directory.create_topic(TOPIC, self.world.partitions)
         assert not directory.refused, directory.refused
         for key, log in directory.logs.items():
-            self.partitions[key.partition] = Replica(directory, key, log)
+            self.partitions[key.partition] = Replica(directory, key, self.world.topic.topic_id, log)
         self._register()
 
     def crash(self, *, power: bool) -> None:

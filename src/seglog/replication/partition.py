@@ -19,13 +19,16 @@ from seglog.storage.reads import Fetched, UpTo
 
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
 """Where a partition leaves what nobody is to see."""
+COMMITTED: Final = 0
 
 
 class Partition(LeaderEpochChecks):
-    """The leader of a partition. ``leader_epoch`` is above all epochs that its log has seen before this start.
+    """The leader of a partition that has no other replica. ``leader_epoch`` is above all epochs that its log has seen
+    before this start. `seglog.replication.replica.Replica` has the same face, and may lead or follow.
 
     What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes. ``mark`` is
-    where readers of the directory see the high watermark and the last stable offset, two int64.
+    where readers of the directory see the high watermark and the last stable offset, two int64. ``waiters`` wait for
+    what consumers may see to grow.
     """
 
     __slots__ = (
@@ -51,23 +54,51 @@ class Partition(LeaderEpochChecks):
         self.mark = NOT_PUBLISHED
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
 
-    def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
-        """Append batches as the leader. Raises what `Log.append` raises."""
-        log = self.log
+    @property
+    def leads(self) -> bool:
+        """Whether it may be written, and asked for what is newest."""
+        return True
+
+    @property
+    def knows_committed(self) -> bool:
+        """Whether the high watermark is what is committed, and not less: a new leader does not know at once."""
+        return True
+
+    def check_leads(self) -> None:
+        """`NotLeaderError` if another broker leads it, or nobody."""
+
+    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
+        """Append batches as the leader; with ``needs_all`` only if there are enough replicas to commit them. Raises
+        what `Log.append` raises."""
+        del needs_all
+        return self._append(records, origin)
+
+    def _append(self, records: Buffer, origin: Origin) -> Appended:
         self.appends += 1
-        appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        appended = self.log.append(records, leader_epoch=self.leader_epoch, origin=origin)
         self.messages_in += appended.last_offset - appended.first_offset + 1
-        self.bytes_in += len(records)
-        mark = self.mark
+        size = len(records)
+        self.bytes_in += size
+        self._grown(size)
+        return appended
+
+    def _grown(self, size: int) -> None:
+        """So many bytes more are in the log, and can be seen."""
+        log, mark = self.log, self.mark
         mark[0] = log.high_watermark
         mark[1] = log.last_stable_offset
         if self.waiters:
             for waiter in tuple(self.waiters):
-                waiter.grown(len(records))
-        return appended
+                waiter.grown(size)
+
+    def outcome(self, leader_epoch: int, end: int) -> int | None:
+        """What became of what was appended in an epoch below ``end``, for acks=all: `COMMITTED`, the code of an error,
+        or None while nobody can say; ``waiters`` are woken when that may have changed."""
+        del leader_epoch
+        return COMMITTED if self.log.high_watermark >= end else None
 
     def wake(self) -> None:
-        """Have everyone who waits look again: the partition is going away."""
+        """Have everyone who waits look again: the partition is going away, or is led elsewhere."""
         for waiter in tuple(self.waiters):
             waiter.grown(MAX_INT32)
 

@@ -69,11 +69,6 @@ class Progress:
         self._counted = tuple(member for member in members if member.node_id != self.node_id)
 
     @property
-    def is_alone(self) -> bool:
-        """Whether there is nobody to wait for, ever: the log's end is the high watermark."""
-        return not self.followers and self.state.needed <= 1
-
-    @property
     def has_enough(self) -> bool:
         """Whether anything can be committed now (else a produce request with acks=all is refused)."""
         return len(self.state.isr) >= self.state.needed

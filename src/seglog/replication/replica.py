@@ -7,18 +7,17 @@ clock that does not go back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored
-from seglog.core.errors import (
-    NotEnoughReplicasError,
-    NotLeaderError,
-)
-from seglog.core.types import NO_EPOCH, Buffer, TopicPartition
+from seglog.core.errors import NotEnoughReplicasError, NotLeaderError
+from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
-from seglog.replication.leader_epochs import LeaderEpochChecks
+from seglog.replication.partition import COMMITTED, Partition
 from seglog.replication.progress import Progress
+from seglog.replication.waiters import Waiter
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
 from seglog.storage.log import Appended, Log
@@ -26,6 +25,8 @@ from seglog.storage.log_dir import LogDir
 from seglog.storage.reads import Fetched, UpTo
 
 Brokers = Mapping[int, Broker]
+NOT_LEADER_OR_FOLLOWER: Final = 6
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
 
 
 class ReplicaFetch(NamedTuple):
@@ -50,19 +51,43 @@ class ReplicaAnswer(NamedTuple):
     log_start_offset: int
 
 
-class Replica(LeaderEpochChecks):
-    """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`)."""
+def _nothing(replica: Replica) -> None:
+    del replica
 
-    __slots__ = ("directory", "leader", "leader_epoch", "log", "progress", "topic_partition", "version")
 
-    def __init__(self, directory: LogDir, topic_partition: TopicPartition, log: Log) -> None:
+class Replica(Partition):
+    """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
+
+    ``followers`` wait for the end of the log to grow. ``appended`` is told when it has been appended to as the leader,
+    and ``committed`` when the high watermark has moved.
+    """
+
+    __slots__ = ("_unseen", "appended", "committed", "directory", "followers", "leader", "progress", "version")
+
+    def __init__(self, directory: LogDir, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
+        super().__init__(topic_partition, topic_id, log)
         self.directory = directory
-        self.topic_partition = topic_partition
-        self.log = log
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.version = -1
         self.progress: Progress | None = None
+        self.followers: dict[Waiter, None] = {}
+        self.appended: Callable[[Replica], None] = _nothing
+        self.committed: Callable[[Replica], None] = _nothing
+        self._unseen = 0
+        """Bytes that were appended since the high watermark moved."""
+
+    @property
+    def leads(self) -> bool:
+        return self.progress is not None
+
+    @property
+    def knows_committed(self) -> bool:
+        """The high watermark of a new leader may lag until its followers have come to the start of its epoch."""
+        return self.progress is not None and self.log.high_watermark >= self.progress.epoch_start
+
+    def check_leads(self) -> None:
+        self._check_leads()
 
     # Who leads
 
@@ -90,6 +115,7 @@ class Replica(LeaderEpochChecks):
             self.advance(brokers, now_ms)
         else:
             self._follow(state, me)
+        self.wake()
         return True
 
     def _lead(self, stored: Stored, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
@@ -101,7 +127,6 @@ class Replica(LeaderEpochChecks):
         self.progress = None
         self.leader = _other(state.leader, me)
         log = self.log
-        log.hw_follows_end = False
         self._truncate(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
 
     def resign(self) -> None:
@@ -109,6 +134,7 @@ class Replica(LeaderEpochChecks):
         self.progress = None
         self.leader = NO_LEADER
         self.version = -1
+        self.wake()
 
     def _check_leads(self) -> Progress:
         if self.progress is None:
@@ -118,27 +144,56 @@ class Replica(LeaderEpochChecks):
     # What a leader does
 
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
-        """Append batches as the leader; with ``needs_all`` only if they can be committed. Raises what `Log.append`
-        raises, `NotLeaderError`, `NotEnoughReplicasError`."""
+        """As `Partition.append`; besides `NotLeaderError`, `NotEnoughReplicasError`."""
         progress = self._check_leads()
         if needs_all and not progress.has_enough:
             state = progress.state
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(state.isr)} replicas in sync, and needs {state.needed}"
             )
-        return self.log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        return self._append(records, origin)
+
+    def _grown(self, size: int) -> None:
+        self._unseen += size
+        for waiter in tuple(self.followers):
+            waiter.grown(size)
+        self.appended(self)
+
+    def outcome(self, leader_epoch: int, end: int) -> int | None:
+        """See `Partition.outcome`; rules of ``Partition.checkEnoughReplicasReachOffset``."""
+        progress = self.progress
+        if progress is None or self.leader_epoch != leader_epoch:
+            return NOT_LEADER_OR_FOLLOWER
+        if self.log.high_watermark < end:
+            return None
+        return COMMITTED if progress.has_enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def advance(self, brokers: Brokers, now_ms: int) -> bool:
         """Move the high watermark on as far as the followers have come; whether it moved."""
         progress, log = self.progress, self.log
         if progress is None:
             return False
-        log.hw_follows_end = progress.is_alone
         found = progress.high_watermark(log.high_watermark, log.log_end_offset, brokers, now_ms)
         if found <= log.high_watermark:
             return False
-        log.update_high_watermark(found)
+        self._commit(found)
         return True
+
+    def _commit(self, high_watermark: int) -> None:
+        """Everything below is committed: who reads may see it, who wrote it is answered."""
+        log, mark = self.log, self.mark
+        log.update_high_watermark(high_watermark)
+        mark[0] = log.high_watermark
+        mark[1] = log.last_stable_offset
+        size, self._unseen = self._unseen, 0
+        for waiter in tuple(self.waiters):
+            waiter.grown(size or MAX_INT32)
+        self.committed(self)
+
+    def wake(self) -> None:
+        super().wake()
+        for waiter in tuple(self.followers):
+            waiter.grown(MAX_INT32)
 
     def serve_replica(self, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
         """Answer a follower, and learn from it how far it has come. `FencedLeaderEpochError`,
@@ -186,8 +241,9 @@ class Replica(LeaderEpochChecks):
             return
         if records:
             log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
-        if answer.high_watermark > log.high_watermark:
-            log.update_high_watermark(answer.high_watermark)
+            self._unseen += len(records)
+        if min(answer.high_watermark, log.log_end_offset) > log.high_watermark:
+            self._commit(answer.high_watermark)
         if answer.log_start_offset > log.log_start_offset:
             self.directory.delete_records(*self.topic_partition, min(answer.log_start_offset, log.high_watermark))
 
