@@ -15,7 +15,7 @@ from seglog.broker.fetch import Fetch
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context
 from seglog.broker.sessions import SessionCache
-from seglog.broker.topics import Topics
+from seglog.broker.topics import LocalTopics
 from seglog.core.errors import InvalidRequestError
 from seglog.net.connection import Connection
 from seglog.protocol.apis import ApiKey
@@ -39,7 +39,7 @@ async def broken_later(_request: Message, _context: Context) -> Answer:
 def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     with LogDir.open("/data", fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1)) as directory:
-        topics = Topics(directory)
+        topics = LocalTopics(directory)
         sessions = SessionCache(1, now=lambda: 0.0, rng=random.Random(1))
         dispatch = Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=1), {ApiKey.HEARTBEAT: handler})
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import seglog
-from seglog.broker.topics import Topics
+from seglog.broker.topics import LocalTopics
 from seglog.broker.watermarks import Watermarks
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
@@ -41,7 +41,7 @@ class Published(RuleBasedStateMachine):
         clock = ManualClock()
         self.fs = MemoryFs(clock=clock)
         self.directory = LogDir.open("/data", fs=self.fs, clock=clock, rng=random.Random(1))
-        self.topics = Topics(self.directory)
+        self.topics = LocalTopics(self.directory)
         self.watermarks = Watermarks(self.fs, "/data")
         self.watermarks.open(self.topics)
         self.topics.shown, self.topics.hidden = self.watermarks.show, self.watermarks.hide
@@ -127,7 +127,7 @@ def test_a_running_broker_is_read_and_a_stopped_one_is_not(tmp_path: Path) -> No
     (path / WATERMARKS).parent.mkdir()
     (path / WATERMARKS).write_bytes(b"of an earlier time")
     with RunningNode(path) as running:
-        running.on_loop(lambda: running.node.changes.create("t", 2, MappingProxyType({})))
+        running.on_loop(lambda: running.node.changes.create("t", [(), ()], MappingProxyType({})))
         assert read_watermarks(OsFs(), str(path)) == {("t", 0): (0, 0), ("t", 1): (0, 0)}
         produce(running, "t", 5)
         assert (read_watermarks(OsFs(), str(path)) or {})[TopicPartition("t", 0)] == (5, 5)
@@ -167,7 +167,7 @@ class FullDisk(OsFs):
 def test_without_room_for_it_a_broker_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fs = FullDisk()
     with LogDir.open(str(tmp_path), fs=fs) as directory, caplog.at_level(logging.WARNING):
-        topics = Topics(directory)
+        topics = LocalTopics(directory)
         watermarks = Watermarks(fs, directory.path)
         watermarks.open(topics)
         topics.shown, topics.hidden = watermarks.show, watermarks.hide

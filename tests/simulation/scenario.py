@@ -202,8 +202,8 @@ class Simulation:
         node = self.machine.node
         assert node is not None
         for name, partitions in self.topics.items():
-            config = {"internal.segment.bytes": self.segment_bytes, "index.interval.bytes": 200}
-            await node.changes.create(name, partitions, config)
+            config = {"internal.segment.bytes": str(self.segment_bytes), "index.interval.bytes": "200"}
+            await node.changes.create(name, [()] * partitions, config)
 
     # The run
 

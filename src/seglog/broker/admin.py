@@ -65,7 +65,7 @@ class TopicApis:
         topic_id: UUID | None = None
         if not validate_only:
             try:
-                topic_id = (await self._changes.create(name, partitions, overrides)).topic_id
+                topic_id = (await self._changes.create(name, [()] * partitions, overrides)).topic_id
             except TopicExistsError as error:
                 raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
         return {
@@ -175,7 +175,7 @@ class TopicApis:
             for assignment in wanted.assignments:
                 self._check_replicas(assignment.broker_ids)
         if not validate_only:
-            await self._changes.add_partitions(topic, count)
+            await self._changes.add_partitions(topic, [()] * (count - there))
 
     # DeleteTopics
 

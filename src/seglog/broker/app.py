@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from seglog.broker.admin import TopicApis
-from seglog.broker.changes import TopicChanges
+from seglog.broker.changes import LocalChanges, TopicChanges
 from seglog.broker.configs import ConfigApis
 from seglog.broker.dispatch import Dispatch, largest_frame
 from seglog.broker.fetch import Fetch
@@ -28,7 +28,7 @@ from seglog.broker.produce import Produce
 from seglog.broker.producers import ProducerApis, ProducerIds
 from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
-from seglog.broker.topics import Topic, Topics
+from seglog.broker.topics import LocalTopics, Topic
 from seglog.broker.warm import warm_up
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.sqlite import SqliteStore
@@ -92,7 +92,7 @@ class Node:
         self.metrics_address: Address | None = None
         self.directory: LogDir
         self.store: MetadataStore
-        self.topics: Topics
+        self.topics: LocalTopics
         self.changes: TopicChanges
         self.groups: GroupCoordinator
         self.identity: Identity
@@ -143,10 +143,10 @@ class Node:
         if self.configuration.current.directory != self.directory.config:
             self.directory.reconfigure(self.configuration.current.directory)
 
-        self.topics = Topics(self.directory)
+        self.topics = LocalTopics(self.directory)
         self._watch_disk()
         self._publish_watermarks()
-        self.changes = TopicChanges(self.topics)
+        self.changes = LocalChanges(self.topics)
         self._parts.push_async_callback(self.changes.close)
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from seglog.broker.codes import Code, RefusedError
-from seglog.broker.topics import Topic, Topics
+from seglog.broker.topics import LocalTopics, Topic, Topics
 from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import free_descriptors
 from seglog.core.errors import SeglogError, TopicExistsError
@@ -28,12 +29,16 @@ _KEPT_BACK: Final = 128
 """File descriptors for segments to come: a log that cannot open one takes the whole directory out of use."""
 
 
-class TopicChanges:
-    """The one place of a broker from which its topics are changed."""
+Assignment = Sequence[Sequence[int]]
+"""The brokers that have each partition's replicas, the preferred leader first."""
 
-    def __init__(self, topics: Topics) -> None:
+
+class TopicChanges(ABC):
+    """The one place of a broker from which topics are changed. Errors of all: `SeglogError`."""
+
+    def __init__(self, topics: Topics, place: Callable[[int, int], Assignment]) -> None:
         self._topics = topics
-        self._directory = topics.directory
+        self._place = place
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-topics")
         self._pending: set[asyncio.Task[object]] = set()
         self.deleted: Callable[[Topic], None] = lambda _: None
@@ -59,36 +64,75 @@ class TopicChanges:
         if error is not None and not isinstance(error, SeglogError):
             _log.error("a change of topics has failed", exc_info=error)
 
-    async def create(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
-        """Errors of `LogDir.create_topic`; `RefusedError` where there are no file descriptors for so many logs."""
+    @abstractmethod
+    async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
+        """A new topic with so many partitions. `TopicExistsError`."""
 
-        def act() -> TopicInfo:
-            _check_descriptors(partitions)
-            return self._directory.create_topic(name, partitions, config)
-
-        await self.run(act, self._topics.show)
-        return self._topics.by_name[name]
-
-    async def ensure(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
-        """The topic of that name, which is created if there is none."""
+    async def ensure(self, name: str, partitions: int, config: Mapping[str, str], *, factor: int = -1) -> Topic:
+        """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition (-1:
+        ``default.replication.factor``)."""
         try:
-            return self._topics.by_name.get(name) or await self.create(name, partitions, config)
+            there = self._topics.by_name.get(name)
+            return there or await self.create(name, self._place(partitions, factor), config)
         except TopicExistsError:  # two asked at the same time
             return self._topics.by_name[name]
 
-    async def add_partitions(self, topic: Topic, count: int) -> None:
-        """Errors of `LogDir.add_partitions`; `RefusedError` where there are no file descriptors for so many logs."""
+    @abstractmethod
+    async def add_partitions(self, topic: Topic, assignment: Assignment) -> None:
+        """More partitions; ``assignment`` is that of the new ones."""
+
+    @abstractmethod
+    async def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Give keys of a topic's own configuration other values, or with None none."""
+
+    @abstractmethod
+    async def reconfigure(self, config: LogDirConfig) -> None:
+        """Take up other defaults for topics, and what else a broker's configuration says of its logs."""
+
+    @abstractmethod
+    async def delete(self, topic: Topic) -> None:
+        """Delete a topic; who waits for its records is told at once."""
+
+    async def close(self) -> None:
+        """Wait for what has begun."""
+        await asyncio.gather(*self._pending, return_exceptions=True)
+        self._executor.shutdown()
+
+
+class LocalChanges(TopicChanges):
+    """Of a node that is alone: in its directory. The brokers of an assignment mean nothing here, only how many
+    partitions it is of."""
+
+    def __init__(self, topics: LocalTopics) -> None:
+        super().__init__(topics, lambda partitions, _: [()] * partitions)
+        self._shown = topics
+        self._directory = topics.directory
+
+    async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
+        """Errors of `LogDir.create_topic`; `RefusedError` where there are no file descriptors for so many logs."""
 
         def act() -> TopicInfo:
-            _check_descriptors(count - len(topic.partitions))
+            _check_descriptors(len(assignment))
+            return self._directory.create_topic(name, len(assignment), config)
+
+        await self.run(act, self._shown.show)
+        return self._topics.by_name[name]
+
+    async def add_partitions(self, topic: Topic, assignment: Assignment) -> None:
+        """Errors of `LogDir.add_partitions`; `RefusedError` where there are no file descriptors for so many logs."""
+
+        count = len(topic.partitions) + len(assignment)
+
+        def act() -> TopicInfo:
+            _check_descriptors(len(assignment))
             try:
                 return self._directory.add_partitions(topic.name, count)
             except ValueError as error:  # somebody else was faster
                 raise RefusedError(Code.INVALID_PARTITIONS, str(error)) from error
 
-        await self.run(act, self._topics.show)
+        await self.run(act, self._shown.show)
 
-    async def alter(self, name: str, changes: Mapping[str, object | None]) -> None:
+    async def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Errors of `LogDir.alter_config`."""
         await self.run(lambda: self._directory.alter_config(name, changes))
 
@@ -104,13 +148,8 @@ class TopicChanges:
         try:
             await self.run(lambda: self._directory.delete_topic(topic.name), lambda _: self.deleted(topic))
         except BaseException:
-            self._topics.refresh(topic.name)
+            self._shown.refresh(topic.name)
             raise
-
-    async def close(self) -> None:
-        """Wait for what has begun."""
-        await asyncio.gather(*self._pending, return_exceptions=True)
-        self._executor.shutdown()
 
 
 def _check_descriptors(partitions: int) -> None:

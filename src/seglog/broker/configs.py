@@ -28,7 +28,6 @@ from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.settings import Names, unknown
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.storage.topic_changes import config_of_found
 
 
 class Resource(IntEnum):
@@ -106,7 +105,7 @@ class ConfigApis:
             check_topic_name(name)
             if name not in self._topics.by_name:
                 raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "")
-            return describe_topic(self._overrides(name), self._configuration, wanted)
+            return describe_topic(self._topics.overrides(name), self._configuration, wanted)
         if resource.resource_type == Resource.BROKER:
             if not name:
                 return describe_defaults(self._configuration, wanted)
@@ -118,10 +117,6 @@ class ConfigApis:
                 raise RefusedError(Code.INVALID_REQUEST, message)
             return describe_broker(self._configuration, wanted)
         raise _not_served(resource.resource_type)
-
-    def _overrides(self, name: str) -> Mapping[str, str]:
-        entry = self._topics.directory.entries.get(name)
-        return config_of_found(name) if entry is None else entry.config
 
     def list_config_resources(self, request: Message, context: Context) -> Answer:
         if context.version == 0:
@@ -196,7 +191,7 @@ class ConfigApis:
         check_topic_name(name)
         if name not in self._topics.by_name:
             raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        before = self._overrides(name)
+        before = self._topics.overrides(name)
         after = check_topic_config(_changed(before, changes, self._topic_value, replace=replace))
         if validate_only:
             return

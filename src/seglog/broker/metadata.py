@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Container, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,11 +13,12 @@ from seglog.broker.codes import Code, failure
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import Configuration
-from seglog.broker.topics import INTERNAL, Topic, Topics
+from seglog.broker.topics import INTERNAL, Standing, Topic, Topics
 from seglog.core.errors import InvalidTopicError, SeglogError
 from seglog.core.types import validate_topic
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
+from seglog.storage.log_dir import LogDir
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -85,7 +86,7 @@ class Metadata:
         return {
             "brokers": self._identity.brokers(context.listener),
             "cluster_id": self._identity.cluster_id,
-            "controller_id": self._identity.node_id,
+            "controller_id": self._identity.controller_id,
             "topics": answers,
             "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED,
         }
@@ -120,34 +121,7 @@ class Metadata:
         }
 
     def _partitions(self, topic: Topic, numbers: range) -> list[dict[str, Any]]:
-        nodes = (self._identity.node_id,)
-        is_offline = self._topics.directory.health.failure is not None
-        answers: list[dict[str, Any]] = []
-        for number in numbers:
-            partition = topic.partitions[number]
-            if partition is None or is_offline:
-                answers.append(
-                    {
-                        "error_code": Code.LEADER_NOT_AVAILABLE,
-                        "partition_index": number,
-                        "leader_id": -1,
-                        "replica_nodes": nodes,
-                        "offline_replicas": nodes,
-                    }
-                )
-            else:
-                answers.append(
-                    {
-                        "partition_index": number,
-                        "leader_id": nodes[0],
-                        "leader_epoch": partition.leader_epoch,
-                        "replica_nodes": nodes,
-                        "isr_nodes": nodes,
-                        "eligible_leader_replicas": (),
-                        "last_known_elr": (),
-                    }
-                )
-        return answers
+        return [_partition(number, self._topics.standing(topic, number)) for number in numbers]
 
     # DescribeTopicPartitions
 
@@ -200,7 +174,7 @@ class Metadata:
         wants_operations = request.include_cluster_authorized_operations
         return {
             "cluster_id": self._identity.cluster_id,
-            "controller_id": self._identity.node_id,
+            "controller_id": self._identity.controller_id,
             "brokers": self._identity.brokers(context.listener),
             "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
         }
@@ -208,10 +182,12 @@ class Metadata:
     # DescribeLogDirs
 
     async def describe_log_dirs(self, request: Message, _: Context) -> Answer:
-        directory = self._topics.directory
-        if directory.health.failure is not None:
-            return {"results": [{"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": directory.path}]}
         wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+        return {"results": [await self._log_dir(directory, wanted) for directory in self._topics.directories()]}
+
+    async def _log_dir(self, directory: LogDir, wanted: Mapping[str, Container[int]] | None) -> dict[str, Any]:
+        if directory.health.failure is not None:
+            return {"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": directory.path}
         topics = []
         for topic in self._topics:
             if wanted is not None and topic.name not in wanted:
@@ -219,16 +195,33 @@ class Metadata:
             partitions = [
                 {"partition_index": number, "partition_size": partition.log.size}
                 for number, partition in enumerate(topic.partitions)
-                if partition is not None and (wanted is None or number in wanted[topic.name])
+                if partition is not None
+                and (wanted is None or number in wanted[topic.name])
+                and directory.logs.get(partition.topic_partition) is partition.log
             ]
             if partitions:
                 topics.append({"name": topic.name, "partitions": partitions})
         usage = await asyncio.to_thread(shutil.disk_usage, directory.path)
         return {
-            "results": [
-                {"log_dir": directory.path, "topics": topics, "total_bytes": usage.total, "usable_bytes": usage.free}
-            ]
+            "log_dir": directory.path,
+            "topics": topics,
+            "total_bytes": usage.total,
+            "usable_bytes": usage.free,
         }
+
+
+def _partition(number: int, standing: Standing) -> dict[str, Any]:
+    return {
+        "error_code": standing.error,
+        "partition_index": number,
+        "leader_id": standing.leader,
+        "leader_epoch": standing.leader_epoch,
+        "replica_nodes": standing.replicas,
+        "isr_nodes": standing.isr,
+        "offline_replicas": standing.offline,
+        "eligible_leader_replicas": standing.eligible,
+        "last_known_elr": standing.last_known,
+    }
 
 
 def _has_ids(request: Message) -> bool:

@@ -116,13 +116,15 @@ class Metrics:
         return Page("".join(told).encode(), CONTENT_TYPE)
 
     def health(self) -> Page:
-        """200 as long as records can be written and read; 503 when the log directory has failed."""
-        failure = self._topics.directory.health.failure
+        """200 as long as records can be written and read; 503 when every log directory has failed."""
+        directories = self._topics.directories()
+        failures = [one.health.failure for one in directories if one.health.failure is not None]
+        failure = failures[0] if len(failures) == len(directories) else None
         answer = {
             "status": "up" if failure is None else "down",
             "node": self._identity.node_id,
             "cluster": self._identity.cluster_id,
-            "directory": self._topics.directory.path,
+            "directory": ",".join(one.path for one in directories),
         }
         if failure is not None:
             answer["failure"] = str(failure)
@@ -175,9 +177,10 @@ class Metrics:
 
     def _of_partitions(self) -> Iterator[Family]:
         found = list(_partitions(self._topics))
-        is_down = self._topics.directory.health.failure is not None
+        directories = self._topics.directories()
+        failed = sum(one.health.failure is not None for one in directories)
         missing = sum(partition is None for topic in self._topics for partition in topic.partitions)
-        offline = len(found) + missing if is_down else missing
+        offline = len(found) + missing if failed == len(directories) else missing
         kinds: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
             ("size", "Bytes of a partition's segments.", lambda one: one.log.size),
             ("logstartoffset", "First offset.", lambda one: one.log.log_start_offset),
@@ -198,7 +201,7 @@ class Metrics:
             (f"{_CONTROLLER}globaltopiccount", "Topics.", len(self._topics.by_name)),
             (f"{_CONTROLLER}globalpartitioncount", "Partitions.", count),
             (f"{_CONTROLLER}offlinepartitionscount", "Partitions without a leader.", offline),
-            ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", int(is_down)),
+            ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", failed),
             (f"{_SERVER}kafkaserver_brokerstate", "3: running.", _RUNNING),
         )
         for name, text, value in gauges:

@@ -124,10 +124,11 @@ class Offsets:
         try:
             if topic in INTERNAL:
                 raise RefusedError(Code.INVALID_TOPIC_EXCEPTION)
-            log = self._partition(topic, wanted.partition_index).log
+            partition = self._partition(topic, wanted.partition_index)
+            log = partition.log
             if log.config.compact and not log.config.delete:
                 raise RefusedError(Code.POLICY_VIOLATION)
-            directory = self._topics.directory
+            directory = self._topics.directory_of(partition)
             low_watermark = await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
         except SeglogError as error:
             code = failure(error)["error_code"]

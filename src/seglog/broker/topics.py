@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
+from seglog.broker.codes import Code, RefusedError
 from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
 from seglog.storage.log_dir import LogDir, TopicInfo
+from seglog.storage.topic_changes import config_of_found
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Topic:
-    """A topic with its partitions by number; None where one was refused when the directory was opened."""
+    """A topic with its partitions by number; None where there is no log of it here: it was refused when the directory
+    was opened, or in a cluster other brokers have it."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
-    def __init__(self, name: str, topic_id: UUID, partitions: list[Partition | None]) -> None:
+    def __init__(self, name: str, topic_id: UUID, partitions: Sequence[Partition | None]) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions = partitions
@@ -28,18 +32,41 @@ class Topic:
         return self.name in INTERNAL
 
 
-class Topics:
-    """All topics. `refresh` after each change of the directory's."""
+class Standing(NamedTuple):
+    """Who has a partition, as clients are told: ids of brokers. ``error`` is `Code.LEADER_NOT_AVAILABLE` where nobody
+    leads it, and then ``leader`` is -1."""
 
-    def __init__(self, directory: LogDir) -> None:
-        self.directory = directory
+    error: Code
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline: Sequence[int] = ()
+    eligible: Sequence[int] = ()
+    last_known: Sequence[int] = ()
+
+
+class Topics(ABC):
+    """All topics, of one node or of a cluster."""
+
+    def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.shown: Callable[[Topic], None] = lambda _: None
         self.hidden: Callable[[Topic], None] = lambda _: None
         """Are told of a topic that is served, as it is now, and of one that is no longer served."""
-        for info in directory.topics().values():
-            self.show(info)
+
+    @abstractmethod
+    def standing(self, topic: Topic, number: int) -> Standing:
+        """Who has a partition of the topic."""
+
+    @abstractmethod
+    def overrides(self, name: str) -> Mapping[str, str]:
+        """A topic's own configuration."""
+
+    @abstractmethod
+    def directories(self) -> Sequence[LogDir]:
+        """This broker's log directories, those that have failed while it runs too."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -52,6 +79,57 @@ class Topics:
         if found is None or not 0 <= number < len(found.partitions):
             return None
         return found.partitions[number]
+
+    def directory_of(self, partition: Partition) -> LogDir:
+        """The directory in which a partition's log is. `RefusedError` if it was just deleted."""
+        for directory in self.directories():
+            if directory.logs.get(partition.topic_partition) is partition.log:
+                return directory
+        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def hide(self, name: str) -> Topic | None:
+        """Serve a topic no more; what it was."""
+        topic = self._take(name)
+        if topic is not None:
+            self.hidden(topic)
+        return topic
+
+    def _put(self, topic: Topic) -> None:
+        self.by_name[topic.name] = topic
+        if topic.topic_id.int:
+            self.by_id[topic.topic_id] = topic
+        self.shown(topic)
+
+    def _take(self, name: str) -> Topic | None:
+        topic = self.by_name.pop(name, None)
+        if topic is not None:
+            self.by_id.pop(topic.topic_id, None)
+        return topic
+
+
+class LocalTopics(Topics):
+    """The topics of a node that is alone: those of its directory. `refresh` after each change of the directory's."""
+
+    def __init__(self, directory: LogDir) -> None:
+        super().__init__()
+        self.directory = directory
+        self._nodes = (directory.meta.node_id or 0,)
+        for info in directory.topics().values():
+            self.show(info)
+
+    def standing(self, topic: Topic, number: int) -> Standing:
+        nodes = self._nodes
+        partition = topic.partitions[number]
+        if partition is None or self.directory.health.failure is not None:
+            return Standing(Code.LEADER_NOT_AVAILABLE, -1, -1, nodes, (), offline=nodes)
+        return Standing(Code.NONE, nodes[0], partition.leader_epoch, nodes, nodes)
+
+    def overrides(self, name: str) -> Mapping[str, str]:
+        entry = self.directory.entries.get(name)
+        return config_of_found(name) if entry is None else entry.config
+
+    def directories(self) -> Sequence[LogDir]:
+        return (self.directory,)
 
     def refresh(self, name: str) -> Topic | None:
         """Take over what the directory says of a topic; it may be changing another one, and is waited for."""
@@ -74,23 +152,8 @@ class Topics:
             kept[number] if number < len(kept) else self._open(name, number, topic_id)
             for number in range(info.partitions)
         ]
-        topic = self.by_name[name] = Topic(name, topic_id, partitions)
-        if topic_id.int:
-            self.by_id[topic_id] = topic
-        self.shown(topic)
-        return topic
-
-    def hide(self, name: str) -> Topic | None:
-        """Serve a topic no more; what it was."""
-        topic = self._take(name)
-        if topic is not None:
-            self.hidden(topic)
-        return topic
-
-    def _take(self, name: str) -> Topic | None:
-        topic = self.by_name.pop(name, None)
-        if topic is not None:
-            self.by_id.pop(topic.topic_id, None)
+        topic = Topic(name, topic_id, partitions)
+        self._put(topic)
         return topic
 
     def _open(self, name: str, number: int, topic_id: UUID) -> Partition | None:

@@ -22,10 +22,10 @@ async def reset(node: Node, topics: Mapping[str, int]) -> None:
             await node.changes.delete(topic)
     for name, partitions in topics.items():
         try:
-            await node.changes.create(name, partitions, {})
+            await node.changes.create(name, [()] * partitions, {})
         except TopicExistsError:  # a client that was left running has asked for it
             await node.changes.delete(node.topics.by_name[name])
-            await node.changes.create(name, partitions, {})
+            await node.changes.create(name, [()] * partitions, {})
 
 
 def create_missing(node: Node, topics: Mapping[str, int]) -> None:
@@ -38,7 +38,7 @@ def create_missing(node: Node, topics: Mapping[str, int]) -> None:
 
 async def create_topic(node: Node, name: str, partitions: int, config: Mapping[str, str]) -> None:
     """Errors of `LogDir.create_topic`."""
-    await node.changes.create(name, partitions, config)
+    await node.changes.create(name, [()] * partitions, config)
 
 
 async def _loaded(node: Node) -> list[Shard]:
