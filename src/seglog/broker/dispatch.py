@@ -68,7 +68,9 @@ class Dispatch:
         context = Context(key, version, client_id or "", connection.peer, connection.listener)
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
-            return None if answer is None else frame_response(key, version, correlation_id, len(answer)) + answer
+            if isinstance(answer, bytes):
+                return frame_response(key, version, correlation_id, len(answer)) + answer
+            return None if answer is None else _framed_body_later(header, answer)
         if key == _FETCH:
             fetched = self._fetch(frame, body, context)
             if isinstance(fetched, FetchAnswer):
@@ -108,6 +110,10 @@ def _written(header: RequestHeader, answer: Answer) -> bytes:
 
 def _framed_body(header: RequestHeader, body: bytes) -> bytes:
     return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
+
+
+async def _framed_body_later(header: RequestHeader, body: Awaitable[bytes]) -> Reply:
+    return _framed_body(header, await body)
 
 
 async def _written_later(header: RequestHeader, answer: Awaitable[Answer]) -> Reply:

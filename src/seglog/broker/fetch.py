@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from seglog.broker.neighbours import NO_REPLICA, Neighbours
 from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
 from seglog.broker.topics import Topics
+from seglog.cluster.model import Member
 from seglog.core.errors import SeglogError
 from seglog.core.fs import File
 from seglog.core.types import NO_OFFSET
@@ -16,6 +18,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
 from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica, ReplicaFetch
 from seglog.replication.waiters import Waiter
 from seglog.storage.reads import Fetched, UpTo
 
@@ -23,7 +26,16 @@ UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
 INCONSISTENT_TOPIC_ID: Final = 103
 UNKNOWN_TOPIC_ID: Final = 100
+FROM_FOLLOWERS: Final = 11
+"""The version from which on a consumer may read from any replica (KIP-392)."""
+_REPLICA_STATE: Final = 15
 _ZERO: Final = UUID(int=0)
+
+
+class NotABrokerError(SeglogError):
+    """A client that says that it is a broker, and comes by a listener for clients."""
+
+    code = 31
 
 
 class FileSlice(NamedTuple):
@@ -38,7 +50,8 @@ class FileSlice(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A request, its session found, if it has one. ``is_full``: every partition is answered."""
+    """A request, its session found, if it has one. ``is_full``: every partition is answered. ``follower`` is the broker
+    that asks, None for a consumer, which may stand in a ``rack``."""
 
     partitions: Iterable[tuple[PartitionKey, Wanted]]
     session: Session | None
@@ -47,6 +60,8 @@ class _Request(NamedTuple):
     min_bytes: int
     up_to: UpTo
     version: int
+    follower: Member | None
+    rack: str
 
 
 class _Result(NamedTuple):
@@ -58,16 +73,20 @@ class _Result(NamedTuple):
 class Fetch:
     """Answers Fetch requests."""
 
-    def __init__(self, topics: Topics, sessions: SessionCache, *, max_bytes: int) -> None:
+    def __init__(
+        self, topics: Topics, sessions: SessionCache, *, max_bytes: int, neighbours: Neighbours | None = None
+    ) -> None:
+        """``neighbours`` are those of a cluster; without them nobody is a follower."""
         self._topics = topics
         self._sessions = sessions
         self._max_bytes = max_bytes
+        self._neighbours = neighbours
 
     def __call__(self, frame: memoryview, body: int, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
         """The response's body, or a wait for it."""
         message = read_request(ApiKey.FETCH, context.version, frame, body)
         try:
-            request = self._resolve(message, context.version)
+            request = self._resolve(message, context)
         except SeglogError as error:
             return write_fetch(context.version, [], error=error.code)
         result = self._read(request)
@@ -75,7 +94,9 @@ class Fetch:
             return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
-    def _resolve(self, message: Message, version: int) -> _Request:
+    def _resolve(self, message: Message, context: Context) -> _Request:
+        version = context.version
+        follower = self._follower(message, context)
         named: str = "topic_id" if version >= TOPIC_IDS else "topic"
         none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
         wanted = [
@@ -86,6 +107,7 @@ class Fetch:
                     partition.partition_max_bytes,
                     partition.current_leader_epoch,
                     partition.last_fetched_epoch,
+                    partition.log_start_offset,
                 ),
             )
             for topic in message.topics
@@ -118,7 +140,21 @@ class Fetch:
             min_bytes=message.min_bytes,
             up_to=UpTo.LAST_STABLE if message.isolation_level else UpTo.HIGH_WATERMARK,
             version=version,
+            follower=follower,
+            rack=message.rack_id if version >= FROM_FOLLOWERS else "",
         )
+
+    def _follower(self, message: Message, context: Context) -> Member | None:
+        """The broker that asks. One that says so and does not come by the brokers' listener gets nothing."""
+        if self._neighbours is None:
+            return None
+        state = message.replica_state if context.version >= _REPLICA_STATE else None
+        node_id = message.replica_id if state is None else state.replica_id
+        if node_id < 0:
+            return None
+        if context.listener != self._neighbours.listener:
+            raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
+        return Member(node_id, -1 if state is None else state.replica_epoch)
 
     def _read(self, request: _Request) -> _Result:
         found = []
@@ -126,22 +162,32 @@ class Fetch:
         is_urgent = False
         for key, wanted in list(request.partitions):
             left = max(request.max_bytes - size, 0)
-            fetched = self._read_one(key, wanted, request.up_to, left, is_first=size == 0)
+            if request.follower is None:
+                fetched = self._read_one(key, wanted, request, left, is_first=size == 0)
+            else:
+                fetched = self._serve(key, wanted, request.follower, left, is_first=size == 0)
             found.append((key, fetched))
             if fetched.records is not None:
                 size += fetched.records.size
-            is_urgent = is_urgent or fetched.error != 0 or fetched.diverging is not None
+            is_urgent = is_urgent or fetched.is_urgent
         return _Result(found, size, is_urgent)
 
     def _read_one(
-        self, key: PartitionKey, wanted: Wanted, up_to: UpTo, left: int, *, is_first: bool
+        self, key: PartitionKey, wanted: Wanted, request: _Request, left: int, *, is_first: bool
     ) -> FetchedPartition:
         topic, number = key
+        up_to = request.up_to
         partition = self._topics.partition(topic, number)
         if partition is None:
             return FetchedPartition(number, self._why_not(topic, number), aborted=())
         try:
+            if request.version < FROM_FOLLOWERS or not partition.is_placed:
+                partition.check_leads()
             partition.check_epoch(wanted.current_leader_epoch)
+            if request.rack and self._neighbours is not None and isinstance(partition, Replica):
+                preferred = self._neighbours.preferred(partition, request.rack, wanted.fetch_offset)
+                if preferred != NO_REPLICA:
+                    return _fetched(number, partition, None, up_to)._replace(preferred_read_replica=preferred)
             diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:
                 return _fetched(number, partition, None, up_to)._replace(
@@ -153,6 +199,33 @@ class Fetch:
             return FetchedPartition(number, error.code)
         return _fetched(number, partition, slice_, up_to)
 
+    def _serve(
+        self, key: PartitionKey, wanted: Wanted, follower: Member, left: int, *, is_first: bool
+    ) -> FetchedPartition:
+        """A slice for another broker, up to the end of the log."""
+        topic, number = key
+        partition = self._topics.partition(topic, number)
+        if not isinstance(partition, Replica):
+            return FetchedPartition(number, self._why_not(topic, number), aborted=())
+        asked = ReplicaFetch(
+            *follower,
+            wanted.current_leader_epoch,
+            wanted.fetch_offset,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
+            min(wanted.max_bytes, left),
+            min_one=is_first,
+        )
+        assert self._neighbours is not None
+        try:
+            answer = self._neighbours.serve(partition, asked)
+        except SeglogError as error:
+            return FetchedPartition(number, error.code)
+        fetched = _fetched(number, partition, answer.records, UpTo.LOG_END)
+        if answer.diverging is None:
+            return fetched
+        return fetched._replace(diverging=(answer.diverging.epoch, answer.diverging.end_offset))
+
     def _why_not(self, topic: str | UUID, number: int) -> int:
         found = self._topics.find(topic)
         if found is not None and 0 <= number < len(found.partitions):
@@ -160,21 +233,21 @@ class Fetch:
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
     async def _wait(self, request: _Request, result: _Result, seconds: float) -> FetchAnswer:
-        partitions = []
-        for key, fetched in result.partitions:
+        where = []
+        for (_, wanted), (key, fetched) in zip(list(request.partitions), result.partitions, strict=True):
             partition = self._topics.partition(*key)
-            if partition is None or partition.log.high_watermark != fetched.high_watermark:
-                # It changed after it was read, before this began to wait.
+            waiters = None if partition is None else _waiters(partition, wanted, fetched, request.follower)
+            if waiters is None:  # it changed after it was read, before this began to wait
                 return self._answer(request, self._read(request))
-            partitions.append(partition)
+            where.append(waiters)
         waiter = Waiter(request.min_bytes - result.size, seconds)
-        for partition in partitions:
-            partition.waiters[waiter] = None
+        for waiters in where:
+            waiters[waiter] = None
         try:
             await waiter.wait()
         finally:
-            for partition in partitions:
-                partition.waiters.pop(waiter, None)
+            for waiters in where:
+                waiters.pop(waiter, None)
         return self._answer(request, self._read(request))
 
     def _answer(self, request: _Request, result: _Result) -> FetchAnswer:
@@ -182,6 +255,18 @@ class Fetch:
             if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
                 partition.bytes_out += fetched.records.size
         return _answer(request, result)
+
+
+def _waiters(
+    partition: Partition, wanted: Wanted, fetched: FetchedPartition, follower: Member | None
+) -> dict[Waiter, None] | None:
+    """Those who wait for what this reader waits for; None if it is there."""
+    log = partition.log
+    if follower is None:
+        return partition.waiters if log.high_watermark == fetched.high_watermark else None
+    if not isinstance(partition, Replica) or log.log_end_offset > wanted.fetch_offset:
+        return None
+    return partition.followers
 
 
 def _fetched(number: int, partition: Partition, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
@@ -213,7 +298,7 @@ def _answer(request: _Request, result: _Result) -> FetchAnswer:
     for key, fetched in result.partitions:
         if session is not None:
             # An error is told again and again, and once more when it is over (``CachedPartition``).
-            is_urgent = fetched.error != 0 or fetched.diverging is not None
+            is_urgent = fetched.is_urgent
             told = Told(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
             has_news = fetched.records is not None or is_urgent or session.told.get(key) != told
             if not has_news and not request.is_full:

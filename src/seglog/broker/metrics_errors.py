@@ -8,6 +8,7 @@ from typing import Any
 
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
+from seglog.broker.neighbours import Neighbours
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.sessions import SessionCache
@@ -28,12 +29,18 @@ class Errors:
         self.counts: Mapping[int, Counts] = {int(key): Counter() for key in APIS}
 
     def dispatch(
-        self, topics: Topics, sessions: SessionCache, handlers: Mapping[int, Handler], *, max_bytes: int
+        self,
+        topics: Topics,
+        sessions: SessionCache,
+        handlers: Mapping[int, Handler],
+        *,
+        max_bytes: int,
+        neighbours: Neighbours | None = None,
     ) -> Dispatch:
         """One whose answers are looked at."""
         return Dispatch(
             _Produce(topics, self.counts[ApiKey.PRODUCE]),
-            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes),
+            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes, neighbours=neighbours),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
         )
 
@@ -81,16 +88,34 @@ class _Produce(Produce):
         super().__init__(topics)
         self._counts = counts
 
-    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | None:
+    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Awaitable[bytes] | None:
         answer = super().__call__(frame, body, context)
+        if isinstance(answer, Awaitable):
+            return self._later(context.version, answer)
         if answer is not None:
-            self._counts.update(filter(None, errors_of_answer(context.version, answer)))
+            self._count(context.version, answer)
         return answer
+
+    async def _later(self, version: int, answer: Awaitable[bytes]) -> bytes:
+        found = await answer
+        self._count(version, found)
+        return found
+
+    def _count(self, version: int, answer: bytes) -> None:
+        self._counts.update(filter(None, errors_of_answer(version, answer)))
 
 
 class _Fetch(Fetch):
-    def __init__(self, topics: Topics, sessions: SessionCache, counts: Counts, *, max_bytes: int) -> None:
-        super().__init__(topics, sessions, max_bytes=max_bytes)
+    def __init__(
+        self,
+        topics: Topics,
+        sessions: SessionCache,
+        counts: Counts,
+        *,
+        max_bytes: int,
+        neighbours: Neighbours | None,
+    ) -> None:
+        super().__init__(topics, sessions, max_bytes=max_bytes, neighbours=neighbours)
         self._counts = counts
 
     def _answer(self, request: Any, result: Any) -> FetchAnswer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.broker.produce_checks import (
@@ -24,15 +26,30 @@ from seglog.protocol.produce import (
     read_produce,
     write_produce,
 )
-from seglog.replication.partition import Partition
+from seglog.replication.partition import COMMITTED, Partition
+from seglog.replication.waiters import Waiter
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
+REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
 UNKNOWN_TOPIC_ID: Final = 100
 _ADMIN_CLIENT: Final = "__admin_client"
 """Whose records Kafka lets into its internal topics (``AddOffsetsToTxn`` of old; ``AuthHelper``)."""
+
+
+_ALL: Final = -1
+
+
+class _Uncommitted(NamedTuple):
+    """What was appended with acks=all in an epoch below ``end``, and its place in the answer."""
+
+    topic: int
+    place: int
+    partition: Partition
+    leader_epoch: int
+    end: int
 
 
 class Produce:
@@ -41,8 +58,9 @@ class Produce:
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
-    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | None:
-        """The response's body; None with acks=0, which is not answered.
+    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Awaitable[bytes] | None:
+        """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
+        answered.
 
         `InvalidRequestError` closes the connection: the only way in which a producer with acks=0 learns of an error.
         """
@@ -50,10 +68,17 @@ class Produce:
         asked = without_repeats(request.topics)
         is_plain = all(is_plain_batch(context.version, data.records) for topic in asked for data in topic.partitions)
         refusal = None if is_plain else refuse_all(asked)
+        uncommitted: list[_Uncommitted] = []
         if refusal is None:
             topics = [
-                TopicAnswer(topic, [self._append(request.acks, topic, data, context, is_plain) for data in partitions])
-                for topic, partitions in asked
+                TopicAnswer(
+                    topic,
+                    [
+                        self._append(request.acks, topic, data, context, is_plain, uncommitted, (at, place))
+                        for place, data in enumerate(partitions)
+                    ],
+                )
+                for at, (topic, partitions) in enumerate(asked)
             ]
         else:
             topics = [
@@ -64,12 +89,22 @@ class Produce:
             if any(answer.error for topic in topics for answer in topic.partitions):
                 raise InvalidRequestError("an append with acks=0 was refused")
             return None
+        if uncommitted:
+            return _when_committed(context.version, topics, uncommitted, request.timeout_ms / 1000)
         return write_produce(context.version, topics)
 
     def _append(
-        self, acks: int, topic: str | UUID, data: PartitionData, context: Context, is_plain: bool
+        self,
+        acks: int,
+        topic: str | UUID,
+        data: PartitionData,
+        context: Context,
+        is_plain: bool,
+        uncommitted: list[_Uncommitted],
+        place: tuple[int, int],
     ) -> PartitionAnswer:
-        """``is_plain``: all partitions of the request have a plain batch."""
+        """``is_plain``: all partitions of the request have a plain batch. ``place`` is that of the answer, which may
+        have to wait: then it is among the ``uncommitted``."""
         number, records = data
         partition = self._topics.partition(topic, number)
         if partition is None:
@@ -83,9 +118,13 @@ class Produce:
         if context.client_id != _ADMIN_CLIENT and _is_internal(partition):
             return PartitionAnswer(number, INVALID_TOPIC, error_message="an internal topic is written by the broker")
         try:
-            appended = partition.append(records)
+            appended = partition.append(records, needs_all=acks == _ALL)
         except SeglogError as error:
             return refused(partition, error)
+        if acks == _ALL:
+            epoch, end = partition.leader_epoch, appended.last_offset + 1
+            if partition.outcome(epoch, end) != COMMITTED:
+                uncommitted.append(_Uncommitted(*place, partition, epoch, end))
         return PartitionAnswer(number, 0, appended.first_offset, appended.log_append_time, appended.log_start_offset)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:
@@ -93,6 +132,35 @@ class Produce:
         if found is not None and 0 <= number < len(found.partitions):
             return NOT_LEADER_OR_FOLLOWER  # it is ours, and damaged: see the server's log
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _when_committed(
+    version: int, topics: list[TopicAnswer], uncommitted: list[_Uncommitted], seconds: float
+) -> bytes:
+    """The answer, as soon as everything is committed, or certainly or in this time is not."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    for one in uncommitted:
+        code = await _outcome(one, deadline)
+        if code != COMMITTED:
+            partitions = topics[one.topic].partitions
+            assert isinstance(partitions, list)
+            partitions[one.place] = PartitionAnswer(one.partition.topic_partition.partition, code)
+    return write_produce(version, topics)
+
+
+async def _outcome(one: _Uncommitted, deadline: float) -> int:
+    partition = one.partition
+    while (code := partition.outcome(one.leader_epoch, one.end)) is None:
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            return REQUEST_TIMED_OUT
+        waiter = Waiter(1, left)
+        partition.waiters[waiter] = None
+        try:
+            await waiter.wait()
+        finally:
+            partition.waiters.pop(waiter, None)
+    return code
 
 
 def _is_internal(partition: Partition) -> bool:

@@ -17,6 +17,7 @@ from seglog.core.errors import (
     CorruptError,
     InvalidTimestampError,
     LogDirOfflineError,
+    NotLeaderError,
     RecordListTooLargeError,
     RecordTooLargeError,
     SeglogError,
@@ -41,7 +42,7 @@ _START: Final = Struct(">8xi4xB4xh")
 """Length, magic and attributes of a batch."""
 _LENGTH: Final = Struct(">8xi")
 _NAMED: Final = 3
-_UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError)
+_UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError, NotLeaderError)
 """Refusals that Kafka expects, and to which it does not say where the log begins."""
 
 

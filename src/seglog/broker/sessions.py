@@ -48,12 +48,13 @@ class FetchSessionTopicIdError(SeglogError):
 
 
 class Wanted(NamedTuple):
-    """What a client wants of one partition."""
+    """What a client wants of one partition; ``log_start_offset`` is a follower's own."""
 
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    log_start_offset: int = -1
 
 
 class Told(NamedTuple):

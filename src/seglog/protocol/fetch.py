@@ -48,6 +48,11 @@ class FetchedPartition(NamedTuple):
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the client is to know of it at once, and not when there is enough to read."""
+        return self.error != 0 or self.diverging is not None or self.preferred_read_replica >= 0
+
 
 class FetchedTopic(NamedTuple):
     topic: str | UUID

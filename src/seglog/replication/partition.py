@@ -60,6 +60,11 @@ class Partition(LeaderEpochChecks):
         return True
 
     @property
+    def is_placed(self) -> bool:
+        """Whether it leads or follows, so that what it shows is a part of what is committed."""
+        return True
+
+    @property
     def knows_committed(self) -> bool:
         """Whether the high watermark is what is committed, and not less: a new leader does not know at once."""
         return True

@@ -31,7 +31,7 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
 
 class ReplicaFetch(NamedTuple):
     """What a follower asks for. ``leader_epoch`` is the one that it follows in, ``last_epoch`` that of its last batch;
-    offsets are its log's end and start."""
+    offsets are its log's end and start. ``min_one``: at least one batch, however large it is."""
 
     node_id: int
     broker_epoch: int
@@ -40,6 +40,7 @@ class ReplicaFetch(NamedTuple):
     last_epoch: int
     log_start_offset: int
     max_bytes: int
+    min_one: bool = True
 
 
 class ReplicaAnswer(NamedTuple):
@@ -80,6 +81,10 @@ class Replica(Partition):
     @property
     def leads(self) -> bool:
         return self.progress is not None
+
+    @property
+    def is_placed(self) -> bool:
+        return self.leader != NO_LEADER
 
     @property
     def knows_committed(self) -> bool:
@@ -206,7 +211,7 @@ class Replica(Partition):
         diverging = self.diverging_epoch(asked.last_epoch, asked.offset)
         if diverging is not None:  # it has not what it says: nothing is learnt (KAFKA-13141)
             return ReplicaAnswer(diverging, None, log.high_watermark, log.log_start_offset)
-        found = log.read(asked.offset, asked.max_bytes, up_to=UpTo.LOG_END)
+        found = log.read(asked.offset, asked.max_bytes, up_to=UpTo.LOG_END, min_one=asked.min_one)
         follower.fetched(asked.offset, asked.log_start_offset, asked.broker_epoch, log.log_end_offset, now_ms)
         self.advance(brokers, now_ms)
         return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)

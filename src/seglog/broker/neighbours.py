@@ -1,0 +1,43 @@
+"""What a Fetch needs of the other brokers of a cluster: followers that read from here, and replicas that are nearer to
+a consumer (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from seglog.cluster.model import Broker
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+
+NO_REPLICA: Final = -1
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The value of ``replica.selector.class`` with which consumers are sent to a replica in their own rack."""
+
+
+class Neighbours(NamedTuple):
+    """``serve`` answers a follower; ``brokers`` are those that are there; ``listener`` is the one by which brokers
+    come, and no others may say that they are brokers (CVE-2018-1288)."""
+
+    serve: Callable[[Replica, ReplicaFetch], ReplicaAnswer]
+    brokers: Callable[[], Mapping[int, Broker]]
+    listener: str
+    rack_aware: bool
+
+    def preferred(self, replica: Replica, rack: str, offset: int) -> int:
+        """The replica in the consumer's rack that has most of what is behind ``offset``; `NO_REPLICA`: stay here
+        (``RackAwareReplicaSelector``)."""
+        progress, brokers = replica.progress, self.brokers()
+        if not self.rack_aware or not rack or progress is None:
+            return NO_REPLICA
+        here = brokers.get(progress.node_id)
+        if here is None or here.rack == rack:
+            return NO_REPLICA
+        near = [
+            (follower.end_offset, -node)
+            for node, follower in progress.followers.items()
+            if node in progress.state.isr_nodes
+            and node in brokers
+            and brokers[node].rack == rack
+            and follower.log_start_offset <= offset <= follower.end_offset
+        ]
+        return -max(near)[1] if near else NO_REPLICA
