@@ -15,12 +15,13 @@ from seglog.cluster.placement import place as place_anew
 from tests.cases import case
 
 Layout = dict[Place, tuple[int, ...]]
+_RACKS: list[list[str | None]] = [[None], ["a"], ["a", "b"], ["a", "b", "c"]]
 
 
 @st.composite
 def layouts(draw: st.DrawFn, *, least: int = 1) -> tuple[Layout, dict[int, str | None]]:
     """Topics as a cluster of these brokers would have placed them, or anyhow; the brokers and their racks."""
-    racks = draw(st.sampled_from([[None], ["a"], ["a", "b"], ["a", "b", "c"]]))
+    racks: list[str | None] = draw(st.sampled_from(_RACKS))
     nodes = draw(st.lists(st.integers(1, 20), min_size=least, max_size=7, unique=True))
     there: dict[int, str | None] = {node: racks[at % len(racks)] for at, node in enumerate(nodes)}
     layout: Layout = {}
@@ -145,7 +146,7 @@ def test_a_fourth_broker_of_an_even_cluster() -> None:
 
 
 def test_what_a_removed_broker_led_is_led_by_those_that_have_it() -> None:
-    layout = {("t", number): (9, 1, 2) for number in range(4)}
+    layout: Layout = {("t", number): (9, 1, 2) for number in range(4)}
     now = after(layout, evacuate(layout, {1: None, 2: None, 3: None, 9: None}, 9))
     assert all(set(replicas) == {1, 2, 3} for replicas in now.values())
     assert sorted(leads(now).values()) == [1, 1, 2]
