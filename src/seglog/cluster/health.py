@@ -1,0 +1,211 @@
+"""How a cluster is, from what its brokers or its metadata store say, and what to do about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seglog.cluster.moves import Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSeen:
+    """A broker that is registered. ``epoch`` and ``since`` (the epoch since which it has lost nothing) are known to the
+    metadata store only. ``answers``: None if it was not asked. ``failed``: log directories, with the reason."""
+
+    node_id: int
+    rack: str | None = None
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    epoch: int | None = None
+    since: int | None = None
+    is_stopping: bool = False
+    answers: bool | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSeen:
+    """A partition. ``ends`` are log end offsets and ``sizes`` bytes on the disk, of the replicas that were asked."""
+
+    topic: str
+    number: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int | None
+    leader_epoch: int | None = None
+    elr: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    min_insync: int | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.number
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Replicas that are not in sync and shall stay; those that are just being added count for nothing yet."""
+        return tuple(
+            node
+            for node in self.replicas
+            if node not in self.isr and node not in self.adding and node not in self.removing
+        )
+
+    @property
+    def lacks_min_insync(self) -> bool:
+        needed = min(self.min_insync or 1, len(self.replicas))
+        return self.leader is not None and len(self.isr) < needed
+
+    def lag(self, node: int) -> int | None:
+        """Offsets by which a replica is behind its leader; None where one of both was not asked."""
+        if self.leader is None or self.leader not in self.ends or node not in self.ends:
+            return None
+        return max(self.ends[self.leader] - self.ends[node], 0)
+
+    def lag_bytes(self, node: int) -> int | None:
+        """The same in bytes, as far as sizes on disks say it: each replica deletes segments in its own time."""
+        if self.leader is None or self.leader not in self.sizes:
+            return None
+        return max(self.sizes[self.leader] - self.sizes.get(node, 0), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSeen:
+    """All of it at about one time."""
+
+    cluster_id: str
+    controller: int | None
+    brokers: Mapping[int, BrokerSeen]
+    partitions: tuple[PartitionSeen, ...]
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be. ``kind``: a word for programs; ``advice``: one line for people."""
+
+    kind: str
+    what: str
+    advice: str
+    places: tuple[Place, ...] = ()
+
+
+def judge(seen: ClusterSeen) -> list[Finding]:
+    """What is wrong, the worst first; nothing for a healthy cluster. A reassignment that goes on is no finding."""
+    return [
+        *_no_leader(seen),
+        *_too_few_in_sync(seen),
+        *_brokers(seen),
+        *_under_replicated(seen),
+    ]
+
+
+def _no_leader(seen: ClusterSeen) -> Iterator[Finding]:
+    if seen.controller is None:
+        yield Finding(
+            "no-controller",
+            "the cluster has no controller: nobody elects leaders",
+            "if it stays so, look at the brokers' logs and whether they reach the metadata store",
+        )
+    for nodes, places in _grouped((_who_has_all(one), one) for one in seen.partitions if one.leader is None):
+        away = [node for node in nodes if node not in seen.brokers]
+        if nodes and not away:
+            advice = f"{_brokers_named(nodes)} may lead, and is there: wait for the controller"
+        elif nodes:
+            advice = f"start {_brokers_named(away, 'or')}: whoever of them comes first can lead. {_UNCLEAN}"
+        else:
+            advice = f"no replica is known to have everything. {_UNCLEAN}"
+        yield Finding("no-leader", f"{_count(places)} without a leader: {_named(places)}", advice, places)
+
+
+_UNCLEAN = (
+    "If their disks are lost for good: seglog configs alter -t TOPIC --add-config unclean.leader.election.enable=true "
+    "lets another replica lead, and what only they had is lost"
+)
+
+
+def _who_has_all(partition: PartitionSeen) -> tuple[int, ...]:
+    return tuple(sorted({*partition.isr, *partition.elr}))
+
+
+def _too_few_in_sync(seen: ClusterSeen) -> Iterator[Finding]:
+    for nodes, places in _grouped((one.missing, one) for one in seen.partitions if one.lacks_min_insync):
+        yield Finding(
+            "under-min-isr",
+            f"{_count(places)} with fewer replicas in sync than min.insync.replicas: {_named(places)}",
+            f"producers with acks=all are refused until {_brokers_named(nodes, 'or')} is in sync again",
+            places,
+        )
+
+
+def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
+    for node, broker in sorted(seen.brokers.items()):
+        for directory, reason in broker.failed.items():
+            yield Finding(
+                "log-dir-failed",
+                f"broker {node}: log directory {directory}: {reason}",
+                f"replace the disk, start the broker again, then seglog cluster replace-disk {node}",
+            )
+        if broker.answers is False:
+            yield Finding(
+                "broker-silent",
+                f"broker {node} is registered and does not answer at {', '.join(broker.listeners.values())}",
+                "it hangs, has just died, or cannot be reached from here",
+            )
+
+
+def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
+    lacking: dict[int, list[PartitionSeen]] = {}
+    for partition in seen.partitions:
+        for node in partition.missing:
+            lacking.setdefault(node, []).append(partition)
+    for node, partitions in sorted(lacking.items()):
+        places = tuple(one.place for one in partitions)
+        broker = seen.brokers.get(node)
+        if broker is None:
+            what = f"broker {node} is not there: {_count(places)} lack its replica"
+            advice = f"start broker {node}; if it will not come back: seglog cluster remove-broker {node}"
+        else:
+            left = sum(one.lag_bytes(node) or 0 for one in partitions)
+            offsets = sum(one.lag(node) or 0 for one in partitions)
+            what = f"broker {node} is not in sync in {_count(places)}: {offsets} offsets, {left} bytes behind"
+            advice = (
+                "it is stopping" if broker.is_stopping else "it catches up; if the numbers do not fall, look at its log"
+            )
+        yield Finding("under-replicated", f"{what}: {_named(places)}", advice, places)
+
+
+# Words
+
+
+def _grouped(pairs: Iterable[tuple[tuple[int, ...], PartitionSeen]]) -> list[tuple[tuple[int, ...], tuple[Place, ...]]]:
+    groups: dict[tuple[int, ...], list[Place]] = {}
+    for nodes, partition in pairs:
+        groups.setdefault(nodes, []).append(partition.place)
+    return [(nodes, tuple(places)) for nodes, places in sorted(groups.items())]
+
+
+def _count(places: tuple[Place, ...]) -> str:
+    return "1 partition" if len(places) == 1 else f"{len(places)} partitions"
+
+
+def _named(places: tuple[Place, ...], most: int = 5) -> str:
+    """
+    >>> _named((("t", 0), ("t", 1)), most=1)
+    't-0 and 1 more'
+    """
+    text = ", ".join(f"{topic}-{number}" for topic, number in places[:most])
+    return text if len(places) <= most else f"{text} and {len(places) - most} more"
+
+
+def _brokers_named(nodes: Iterable[int], word: str = "and") -> str:
+    """
+    >>> _brokers_named([1, 2, 3], "or")
+    'broker 1, 2 or 3'
+    """
+    texts = [str(node) for node in nodes]
+    if len(texts) < 2:
+        return f"broker {texts[0]}" if texts else "another broker"
+    return f"broker {', '.join(texts[:-1])} {word} {texts[-1]}"

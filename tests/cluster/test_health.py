@@ -1,0 +1,72 @@
+"""What is said of a cluster in each state, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen, judge
+
+FINE = PartitionSeen(
+    topic="t", number=0, replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, min_insync=2, ends={1: 9, 2: 9, 3: 9}
+)
+
+
+def seen(*partitions: PartitionSeen, brokers: tuple[int, ...] = (1, 2, 3), controller: int | None = 1) -> ClusterSeen:
+    there = {node: BrokerSeen(node_id=node, listeners={"PLAINTEXT": f"h:{node}"}) for node in brokers}
+    return ClusterSeen(cluster_id="c", controller=controller, brokers=there, partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        FINE,
+        replace(FINE, replicas=(1, 2, 3, 4), adding=(4,), removing=(1,)),
+        replace(FINE, replicas=(1,), isr=(1,)),
+        replace(FINE, replicas=(1, 2, 3), isr=(1, 2), removing=(3,)),
+    ],
+    ids=["in sync", "moving", "alone", "leaving"],
+)
+def test_nothing_is_wrong(partition: PartitionSeen) -> None:
+    assert judge(seen(partition)) == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "brokers", "kinds", "advice"),
+    [
+        (replace(FINE, isr=(1, 2)), (1, 2), ["under-replicated"], "start broker 3; if it will not come back"),
+        (replace(FINE, isr=(1, 2)), (1, 2, 3), ["under-replicated"], "it catches up"),
+        (replace(FINE, isr=(1,), elr=(2,)), (1,), ["under-min-isr", "under-replicated", "under-replicated"], "2 or 3"),
+        (
+            replace(FINE, leader=None, isr=(1,), elr=(2,)),
+            (3,),
+            ["no-leader", "under-replicated", "under-replicated"],
+            "start broker 1 or 2: whoever of them comes first can lead",
+        ),
+        (replace(FINE, leader=None, isr=(), replicas=(3,)), (1,), ["no-leader", "under-replicated"], "unclean"),
+    ],
+    ids=["broker gone", "behind", "too few", "no leader", "nobody has all"],
+)
+def test_each_thing_that_is_wrong_has_its_advice(
+    partition: PartitionSeen, brokers: tuple[int, ...], kinds: list[str], advice: str
+) -> None:
+    findings = judge(seen(partition, brokers=brokers))
+    assert [one.kind for one in findings] == kinds
+    assert advice in findings[0].advice
+    assert all(one.places == (("t", 0),) for one in findings)
+
+
+def test_what_is_wrong_with_brokers() -> None:
+    cluster = seen(FINE, controller=None)
+    silent = replace(cluster.brokers[2], answers=False, failed={"/d": "KAFKA_STORAGE_ERROR"})
+    findings = judge(replace(cluster, brokers={**cluster.brokers, 2: silent}))
+    assert [one.kind for one in findings] == ["no-controller", "log-dir-failed", "broker-silent"]
+    assert findings[1].what == "broker 2: log directory /d: KAFKA_STORAGE_ERROR"
+
+
+def test_lag_is_what_the_leader_has_more() -> None:
+    one = replace(FINE, ends={1: 10, 2: 7, 3: 12}, sizes={1: 100, 2: 70})
+    assert [one.lag(node) for node in (1, 2, 3)] == [0, 3, 0]
+    assert [one.lag_bytes(node) for node in (1, 2, 3)] == [0, 30, 100]
+    assert replace(one, leader=None).lag(2) is None
