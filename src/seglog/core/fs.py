@@ -191,7 +191,7 @@ class OsMappedFile:
     def resize(self, size: int) -> None:
         if size == self.size:
             return
-        if isinstance(self.buffer, mmap.mmap) and size < self.size:
+        if isinstance(self.buffer, mmap.mmap) and 0 < size < self.size:
             self.buffer.flush()
         os.ftruncate(self._fd, size)
         self.size = size

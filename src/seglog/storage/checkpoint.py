@@ -141,6 +141,16 @@ def write_partition_metadata(fs: Fs, partition_path: str, topic_id: UUID) -> Non
     write_atomically(fs, os.path.join(partition_path, PARTITION_METADATA), encode_partition_metadata(topic_id))
 
 
+def is_torn(fs: Fs, partition_path: str, topic_id: UUID) -> bool:
+    """Whether ``partition.metadata`` is what a power cut left of one with this id that was not fsynced: its beginning,
+    or bytes that are zeros instead."""
+    data = _read(fs, os.path.join(partition_path, PARTITION_METADATA))
+    whole = encode_partition_metadata(topic_id)
+    if data is None or data == whole or len(data) > len(whole):
+        return False
+    return all(found in (0, right) for found, right in zip(data, whole, strict=False))
+
+
 # meta.properties
 
 

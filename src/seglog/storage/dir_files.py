@@ -128,6 +128,15 @@ def deleted_name(partition: TopicPartition, unique: UUID) -> str:
     return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
+def is_deleted_name(name: str, partition: TopicPartition) -> bool:
+    """Whether `deleted_name` may have made it of this partition.
+
+    >>> is_deleted_name("web-3.00000000000000000000000000000005-delete", TopicPartition("web", 3))
+    True
+    """
+    return name.startswith(deleted_name(partition, UUID(int=0)).rpartition(".")[0] + ".")
+
+
 def new_id(rng: Random) -> UUID:
     """A random id as Kafka makes them: no small number, and no text that begins with a dash (``Uuid.randomUuid``)."""
     while True:
@@ -187,6 +196,11 @@ class Checkpoints:
             log_start_offset=self.log_starts.get(partition, 0),
             high_watermark=self.high_watermarks.get(partition, 0),
         )
+
+    def partitions(self) -> set[TopicPartition]:
+        """Of which the directory once had data."""
+        told = (*(self.recovery_points or {}).items(), *self.high_watermarks.items())
+        return {partition for partition, offset in told if offset > 0}
 
     def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace a checkpoint, unless it says the same already."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 from seglog.core.clock import Clock, SystemClock
@@ -27,52 +27,29 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs, Lock, OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage import adopt, dir_closing, dir_truncation, housekeeping, topic_changes
+from seglog.storage import dir_closing, dir_opening, dir_truncation, housekeeping, replica_changes, topic_changes
 from seglog.storage.background import DirHealth
-from seglog.storage.checkpoint import (
-    MetaProperties,
-    read_clean_shutdown,
-    remove_clean_shutdown,
-)
-from seglog.storage.dir_files import (
-    Checkpoints,
-    check_fresh,
-    check_mode,
-    list_entries,
-    make_directory,
-    read_or_make_meta,
-    remove_tree,
-    resolve,
-)
-from seglog.storage.dir_loading import LoadProgress, PartitionLoaded, load_partitions
+from seglog.storage.checkpoint import MetaProperties
+from seglog.storage.dir_files import Checkpoints, check_fresh, check_mode, make_directory, remove_tree, resolve
+from seglog.storage.dir_loading import LoadProgress, PartitionLoaded
 from seglog.storage.layout import LOCK
 from seglog.storage.log import Log
 from seglog.storage.recovery import RecoveryReport
+from seglog.storage.replica_changes import Wanted
 from seglog.storage.retention import Expired
-from seglog.storage.topics_file import TopicEntry, read_topics
+from seglog.storage.topics_file import TopicEntry, TopicInfo
 from seglog.storage.worker import Worker, make_worker
 
 if TYPE_CHECKING:
     from seglog.storage.compaction import CompactionStats
 
 
-class TopicInfo(NamedTuple):
-    """A topic; ``config`` is its own configuration as Kafka's texts, without the directory's defaults.
-
-    ``topic_id`` is None for a topic of a Kafka before 2.8.
-    """
-
-    name: str
-    topic_id: UUID | None
-    partitions: int
-    config: Mapping[str, str]
-
-
 class LogDir:
     """An open log directory; made by `open`, a context manager.
 
-    ``refused`` has the partitions that are not served, and why; ``reports``, what recovery did with the others;
-    ``uncleanable``, those that compaction leaves alone until the next start, and why.
+    ``refused`` has the partitions that are not served, and why; ``missing``, those of them that had data and whose
+    files are gone; ``reports``, what recovery did with the others; ``uncleanable``, those that compaction leaves alone
+    until the next start, and why. ``was_clean``: the marker of a clean shutdown was there at this opening.
     """
 
     def __init__(
@@ -90,10 +67,13 @@ class LogDir:
         self.meta = MetaProperties()
         self.entries: dict[str, TopicEntry] = {}
         self.logs: dict[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.deleted: set[Log] = set()
         self.refused: dict[TopicPartition, SeglogError] = {}
+        self.missing: set[TopicPartition] = set()
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.uncleanable: dict[TopicPartition, Exception] = {}
+        self.was_clean = False
         self.closed = False
         self.flush_planned = False
         self.cleaning_plan = object()
@@ -102,7 +82,6 @@ class LogDir:
         self.checkpoints: Checkpoints
         self.worker: Worker
         self.cleaner: Worker
-        self._ids: dict[TopicPartition, UUID | None] = {}
         self._lock = threading.RLock()
 
     @classmethod
@@ -153,7 +132,14 @@ class LogDir:
             lock=lock,
         )
         try:
-            opened._load(background, progress, cluster_id, node_id, make_worker)
+            dir_opening.load(
+                opened,
+                background=background,
+                progress=progress,
+                cluster_id=cluster_id,
+                node_id=node_id,
+                make_worker=make_worker,
+            )
         except OSError as error:
             lock.release()
             raise LogDirOfflineError(f"{path} cannot be opened: {error}") from error
@@ -161,47 +147,6 @@ class LogDir:
             lock.release()
             raise
         return opened
-
-    def _load(
-        self,
-        background: bool,
-        progress: Callable[[LoadProgress], None] | None,
-        cluster_id: str | None,
-        node_id: int | None,
-        make_worker: Callable[[Clock, DirHealth, str | None], Worker],
-    ) -> None:
-        fs, path = self.fs, self.path
-        found = list_entries(fs, path)
-        self.entries = read_topics(fs, path)
-        self.checkpoints = Checkpoints(fs, path)
-        self.meta = read_or_make_meta(fs, path, clock=self.clock, rng=self.rng, cluster_id=cluster_id, node_id=node_id)
-        clean = read_clean_shutdown(fs, path) is not None
-        remove_clean_shutdown(fs, path)
-        partitions = topic_changes.finish(self, found.partitions)
-        self.worker = make_worker(self.clock, self.health, f"seglog {path}" if background else None)
-        self.cleaner = make_worker(self.clock, self.health, f"seglog-cleaner {path}" if background else None)
-        try:
-            loaded, refused = load_partitions(
-                partitions,
-                lambda one, tell: topic_changes.load_partition(
-                    self, one, self.checkpoints.known(one, clean=clean), tell
-                ),
-                path=path,
-                threads=self.config.num_recovery_threads_per_data_dir,
-                progress=progress,
-            )
-            self.refused.update(refused)
-            for partition, one in loaded.items():
-                self.add(partition, one)
-            adopt.roll_forward(self)
-            housekeeping.write_checkpoints(self)
-        except BaseException:
-            dir_closing.stop_workers(self)
-            dir_closing.close_files(self)
-            raise
-        for name in list_entries(fs, path).deleted:
-            self.remove_later(os.path.join(path, name), self.config.topics.file_delete_delay_ms)
-        housekeeping.begin(self)
 
     # Topics and partitions
 
@@ -239,6 +184,35 @@ class LogDir:
         with self.changing():
             topic_changes.reconfigure(self, config)
 
+    # Partitions of replicated topics, of which a directory has some: see `seglog.storage.replica_changes`
+
+    def hold(self, name: str, topic_id: UUID, number: int, config: Mapping[str, str]) -> Log:
+        """Make or find one partition; what `hold_many` gives for it, or raises."""
+        (held,) = self.hold_many([Wanted(name, topic_id, number, config)])
+        if isinstance(held, SeglogError):
+            raise held
+        return held
+
+    def hold_many(self, wanted: Iterable[Wanted | tuple[str, UUID, int, Mapping[str, str]]]) -> list[Log | SeglogError]:
+        """Make those that are not there, and set the topics' configuration; durable when it returns.
+
+        For each its log, or why it is not served: `refused`, or a wrong configuration. One whose files were missing is
+        made anew and empty. Of a topic with another id, what is here is set aside first: it was deleted meanwhile.
+        """
+        with self.changing():
+            return replica_changes.hold(self, [Wanted(*one) for one in wanted])
+
+    def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """These are here no longer, refused ones too; their files go after ``file.delete.delay.ms``."""
+        with self.changing():
+            chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
+            replica_changes.let_go(self, chosen)
+
+    def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        """The whole of a topic's own configuration, in place of what it was. `UnknownTopicError`."""
+        with self.changing():
+            replica_changes.set_config(self, name, config)
+
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name, those with refused partitions too."""
         with self._lock:
@@ -261,7 +235,7 @@ class LogDir:
         entry = self.entries.get(name)
         if entry is not None and entry.topic_id is not None:
             return entry.topic_id
-        return next((found for one, found in list(self._ids.items()) if one.topic == name and found), None)
+        return next((found for one, found in list(self.topic_ids.items()) if one.topic == name and found), None)
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that are served."""
@@ -292,7 +266,7 @@ class LogDir:
         """Serve a partition that was loaded."""
         self.logs[partition] = one.loaded.log
         self.reports[partition] = one.loaded.report
-        self._ids[partition] = one.topic_id
+        self.topic_ids[partition] = one.topic_id
         if one.loaded.log.config.flush_ms < MAX_INT64:
             housekeeping.plan_flush(self)
 

@@ -7,7 +7,7 @@ what a crash has left, when the directory is opened. Called by `LogDir` under it
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import index
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +22,13 @@ from seglog.core.errors import (
 from seglog.core.settings import unknown
 from seglog.core.types import TopicPartition, validate_topic
 from seglog.storage import housekeeping
-from seglog.storage.checkpoint import encode_id, read_partition_metadata, write_partition_metadata
-from seglog.storage.dir_files import deleted_name, new_id, remove_tree
+from seglog.storage.checkpoint import (
+    encode_id,
+    is_torn,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from seglog.storage.dir_files import Entries, deleted_name, is_deleted_name, new_id, remove_tree
 from seglog.storage.dir_loading import PartitionLoaded
 from seglog.storage.layout import PARTITION_METADATA
 from seglog.storage.recovery import Known, load_log
@@ -72,7 +77,7 @@ def create(directory: LogDir, name: str, partitions: int, config: Mapping[str, o
     directory.config.topics.with_overrides(overrides)
     with directory.health.guard():
         entry = TopicEntry(new_id(directory.rng), partitions, overrides)
-        _write(directory, {**directory.entries, name: entry})
+        write_entries(directory, {**directory.entries, name: entry})
         _make(directory, [TopicPartition(name, number) for number in range(partitions)])
 
 
@@ -85,13 +90,15 @@ def _make(directory: LogDir, made: Sequence[TopicPartition]) -> None:
 def add_partitions(directory: LogDir, name: str, count: int) -> None:
     """See `LogDir.add_partitions`; crash-safe as `create` is."""
     entry = _entry(directory, name)
+    if not entry.partitions:  # of a cluster, which this directory is no longer in
+        entry = entry._replace(partitions=_count(directory, name))
     count = index(count)
     if not entry.partitions < count <= MAX_PARTITIONS:
         raise ValueError(
             f"topic {name!r} has {entry.partitions} partitions: it can have more, up to {MAX_PARTITIONS}, not {count}"
         )
     with directory.health.guard():
-        _write(directory, {**directory.entries, name: entry._replace(partitions=count)})
+        write_entries(directory, {**directory.entries, name: entry._replace(partitions=count)})
         _make(directory, [TopicPartition(name, number) for number in range(entry.partitions, count)])
 
 
@@ -100,10 +107,14 @@ def _entry(directory: LogDir, name: str) -> TopicEntry:
     entry = directory.entries.get(name)
     if entry is not None:
         return entry
+    return TopicEntry(directory.topic_id(name), _count(directory, name), config_of_found(name))
+
+
+def _count(directory: LogDir, name: str) -> int:
     partitions = directory.partitions_of(name)
     if not partitions:
         raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
-    return TopicEntry(directory.topic_id(name), 1 + max(one.partition for one in partitions), config_of_found(name))
+    return 1 + max(one.partition for one in partitions)
 
 
 def make_directories(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
@@ -129,7 +140,10 @@ def load_partition(
     path = directory.path_of(partition)
     entry = directory.entries.get(partition.topic)
     expected = entry.topic_id if entry is not None else None
-    found = read_partition_metadata(directory.fs, path)
+    if expected is not None and is_torn(directory.fs, path, expected):
+        found = None
+    else:
+        found = read_partition_metadata(directory.fs, path)
     if found is None and expected is not None:
         write_partition_metadata(directory.fs, path, expected)
     elif found is not None and expected is not None and found != expected:
@@ -158,24 +172,37 @@ def load_partition(
 
 def delete(directory: LogDir, name: str) -> None:
     """See `LogDir.delete_topic`."""
-    partitions = directory.partitions_of(name)
-    if not partitions and name not in directory.entries:
+    if name not in directory.topic_names():
         raise UnknownTopicError(f"there is no topic {name!r} in {directory.path}")
-    entry = directory.entries.get(name) or TopicEntry(None, len(partitions), {})
+    delete_all(directory, {name})
+
+
+def delete_all(directory: LogDir, names: Set[str]) -> None:
+    """Delete topics that are here."""
+    partitions = [one for one in (*directory.logs, *directory.refused) if one.topic in names]
+    gone = {name: directory.entries.get(name) or TopicEntry(None, 0, {}) for name in names}
+    marked = {name: entry._replace(deleted=True) for name, entry in gone.items()}
     with directory.health.guard():
-        _write(directory, {**directory.entries, name: entry._replace(deleted=True)})
-        for partition in partitions:
-            _set_aside(directory, partition)
-        directory.fs.fsync_dir(directory.path)
-        housekeeping.write_checkpoints(directory)
-        housekeeping.forget_cleaner_offsets(directory, set(partitions))
-        _write(directory, {topic: kept for topic, kept in directory.entries.items() if topic != name})
+        write_entries(directory, {**directory.entries, **marked})
+        set_aside(directory, partitions)
+        write_entries(directory, {topic: kept for topic, kept in directory.entries.items() if topic not in names})
+
+
+def set_aside(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
+    """Take partitions away, and what the checkpoints say of them; readers may finish until the files go."""
+    for partition in partitions:
+        _set_aside(directory, partition)
+    directory.fs.fsync_dir(directory.path)
+    housekeeping.write_checkpoints(directory)
+    housekeeping.forget_cleaner_offsets(directory, set(partitions))
 
 
 def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
     """Rename a partition's directory and let it go after ``file.delete.delay.ms``; readers may finish until then."""
     log = directory.logs.pop(partition, None)
     directory.refused.pop(partition, None)
+    directory.missing.discard(partition)
+    directory.topic_ids.pop(partition, None)
     directory.reports.pop(partition, None)
     directory.uncleanable.pop(partition, None)
     source = directory.path_of(partition)
@@ -211,13 +238,17 @@ def alter(directory: LogDir, name: str, changes: Mapping[str, object | None]) ->
     changed = entry._replace(config={**kept, **given})
     directory.config.topics.with_overrides(changed.config)
     with directory.health.guard():
-        _write(directory, {**directory.entries, name: changed})
-    config = config_of(directory, name)
-    for partition in directory.partitions_of(name):
-        log = directory.logs.get(partition)
-        if log is not None:
+        write_entries(directory, {**directory.entries, name: changed})
+    apply_config(directory, {name})
+
+
+def apply_config(directory: LogDir, names: Set[str]) -> None:
+    """Tell the logs of these topics their configuration."""
+    configs = {name: config_of(directory, name) for name in names}
+    for partition, log in list(directory.logs.items()):
+        if partition.topic in names:
             with log.lock:
-                log.config = config
+                log.config = configs[partition.topic]
     housekeeping.plan_flush(directory)
 
 
@@ -236,7 +267,7 @@ def reconfigure(directory: LogDir, config: LogDirConfig) -> None:
     housekeeping.cleaner_reconfigured(directory, before)
 
 
-def _write(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:
+def write_entries(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:
     write_topics(directory.fs, directory.path, entries)
     directory.entries = dict(entries)
 
@@ -244,11 +275,12 @@ def _write(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:
 # After a crash
 
 
-def finish(directory: LogDir, present: Sequence[TopicPartition]) -> list[TopicPartition]:
+def finish(directory: LogDir, found: Entries) -> list[TopicPartition]:
     """Complete what was begun: deletions, and creations. Returns the partitions that are to be loaded.
 
     A directory that is missing although its log had data is refused, not made anew.
     """
+    present = found.partitions
     gone = {topic for topic, entry in directory.entries.items() if entry.deleted}
     kept = [partition for partition in present if partition.topic not in gone]
     for partition in present:
@@ -257,31 +289,38 @@ def finish(directory: LogDir, present: Sequence[TopicPartition]) -> list[TopicPa
             directory.fs.rename(directory.path_of(partition), target)
     if gone:
         directory.fs.fsync_dir(directory.path)
-        _write(directory, {topic: entry for topic, entry in directory.entries.items() if topic not in gone})
+        write_entries(directory, {topic: entry for topic, entry in directory.entries.items() if topic not in gone})
     made = []
-    for partition in _absent(directory, kept):
-        if _had_data(directory, partition):
+    had_data = directory.checkpoints.partitions()
+    for partition in _absent(directory, found, had_data):
+        if partition in had_data:
+            directory.missing.add(partition)
             directory.refused[partition] = DamagedPartitionError(
                 f"{directory.path_of(partition)} is missing, and by its recovery point records were flushed to it. "
-                "Bring it back, or delete the topic"
+                "Bring it back, or delete the topic; a broker of a cluster copies it from the others"
             )
         else:
             made.append(partition)
     make_directories(directory, made)
+    there = {partition.topic for partition in (*kept, *made, *directory.refused)}
+    if directory.entries.keys() - there:  # of a cluster: all that was here was let go, or nothing was made yet
+        write_entries(directory, {topic: entry for topic, entry in directory.entries.items() if topic in there})
     return sorted([*kept, *made])
 
 
-def _absent(directory: LogDir, present: Sequence[TopicPartition]) -> list[TopicPartition]:
-    there = set(present)
-    return [
-        partition
+def _absent(directory: LogDir, found: Entries, had_data: Set[TopicPartition]) -> list[TopicPartition]:
+    """Partitions that should be there. Of a topic of a cluster those of which a checkpoint speaks, unless their files
+    were just set aside."""
+    local = {
+        TopicPartition(topic, number)
         for topic, entry in directory.entries.items()
         for number in range(entry.partitions)
-        if (partition := TopicPartition(topic, number)) not in there
-    ]
-
-
-def _had_data(directory: LogDir, partition: TopicPartition) -> bool:
-    checkpoints = directory.checkpoints
-    points = checkpoints.recovery_points or {}
-    return max(points.get(partition, 0), checkpoints.high_watermarks.get(partition, 0)) > 0
+    }
+    held = {
+        partition
+        for partition in had_data
+        if (entry := directory.entries.get(partition.topic)) is not None
+        and not entry.partitions
+        and not any(is_deleted_name(name, partition) for name in found.deleted)
+    }
+    return sorted((local | held).difference(found.partitions))

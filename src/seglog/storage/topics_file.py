@@ -6,7 +6,8 @@ One regular file, which Kafka passes over; JSON, written atomically::
                                           "config": {"retention.ms": "-1"}, "deleted": false}}}
 
 It is the point at which a creation or deletion counts: a topic that is in it gets the partitions that it lacks, and one
-that is marked deleted loses those that it has, when the directory is opened after a crash in between.
+that is marked deleted loses those that it has, when the directory is opened after a crash in between. Of a topic with 0
+partitions, which others have too, those are kept that are there.
 """
 
 from __future__ import annotations
@@ -29,8 +30,23 @@ MAX_PARTITIONS: Final = 100_000
 """Of one topic: a limit against a slip of the hand; each is a directory with three open files or more."""
 
 
+class TopicInfo(NamedTuple):
+    """A topic; ``config`` is its own configuration as Kafka's texts, without the directory's defaults.
+
+    ``topic_id`` is None for a topic of a Kafka before 2.8.
+    """
+
+    name: str
+    topic_id: UUID | None
+    partitions: int
+    config: Mapping[str, str]
+
+
 class TopicEntry(NamedTuple):
-    """A topic: its id, how many partitions it was created with, and its own configuration as Kafka's texts."""
+    """A topic: its id, how many partitions it was created with, and its own configuration as Kafka's texts.
+
+    ``partitions`` is 0 for a topic of a cluster: it has here those that are there, and none is made for it.
+    """
 
     topic_id: UUID | None
     partitions: int
