@@ -14,7 +14,8 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from seglog.broker.app import Ground, Node
+from seglog.broker.app import Node
+from seglog.broker.serving import Ground
 from seglog.cluster.sqlite import SqliteStore
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
