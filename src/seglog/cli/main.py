@@ -71,6 +71,10 @@ GROUPS_COMMANDS: Final[Mapping[str, Command]] = {
     "reset-offsets": Command("seglog.cli.groups_reset", "Let a group go on from somewhere else.", "reset_offsets"),
 }
 
+CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
+    "up": Command("seglog.cli.cluster_up", "Run a cluster of several brokers on this machine."),
+}
+
 PERF_COMMANDS: Final[Mapping[str, Command]] = {
     "append": Command("seglog.cli.perf", "How fast the engine appends here."),
     "read": Command("seglog.cli.perf", "How fast the engine reads here."),
@@ -92,6 +96,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     "topics": Group("Topics of a cluster (this and what follows needs seglog[client]).", TOPICS_COMMANDS),
     "configs": Group("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": Group("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
+    "cluster": Group("Several brokers that replicate: run, look at, grow and shrink a cluster.", CLUSTER_COMMANDS),
     "perf": Group("How fast the engine is on this machine, and brokers over the wire.", PERF_COMMANDS),
     "spark": Group("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
 }
