@@ -55,17 +55,24 @@ class Watermarks:
     def show(self, topic: Topic) -> None:
         """A topic is served; of one that has grown only the new partitions are new here."""
         for partition in _served(topic):
-            if partition not in self._partitions:
-                self._partitions.add(partition)
-                self._add(partition)
+            self.add(partition)
+
+    def add(self, partition: Partition) -> None:
+        """A partition is here; nothing if it was already."""
+        if partition not in self._partitions:
+            self._partitions.add(partition)
+            self._put(partition)
 
     def hide(self, topic: Topic) -> None:
         """A topic is served no more. Whoever still appends to it is no longer told of."""
         for partition in _served(topic):
-            if partition in self._partitions:
-                self._partitions.discard(partition)
-                partition.mark[0] = GONE
-                partition.mark = NOT_PUBLISHED
+            self.remove(partition)
+
+    def remove(self, partition: Partition) -> None:
+        if partition in self._partitions:
+            self._partitions.discard(partition)
+            partition.mark[0] = GONE
+            partition.mark = NOT_PUBLISHED
 
     def close(self) -> None:
         """From here on nobody says how far readers may go."""
@@ -75,7 +82,7 @@ class Watermarks:
         except OSError as error:
             _log.debug("%s is left behind: %s", self._path, error)
 
-    def _add(self, partition: Partition) -> None:
+    def _put(self, partition: Partition) -> None:
         if self._file is None:
             return
         entry = memoryview(_entry(partition)).cast("q")

@@ -22,7 +22,7 @@ from seglog.core.fs import OsFs
 from seglog.storage.properties import decode_properties
 
 if TYPE_CHECKING:
-    from seglog.broker.app import Node
+    from seglog.broker.serving import Serving
 
 MOUNTED: Final = "/mnt/shared/config/server.properties"
 _DATA: Final = "/var/lib/kafka/data"
@@ -68,7 +68,7 @@ def main(mounted: str = MOUNTED) -> int:
     log_to_stderr(logging.WARNING)
     fs = OsFs()
 
-    def say_ready(node: Node, seconds: float) -> None:
+    def say_ready(node: Serving, seconds: float) -> None:
         out = Out()
         addresses = ", ".join(str(address) for address in node.addresses)
         out.line(f"seglog is ready: {addresses} (cluster {node.identity.cluster_id}, {seconds:.2f} s)")

@@ -17,7 +17,8 @@ from seglog.core.clock import SystemClock
 from seglog.core.quick_imports import hide_hypothesis
 
 if TYPE_CHECKING:
-    from seglog.broker.app import Node
+    from seglog.broker.serving import Serving
+    from seglog.core.broker_config import BrokerConfig
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -52,6 +53,19 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties.", show_default=False),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="STORE",
+            help="Be one of several brokers: sqlite:FILE on this machine, or zookeeper://HOST:PORT,.../NAME.",
+            show_default=False,
+        ),
+    ] = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option("--node-id", metavar="N", help="This broker's number.", show_default=False),
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -74,8 +88,8 @@ def serve(
     gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
     log_to_stderr(_LEVELS[log_level])
     mapping = _mapping(data_dir, listen or (), config, settings or (), environment=environment)
-    if metrics is not None:
-        mapping["metrics.listener"] = metrics
+    own = {"metrics.listener": metrics, "cluster.store": cluster, "node.id": node_id}
+    mapping.update({key: str(value) for key, value in own.items() if value is not None})
     return serve_keys(mapping, lambda node, seconds: _say_ready(node, seconds, as_json=json))
 
 
@@ -86,17 +100,17 @@ def leave_on_signals() -> None:
 
 
 def serve_keys(
-    mapping: Mapping[str, str], say_ready: Callable[[Node, float], None], *, cluster_id: str | None = None
+    mapping: Mapping[str, str], say_ready: Callable[[Serving, float], None], *, cluster_id: str | None = None
 ) -> int:
     """Serve with these keys until a signal comes; ``say_ready`` is given how many seconds the start took. A new
     directory becomes one of this cluster, and one of another cluster is refused."""
     clock = SystemClock()
     started = clock.monotonic()
     hide_hypothesis()
-    from seglog.broker.app import Node
     from seglog.core.broker_config import BrokerConfig
 
     broker_config = BrokerConfig.from_mapping(mapping)
+    make = kind_of_broker(broker_config)
     for note in broker_config.notes:
         warn(f"seglog: {note}")
 
@@ -105,7 +119,7 @@ def serve_keys(
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, stop.set)
-        async with Node(broker_config, cluster_id=cluster_id) as node:
+        async with make(broker_config, cluster_id=cluster_id) as node:
             say_ready(node, clock.monotonic() - started)
             gc.freeze()
             gc.enable()
@@ -115,10 +129,21 @@ def serve_keys(
     return FINE
 
 
-def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
+def kind_of_broker(config: BrokerConfig) -> type[Serving]:
+    """One that is alone starts without what only a cluster needs."""
+    if config.cluster_store:
+        from seglog.broker.cluster_app import ClusterNode
+
+        return ClusterNode
+    from seglog.broker.app import Node
+
+    return Node
+
+
+def _say_ready(node: Serving, seconds: float, *, as_json: bool) -> None:
     listeners = [str(address) for address in node.addresses]
     partitions = sum(len(topic.partitions) for topic in node.topics)
-    identity, path, metrics = node.identity, node.directory.path, node.metrics_address
+    identity, path, metrics = node.identity, ", ".join(node.paths), node.metrics_address
     out = Out()
     if as_json:
         out.json(
