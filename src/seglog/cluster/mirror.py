@@ -36,6 +36,8 @@ class Mirror:
         self._values: dict[str, Versioned] = {}
         self.values: Mapping[str, Versioned] = MappingProxyType(self._values)
         self._told: set[str] = set()
+        self._noted: set[str] = set()
+        """During a read: what is known from elsewhere, and later than what the read may find."""
         self._is_all_told = False
         self._is_started = False
         self._end_watch: Callable[[], None] | None = None
@@ -68,6 +70,19 @@ class Mirror:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
+    def note(self, name: str, value: Versioned | None) -> None:
+        """What the store has just said to someone else here (None: there is none), and is later than what `values` has.
+        ``changed`` is not called. What is being read at this moment may be from before it, and is read again."""
+        if value is None:
+            self._values.pop(name, None)
+        else:
+            self._values[name] = value
+        self._noted.add(name)
+
+    def read_again(self, name: str) -> None:
+        """As if the store had told of it."""
+        self._tell(frozenset([name]))
+
     def _tell(self, names: frozenset[str] | None) -> None:
         if names is None:
             self._is_all_told = True
@@ -85,6 +100,7 @@ class Mirror:
             while self._told or self._is_all_told:
                 names, self._told = self._told, set()
                 is_all, self._is_all_told = self._is_all_told or len(names) >= _MANY, False
+                self._noted.clear()
                 try:
                     if is_all:
                         changed = self._take(await self._store.load(self.name), None)
@@ -108,12 +124,14 @@ class Mirror:
 
     def _take(self, found: Mapping[str, Versioned], asked: set[str] | None) -> frozenset[str]:
         """``found`` is all there is of ``asked`` (None: of everything); the names that are different now."""
+        noted, self._noted = self._noted, set()
+        self._told |= noted if asked is None else asked & noted
         before = self._values.keys() if asked is None else asked & self._values.keys()
-        changed = {name for name in before if name not in found}
+        changed = {name for name in before if name not in found and name not in noted}
         for name in changed:
             del self._values[name]
         for name, value in found.items():
-            if self._values.get(name) != value:
+            if self._values.get(name) != value and name not in noted:
                 self._values[name] = value
                 changed.add(name)
         return frozenset(changed)

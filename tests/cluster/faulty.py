@@ -1,0 +1,120 @@
+"""A real store that fails, or keeps its answers back, when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+from seglog.cluster.store import (
+    ANY_VERSION,
+    MISSING,
+    Change,
+    Changed,
+    MetadataStore,
+    Names,
+    Session,
+    Step,
+    StoreFailedError,
+    UnknownOutcomeError,
+    Versioned,
+    Versions,
+)
+
+BEFORE = "before"
+AFTER = "after"
+
+
+class Faulty:
+    """Everything goes to ``store``.
+
+    `fail` makes the next commits of something fail: `BEFORE` says that it has failed, and it was not done; `AFTER` and
+    ``unknown`` say that nobody knows, and it was done or not. `hold_commits` keeps commits back until `release`,
+    `hold_answers` what was read.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+        self.held = asyncio.Event()
+        self.commits: list[Sequence[Step]] = []
+        self.sessions: list[Session] = []
+        self._going: asyncio.Event | None = None
+        self._is_of_answers = False
+        self._failures: list[tuple[str, str]] = []
+
+    def fail(self, *how: str, at: str = "") -> None:
+        """``how`` is `BEFORE`, `AFTER`, or "unknown": for each commit in turn that has a step below ``at``."""
+        self._failures += [(one, at) for one in how]
+
+    def hold_commits(self) -> None:
+        self._going, self._is_of_answers = asyncio.Event(), False
+        self.held.clear()
+
+    def hold_answers(self) -> None:
+        self._going, self._is_of_answers = asyncio.Event(), True
+        self.held.clear()
+
+    def release(self) -> None:
+        if self._going is not None:
+            self._going.set()
+            self._going = None
+
+    async def _hold(self, *, is_answer: bool) -> None:
+        if self._going is not None and self._is_of_answers == is_answer:
+            self.held.set()
+            await self._going.wait()
+
+    def _failure(self, steps: Sequence[Step]) -> str:
+        if self._failures and any(step.name.startswith(self._failures[0][1]) for step in steps):
+            return self._failures.pop(0)[0]
+        return ""
+
+    async def get(self, name: str) -> Versioned | None:
+        found = await self.store.get(name)
+        await self._hold(is_answer=True)
+        return found
+
+    async def get_many(self, names: Collection[str]) -> dict[str, Versioned]:
+        found = await self.store.get_many(names)
+        await self._hold(is_answer=True)
+        return found
+
+    async def load(self, name: str) -> dict[str, Versioned]:
+        found = await self.store.load(name)
+        await self._hold(is_answer=True)
+        return found
+
+    async def list(self, name: str) -> Names:
+        return await self.store.list(name)
+
+    async def commit(self, steps: Sequence[Step]) -> Versions:
+        self.commits.append(steps)
+        await self._hold(is_answer=False)
+        how = self._failure(steps)
+        if how == BEFORE:
+            raise StoreFailedError("the disk is full")
+        if how == "unknown":
+            raise UnknownOutcomeError("the connection was lost")
+        versions = await self.store.commit(steps)
+        if how == AFTER:
+            raise UnknownOutcomeError("the connection was lost")
+        return versions
+
+    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
+        return (await self.commit([Change(name, value, MISSING, session)]))[0]
+
+    async def cas(self, name: str, value: bytes, version: int) -> int:
+        return (await self.commit([Change(name, value, version)]))[0]
+
+    async def delete(self, name: str, version: int = ANY_VERSION) -> None:
+        await self.commit([Change(name, None, version)])
+
+    def watch(self, name: str, changed: Changed) -> Callable[[], None]:
+        return self.store.watch(name, changed)
+
+    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> Session:
+        session = await self.store.session(time_to_live_ms, lost)
+        self.sessions.append(session)
+        return session
+
+    async def close(self) -> None:
+        await self.store.close()
