@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from seglog.broker.api_versions import api_versions, unknown_version
 from seglog.broker.fetch import Fetch
@@ -56,7 +56,7 @@ class Dispatch:
             raise
         except Exception as error:
             raise _unforeseen(header) from error
-        return _guarded(header, reply) if isinstance(reply, Awaitable) else reply
+        return _guarded(header, reply) if isinstance(reply, Coroutine) else reply
 
     def _answer(self, connection: Connection, frame: memoryview, header: RequestHeader) -> Reply | Awaitable[Reply]:
         key, version, correlation_id, client_id, body = header
@@ -70,7 +70,7 @@ class Dispatch:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):
                 return frame_response(key, version, correlation_id, len(answer)) + answer
-            return None if answer is None else _framed_body_later(header, answer)
+            return None if answer is None else answer.map(lambda body: _framed_body(header, body))
         if key == _FETCH:
             fetched = self._fetch(frame, body, context)
             if isinstance(fetched, FetchAnswer):
@@ -88,7 +88,7 @@ def _unforeseen(header: RequestHeader) -> InvalidRequestError:
     return InvalidRequestError(f"API {header.key} could not be answered")
 
 
-async def _guarded(header: RequestHeader, reply: Awaitable[Reply]) -> Reply:
+async def _guarded(header: RequestHeader, reply: Coroutine[Any, Any, Reply]) -> Reply:
     try:
         return await reply
     except InvalidRequestError:
@@ -110,10 +110,6 @@ def _written(header: RequestHeader, answer: Answer) -> bytes:
 
 def _framed_body(header: RequestHeader, body: bytes) -> bytes:
     return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
-
-
-async def _framed_body_later(header: RequestHeader, body: Awaitable[bytes]) -> Reply:
-    return _framed_body(header, await body)
 
 
 async def _written_later(header: RequestHeader, answer: Awaitable[Answer]) -> Reply:

@@ -19,7 +19,7 @@ from seglog.protocol.fetch import TOPIC_IDS, FetchAnswer, FetchedPartition, Fetc
 from seglog.protocol.messages import Message, read_request
 from seglog.replication.partition import Partition
 from seglog.replication.replica import Replica, ReplicaFetch
-from seglog.replication.waiters import Waiter
+from seglog.replication.waiters import Waiter, Waiting
 from seglog.storage.reads import Fetched, UpTo
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -259,7 +259,7 @@ class Fetch:
 
 def _waiters(
     partition: Partition, wanted: Wanted, fetched: FetchedPartition, follower: Member | None
-) -> dict[Waiter, None] | None:
+) -> dict[Waiting, None] | None:
     """Those who wait for what this reader waits for; None if it is there."""
     log = partition.log
     if follower is None:

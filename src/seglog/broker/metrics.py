@@ -28,6 +28,7 @@ from seglog.core.fs import OsFs
 from seglog.core.metrics import CONTENT_TYPE, QUANTILES, Durations, Family, Labels, Sample, lines
 from seglog.net.connection import Connection, Handler, Reply
 from seglog.net.http import Page, Pages
+from seglog.net.later import Later
 from seglog.net.limits import Shared
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.replication.partition import Partition
@@ -87,6 +88,9 @@ class Metrics:
             reply = handler(connection, frame)
             if reply is None or isinstance(reply, bytes | list):
                 of.add(now() - begun)
+                return reply
+            if isinstance(reply, Later):
+                reply.when_known(lambda: of.add(now() - begun))
                 return reply
             return later(reply, begun, of)
 

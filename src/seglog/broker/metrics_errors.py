@@ -13,6 +13,7 @@ from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import Topics
+from seglog.net.later import Later
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.messages import Message
@@ -88,18 +89,13 @@ class _Produce(Produce):
         super().__init__(topics)
         self._counts = counts
 
-    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Awaitable[bytes] | None:
+    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Later[bytes] | None:
         answer = super().__call__(frame, body, context)
-        if isinstance(answer, Awaitable):
-            return self._later(context.version, answer)
-        if answer is not None:
+        if isinstance(answer, Later):
+            answer.when_known(lambda: self._count(context.version, answer.value))
+        elif answer is not None:
             self._count(context.version, answer)
         return answer
-
-    async def _later(self, version: int, answer: Awaitable[bytes]) -> bytes:
-        found = await answer
-        self._count(version, found)
-        return found
 
     def _count(self, version: int, answer: bytes) -> None:
         self._counts.update(filter(None, errors_of_answer(version, answer)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
+from seglog.broker.commitment import Commitment, Uncommitted
 from seglog.broker.produce_checks import (
     INVALID_RECORD,
     Refusal,
@@ -19,6 +18,7 @@ from seglog.broker.produce_checks import (
 from seglog.broker.requests import Context
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.core.errors import InvalidRequestError, SeglogError
+from seglog.net.later import Later
 from seglog.protocol.produce import (
     PartitionAnswer,
     PartitionData,
@@ -27,11 +27,9 @@ from seglog.protocol.produce import (
     write_produce,
 )
 from seglog.replication.partition import COMMITTED, Partition
-from seglog.replication.waiters import Waiter
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
-REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
 UNKNOWN_TOPIC_ID: Final = 100
@@ -42,23 +40,13 @@ _ADMIN_CLIENT: Final = "__admin_client"
 _ALL: Final = -1
 
 
-class _Uncommitted(NamedTuple):
-    """What was appended with acks=all in an epoch below ``end``, and its place in the answer."""
-
-    topic: int
-    place: int
-    partition: Partition
-    leader_epoch: int
-    end: int
-
-
 class Produce:
     """Answers Produce requests."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
-    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Awaitable[bytes] | None:
+    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Later[bytes] | None:
         """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
         answered.
 
@@ -68,7 +56,7 @@ class Produce:
         asked = without_repeats(request.topics)
         is_plain = all(is_plain_batch(context.version, data.records) for topic in asked for data in topic.partitions)
         refusal = None if is_plain else refuse_all(asked)
-        uncommitted: list[_Uncommitted] = []
+        uncommitted: list[Uncommitted] = []
         if refusal is None:
             topics = [
                 TopicAnswer(
@@ -90,7 +78,7 @@ class Produce:
                 raise InvalidRequestError("an append with acks=0 was refused")
             return None
         if uncommitted:
-            return _when_committed(context.version, topics, uncommitted, request.timeout_ms / 1000)
+            return Commitment(context.version, topics, uncommitted, request.timeout_ms / 1000).answer
         return write_produce(context.version, topics)
 
     def _append(
@@ -100,7 +88,7 @@ class Produce:
         data: PartitionData,
         context: Context,
         is_plain: bool,
-        uncommitted: list[_Uncommitted],
+        uncommitted: list[Uncommitted],
         place: tuple[int, int],
     ) -> PartitionAnswer:
         """``is_plain``: all partitions of the request have a plain batch. ``place`` is that of the answer, which may
@@ -124,7 +112,7 @@ class Produce:
         if acks == _ALL:
             epoch, end = partition.leader_epoch, appended.last_offset + 1
             if partition.outcome(epoch, end) != COMMITTED:
-                uncommitted.append(_Uncommitted(*place, partition, epoch, end))
+                uncommitted.append(Uncommitted(*place, partition, epoch, end))
         return PartitionAnswer(number, 0, appended.first_offset, appended.log_append_time, appended.log_start_offset)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:
@@ -132,35 +120,6 @@ class Produce:
         if found is not None and 0 <= number < len(found.partitions):
             return NOT_LEADER_OR_FOLLOWER  # it is ours, and damaged: see the server's log
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
-
-
-async def _when_committed(
-    version: int, topics: list[TopicAnswer], uncommitted: list[_Uncommitted], seconds: float
-) -> bytes:
-    """The answer, as soon as everything is committed, or certainly or in this time is not."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    for one in uncommitted:
-        code = await _outcome(one, deadline)
-        if code != COMMITTED:
-            partitions = topics[one.topic].partitions
-            assert isinstance(partitions, list)
-            partitions[one.place] = PartitionAnswer(one.partition.topic_partition.partition, code)
-    return write_produce(version, topics)
-
-
-async def _outcome(one: _Uncommitted, deadline: float) -> int:
-    partition = one.partition
-    while (code := partition.outcome(one.leader_epoch, one.end)) is None:
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
-            return REQUEST_TIMED_OUT
-        waiter = Waiter(1, left)
-        partition.waiters[waiter] = None
-        try:
-            await waiter.wait()
-        finally:
-            partition.waiters.pop(waiter, None)
-    return code
 
 
 def _is_internal(partition: Partition) -> bool:

@@ -62,6 +62,12 @@ class BrokerConfig:
     broker_session_timeout_ms: int = setting(
         "broker.session.timeout.ms", int32(1000), "ms after which a broker that is silent counts as gone", default=9000
     )
+    cluster_store: str = setting(
+        "cluster.store",
+        Text(),
+        "sqlite:FILE or zookeeper://HOST:PORT,.../NAME, of a broker that is one of several; not a key of Kafka's",
+        default="",
+    )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", int64(1, also=-1), "ms after which an idle connection is closed", default=600_000
     )

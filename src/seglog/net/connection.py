@@ -10,12 +10,14 @@ too slow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, cast
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
+from seglog.net.later import MOST, Later, Outstanding
+from seglog.net.portions import portions
 
 IDLE_BYTES: Final = 4 << 10
 """What a connection holds that only asks small things, as thousands do."""
@@ -46,7 +48,8 @@ class Patience(NamedTuple):
 
 
 class Handler(Protocol):
-    """Answers one frame. A waiting answer is a coroutine; `InvalidRequestError` closes the connection."""
+    """Answers one frame. A waiting answer is a coroutine, or a `Later` if the client's next requests need not wait for
+    it; `InvalidRequestError` closes the connection."""
 
     def __call__(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]: ...
 
@@ -103,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._is_paused = False
         self._wants_room = self._is_behind = False
+        self._outstanding = Outstanding(self._write)
         self._seen: tuple[str, float] = ("", 0.0)
         self._seen_since = 0.0
 
@@ -116,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
+        self._outstanding.drop()
         self._flows()
         if self._task is not None:
             # Not at once: a task that was cancelled before its first step would leave coroutines that nobody awaited.
@@ -150,6 +155,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
+    def _slice_bytes(self) -> int:
+        return self._limits.slice_bytes
+
     # Frames
 
     def _handle_frames(self) -> None:
@@ -161,15 +169,18 @@ class Connection(asyncio.BufferedProtocol):
             while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
                 now = self.last_active = self._now()
                 reply = self._handler(self, frame)
-                if isinstance(reply, bytes):
+                if self._outstanding or isinstance(reply, Later):
+                    self._send(ready)
+                    self._queue(reply)
+                elif isinstance(reply, bytes):
                     ready.append(reply)
                     if len(reply) > _SMALL or len(ready) == _TOGETHER:
                         self._send(ready)
                 elif isinstance(reply, list):
-                    portions = _portions([*ready, *reply], self._limits)
+                    parts = portions([*ready, *reply], self._slice_bytes)
                     ready.clear()
-                    if not self._write_some(portions):
-                        self._wait_for(self._write_rest(portions))
+                    if not self._write_some(parts):
+                        self._wait_for(self._write_rest(parts))
                 elif reply is not None:
                     self._wait_for(self._answer(reply))
                 if now - begun > _TURN_SECONDS:
@@ -183,6 +194,26 @@ class Connection(asyncio.BufferedProtocol):
         self._send(ready)
         if self._task is None:
             self._make_room()
+
+    def _queue(self, reply: Reply | Awaitable[Reply]) -> None:
+        """An answer that is to come, or comes behind such a one."""
+        if isinstance(reply, Later):
+            self._outstanding.add(reply)
+        elif isinstance(reply, bytes):
+            self._outstanding.add_known(reply)
+        elif reply is not None:
+            self._wait_for(self._answer_behind(reply))
+        if self._task is not None:
+            return
+        if len(self._outstanding) >= MOST:
+            self._wait_for(self._outstanding.emptied())
+        elif not self._writable:
+            self._wait_for(self._drain())
+
+    async def _answer_behind(self, reply: list[bytes | Slice] | Awaitable[Reply]) -> None:
+        found = reply if isinstance(reply, list) else await reply
+        await self._outstanding.emptied()
+        await self._put(found)
 
     def _send(self, ready: list[bytes]) -> None:
         """Write answers; before the client takes them no other frame is handled."""
@@ -274,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_waiting(self) -> bool:
         """Whether an answer is still to come."""
-        return self._task is not None
+        return self._task is not None or len(self._outstanding) > 0
 
     def _wait_for(self, work: Coroutine[None, None, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._carry_on_after(work))
@@ -303,9 +334,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     async def _answer(self, reply: Awaitable[Reply]) -> None:
-        found = await reply
+        await self._put(await reply)
+
+    async def _put(self, found: Reply) -> None:
         if isinstance(found, list):
-            await self._write_rest(_portions(found, self._limits))
+            await self._write_rest(portions(found, self._slice_bytes))
         elif found is not None and self._transport is not None:
             self._transport.write(found)
             await self._drain()
@@ -356,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
         if unsent := transport.get_write_buffer_size():
             seen = ("unsent", float(unsent))
             left = patience.frame if is_crowded or transport.is_closing() else left
-        elif self._task is not None and not self._is_paused:
+        elif (self._task is not None or self._outstanding) and not self._is_paused:
             seen = ("answer", now)  # its going would be noticed
         elif self._task is None and not self._wants_room and self._start < self._end:
             seen = ("frame", self.last_active)
@@ -367,29 +400,3 @@ class Connection(asyncio.BufferedProtocol):
             self._seen, self._seen_since = seen, now
         elif now - self._seen_since >= left:
             transport.abort()
-
-
-def _portions(parts: Iterable[bytes | Slice], limits: Limits) -> Iterator[list[bytes]]:
-    """Parts in turn, slices of files read, a MiB or so at a time, or less where many clients do not take theirs.
-
-    The size of a response is out before its slices: if a file was cut meanwhile there is no way to say so but to end
-    the connection, by `InvalidRequestError`.
-    """
-    portion: list[bytes] = []
-    room = limits.slice_bytes
-    for part in parts:
-        if isinstance(part, bytes):
-            portion.append(part)
-            continue
-        start = 0
-        while start < part.size:
-            if not room:
-                yield portion
-                portion, room = [], limits.slice_bytes
-            piece = part.read_part(start, min(room, part.size - start))
-            if not piece:
-                raise InvalidRequestError("a file was cut while it was sent")
-            portion.append(piece)
-            start += len(piece)
-            room -= len(piece)
-    yield portion

@@ -88,7 +88,7 @@ class PartitionAnswer(NamedTuple):
 
 class TopicAnswer(NamedTuple):
     topic: str | UUID
-    partitions: Sequence[PartitionAnswer]
+    partitions: list[PartitionAnswer]
 
 
 def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRequest:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from seglog.core.types import MAX_INT32, Buffer, TopicPartition
 from seglog.replication.leader_epochs import LeaderEpochChecks
-from seglog.replication.waiters import Waiter
+from seglog.replication.waiters import Waiting
 from seglog.storage.admit import Origin
 from seglog.storage.log import Appended, Log
 from seglog.storage.reads import Fetched, UpTo
@@ -50,7 +50,7 @@ class Partition(LeaderEpochChecks):
         self.log = log
         # A start may have cut what was not on the disk: a new epoch tells consumers that the end is another one.
         self.leader_epoch = log.epochs.latest + 1
-        self.waiters: dict[Waiter, None] = {}  # in the order in which they came: a run can be repeated
+        self.waiters: dict[Waiting, None] = {}  # in the order in which they came: a run can be repeated
         self.mark = NOT_PUBLISHED
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
 

@@ -17,7 +17,7 @@ from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
 from seglog.replication.partition import COMMITTED, Partition
 from seglog.replication.progress import Progress
-from seglog.replication.waiters import Waiter
+from seglog.replication.waiters import Waiting
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
 from seglog.storage.log import Appended, Log
@@ -72,7 +72,7 @@ class Replica(Partition):
         self.leader_epoch = NO_EPOCH
         self.version = -1
         self.progress: Progress | None = None
-        self.followers: dict[Waiter, None] = {}
+        self.followers: dict[Waiting, None] = {}
         self.appended: Callable[[Replica], None] = _nothing
         self.committed: Callable[[Replica], None] = _nothing
         self._unseen = 0

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
+
+
+class Waiting(Protocol):
+    """Who is to be told that a partition has grown, or is led elsewhere."""
+
+    def grown(self, size: int, /) -> None:
+        """So many bytes more can be read."""
 
 
 class Waiter:

@@ -1,0 +1,69 @@
+"""Produce with acks=all: the answer is there when everything is committed, or certainly is not, or the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from seglog.net.later import Later
+from seglog.protocol.produce import PartitionAnswer, TopicAnswer, write_produce
+from seglog.replication.partition import COMMITTED, Partition
+
+REQUEST_TIMED_OUT: Final = 7
+
+
+class Uncommitted(NamedTuple):
+    """What was appended in an epoch below ``end``, and its place in the answer."""
+
+    topic: int
+    place: int
+    partition: Partition
+    leader_epoch: int
+    end: int
+
+
+class Commitment:
+    """One request that waits. It is among those who wait for each of its partitions that is not committed yet."""
+
+    __slots__ = ("_left", "_timer", "_topics", "_version", "answer")
+
+    def __init__(
+        self, version: int, topics: list[TopicAnswer], uncommitted: Sequence[Uncommitted], seconds: float
+    ) -> None:
+        """``topics`` have the answers as they are if all goes well."""
+        self.answer: Later[bytes] = Later()
+        self._version = version
+        self._topics = topics
+        self._left = list(uncommitted)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
+        for one in uncommitted:
+            one.partition.waiters[self] = None
+
+    def grown(self, size: int) -> None:
+        """A partition was committed further, or is led by another broker now."""
+        del size
+        left = []
+        for one in self._left:
+            code = one.partition.outcome(one.leader_epoch, one.end)
+            if code is None:
+                left.append(one)
+                continue
+            one.partition.waiters.pop(self, None)
+            if code != COMMITTED:
+                self._failed(one, code)
+        self._left = left
+        if not left and not self.answer.is_known:
+            self._timer.cancel()
+            self.answer.set(write_produce(self._version, self._topics))
+
+    def _time_is_up(self) -> None:
+        for one in self._left:
+            one.partition.waiters.pop(self, None)
+            self._failed(one, REQUEST_TIMED_OUT)
+        self._left = []
+        self.answer.set(write_produce(self._version, self._topics))
+
+    def _failed(self, one: Uncommitted, code: int) -> None:
+        partitions = self._topics[one.topic].partitions
+        partitions[one.place] = PartitionAnswer(one.partition.topic_partition.partition, code)

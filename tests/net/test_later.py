@@ -1,0 +1,143 @@
+"""Answers that come later go out in the order of their requests, whatever kind of answer comes between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from random import Random
+
+from seglog.net.connection import Reply
+from seglog.net.later import MOST, Later
+from tests.cases import case
+from tests.net.serving import Bytes, answer, frame, serving
+
+
+def test_the_order_of_answers_is_that_of_requests() -> None:
+    """Plain answers, slices of files, coroutines and answers that come later, in any order, known in any order."""
+    for seed in range(30):
+        asyncio.run(_one_client(Random(seed)))
+        case()
+
+
+async def _one_client(rng: Random) -> None:
+    kinds = [
+        rng.choice(["now", "now", "slice", "wait", "later", "later", "later"]) for _ in range(rng.randrange(1, 90))
+    ]
+    seen: list[bytes] = []
+    outstanding: list[tuple[Later[bytes | None], bytes]] = []
+    came = asyncio.Event()
+
+    async def wait(body: bytes) -> Reply:
+        await asyncio.sleep(0)
+        return frame(body)
+
+    def answers(body: bytes) -> Reply | Awaitable[Reply]:
+        seen.append(body)
+        came.set()
+        kind = body.split()[0].decode()
+        if kind == "slice":
+            return [len(body).to_bytes(4, "big"), Bytes(body, len(body))]
+        if kind == "wait":
+            return wait(body)
+        if kind == "later":
+            later: Later[bytes | None] = Later()
+            outstanding.append((later, frame(body)))
+            return later
+        return frame(body)
+
+    async with serving(answers) as served:
+        reader, writer = await served.connect()
+        bodies = [f"{kind} request {number}".encode() for number, kind in enumerate(kinds)]
+        writer.write(b"".join(map(frame, bodies)))
+        received = asyncio.create_task(_answers(reader, len(bodies)))
+        while not received.done():
+            came.clear()
+            if outstanding:
+                later, reply = outstanding.pop(rng.randrange(len(outstanding)))
+                later.set(reply)
+                await asyncio.sleep(0)
+            else:
+                waits = [asyncio.create_task(came.wait()), received]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                waits[0].cancel()
+        assert received.result() == bodies
+        assert seen == bodies
+
+
+async def _answers(reader: asyncio.StreamReader, count: int) -> list[bytes]:
+    return [await answer(reader) for _ in range(count)]
+
+
+def test_no_more_than_so_many_are_outstanding() -> None:
+    async def run() -> None:
+        outstanding: list[Later[bytes | None]] = []
+        full = asyncio.Event()
+
+        def answers(body: bytes) -> Reply | Awaitable[Reply]:
+            del body
+            later: Later[bytes | None] = Later()
+            outstanding.append(later)
+            if len(outstanding) == MOST:
+                full.set()
+            return later
+
+        async with serving(answers) as served:
+            reader, writer = await served.connect()
+            writer.write(frame(b"body") * (MOST + 1))
+            await full.wait()
+            (connection,) = served.shared.connections
+            assert connection.is_waiting
+            for number in range(MOST):
+                outstanding[number].set(frame(b"%d" % number))
+            assert [await answer(reader) for _ in range(MOST)] == [b"%d" % number for number in range(MOST)]
+            while len(outstanding) == MOST:
+                await asyncio.sleep(0)
+            outstanding[-1].set(None)  # one that is not answered
+            writer.write(frame(b"last"))
+            while len(outstanding) == MOST + 1:
+                await asyncio.sleep(0)
+            outstanding[-1].set(frame(b"last"))
+            assert await answer(reader) == b"last"
+
+    asyncio.run(run())
+
+
+def test_a_client_that_goes_leaves_nothing_behind() -> None:
+    async def run() -> None:
+        outstanding: list[Later[bytes | None]] = []
+        came = asyncio.Event()
+
+        def answers(body: bytes) -> Reply | Awaitable[Reply]:
+            del body
+            outstanding.append(Later())
+            came.set()
+            return outstanding[-1]
+
+        async with serving(answers) as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"body"))
+            await came.wait()
+            writer.close()
+            await writer.wait_closed()
+            while served.shared.connections:
+                await asyncio.sleep(0)
+            outstanding[0].set(frame(b"nobody is there"))
+
+    asyncio.run(run())
+
+
+def test_it_can_be_awaited_and_mapped() -> None:
+    async def run() -> None:
+        later: Later[int] = Later()
+        doubled = later.map(lambda value: 2 * value)
+        waiting = asyncio.ensure_future(_value(doubled))
+        await asyncio.sleep(0)
+        later.set(21)
+        assert await waiting == 42
+        assert await doubled == 42
+
+    asyncio.run(run())
+
+
+async def _value(later: Later[int]) -> int:
+    return await later
