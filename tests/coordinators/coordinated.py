@@ -29,6 +29,7 @@ SETTINGS = GroupSettings(
     group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=2, offsets_commit_timeout_ms=200
 )
 TOPIC = UUID(int=5)
+NODE = 1
 
 
 class Topic:
@@ -48,6 +49,10 @@ class Topic:
 
     def partitions(self) -> Sequence[Partition | None]:
         return self._partitions
+
+    def leader(self, number: int) -> int:
+        is_here = number < len(self._partitions) and self._partitions[number] is not None
+        return NODE if is_here else -1
 
     def lose(self, number: int) -> None:
         self._partitions[number] = None

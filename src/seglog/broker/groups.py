@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from seglog.broker.changes import TopicChanges
@@ -24,30 +24,48 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe and alter configs: without ACLs everyone may do everything."""
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+_NOBODY: Final = -1
+_FACTOR: Final = 3
+"""Kafka's default of ``offsets.topic.replication.factor``."""
 _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
 
 
 class TopicOfOffsets:
-    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`."""
+    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`. ``brokers`` is how many can
+    have a replica of it now."""
 
-    def __init__(self, topics: Topics, changes: TopicChanges, settings: GroupSettings) -> None:
+    def __init__(
+        self, topics: Topics, changes: TopicChanges, settings: GroupSettings, brokers: Callable[[], int] = lambda: 1
+    ) -> None:
         self._topics = topics
         self._changes = changes
         self._settings = settings
+        self._brokers = brokers
 
     def partitions(self) -> Sequence[Partition | None]:
         topic = self._topics.by_name.get(OFFSETS_TOPIC)
         return () if topic is None else topic.partitions
 
+    def leader(self, number: int) -> int:
+        topic = self._topics.by_name.get(OFFSETS_TOPIC)
+        if topic is None or number >= len(topic.partitions):
+            return _NOBODY
+        return self._topics.standing(topic, number).leader
+
     async def create(self) -> None:
         settings = self._settings
-        await self._changes.ensure(OFFSETS_TOPIC, settings.offsets_topic_num_partitions, settings.topic_config())
+        factor = min(settings.offsets_topic_replication_factor, self._brokers())
+        count, config = settings.offsets_topic_num_partitions, settings.topic_config()
+        await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
 
 
-def group_settings(config: BrokerConfig) -> GroupSettings:
-    """What a broker's configuration says of groups."""
-    return GroupSettings._make(getattr(config, name) for name in GroupSettings._fields)
+def group_settings(config: BrokerConfig, *, is_alone: bool = True) -> GroupSettings:
+    """What a broker's configuration says of groups. In a cluster groups outlive a broker, if nothing else is said."""
+    settings = GroupSettings._make(getattr(config, name) for name in GroupSettings._fields)
+    if is_alone or "offsets.topic.replication.factor" in config.given:
+        return settings
+    return settings._replace(offsets_topic_replication_factor=_FACTOR)
 
 
 class GroupApis:
@@ -75,9 +93,11 @@ class GroupApis:
         return {"coordinators": [await self._find(key, request.key_type, context) for key in request.coordinator_keys]}
 
     async def _find(self, key: str, kind: int, context: Context) -> dict[str, Any]:
-        message = None
+        message, address, leader = None, None, _NOBODY
         if kind == _GROUP:
-            code = await self._coordinator.locate(key)
+            leader = await self._coordinator.locate(key)
+            address = self._identity.address(leader, context.listener)
+            code = Code.COORDINATOR_NOT_AVAILABLE if address is None else Code.NONE
         elif kind == _TRANSACTION:
             # Of all codes the one on which every client gives up at once, and not only for now.
             code, message = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
@@ -86,9 +106,8 @@ class GroupApis:
         if message is None and context.version < 4:
             message = code.name
         found = {"key": key, "error_code": int(code), "error_message": message or "", **_NO_NODE}
-        if code is Code.NONE:
-            address = self._identity.advertised[context.listener]
-            found |= {"node_id": self._identity.node_id, "host": address.host, "port": address.port}
+        if address is not None:
+            found |= {"node_id": leader, "host": address.host, "port": address.port}
         return found
 
     # Members

@@ -55,3 +55,14 @@ _OF_APPENDS = {
 def code_of_append(error: SeglogError) -> Code:
     """What a client is told when a group's records could not be written (``CoordinatorOperationExceptionHelper``)."""
     return _OF_APPENDS.get(error.code, Code.UNKNOWN_SERVER_ERROR)
+
+
+_COMMITTED, _NOT_ENOUGH_REPLICAS_AFTER_APPEND = 0, 20
+
+
+def code_of_outcome(outcome: int) -> Code:
+    """What a client is told of what became of its records, by `Partition.outcome`: what is committed stays so, also if
+    there are too few replicas in sync by now."""
+    if outcome in (_COMMITTED, _NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        return Code.NONE
+    return _OF_APPENDS.get(outcome, Code.UNKNOWN_SERVER_ERROR)

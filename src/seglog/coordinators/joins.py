@@ -253,6 +253,8 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
 def stored(group: Group, pending: Pending, code: Code, now: Now) -> Step:
     """The records of a step are written, or could not be."""
     step = Step(now)
+    if group.state is State.DEAD and isinstance(pending, StaticReplaced):
+        step.reply(pending.ticket, JoinAnswer(code or Code.NOT_COORDINATOR))  # `Group.die` does not know of it
     if group.state is State.DEAD or isinstance(pending, Emptied):
         return step  # an emptied group that was not written down has its last members again after a start, for a while
     if isinstance(pending, NewGroup):

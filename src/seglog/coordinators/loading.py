@@ -22,11 +22,14 @@ _RECORDS_AT_ONCE: Final = 256
 
 
 def load(shard: Shard, partition: Partition) -> Iterator[None]:
-    """Replay everything up to the high watermark; each step of the iteration is short."""
+    """Replay everything up to where the log ends now; each step of the iteration is short.
+
+    Not only up to the high watermark, which a new leader does not know at once (``CoordinatorLoaderImpl``).
+    """
     log = partition.log
-    offset = log.log_start_offset
-    while offset < log.high_watermark:
-        fetched = log.read(offset, _READ_BYTES, up_to=UpTo.HIGH_WATERMARK)
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end:
+        fetched = log.read(offset, _READ_BYTES, up_to=UpTo.LOG_END)
         if not fetched.size:
             if fetched.next_offset <= offset:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -31,13 +32,20 @@ class Offsets:
 
     A transaction's commits wait for its marker; then they count where they are younger than what is there, since a
     plain commit may have come between (``OffsetMetadataManager.replayEndTransactionMarker``).
+
+    What is not committed yet itself counts for all but `fetch` and `seen`, to which it is not there: else a client
+    could see a commit that is gone when another broker leads.
     """
 
-    __slots__ = ("_groups", "_pending")
+    __slots__ = ("_groups", "_pending", "_replaced", "_uncommitted")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, Stored]] = {}
         self._pending: dict[int, dict[str, dict[Place, Stored]]] = {}
+        self._uncommitted: deque[tuple[int, tuple[str, Place]]] = deque()
+        """Records in the order of the log."""
+        self._replaced: dict[tuple[str, Place], deque[Stored | None]] = {}
+        """What each of them has replaced; the first one is what is committed."""
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
@@ -48,9 +56,16 @@ class Offsets:
     def of(self, group: str) -> Mapping[Place, Stored]:
         return self._groups.get(group, {})
 
-    def put(self, key: CommitKey, value: Committed | None, record: int, producer_id: int = -1) -> None:
-        """A record of a commit, or of its deletion; ``producer_id`` is of the transaction that it is part of."""
+    def put(
+        self, key: CommitKey, value: Committed | None, record: int, producer_id: int = -1, *, is_committed: bool = True
+    ) -> None:
+        """A record of a commit, or of its deletion; ``producer_id`` is of the transaction that it is part of. If it is
+        not below the high watermark, `settle` says when it is."""
         place = key.topic, key.partition
+        if not is_committed:
+            of_group = key.group, place
+            self._uncommitted.append((record, of_group))
+            self._replaced.setdefault(of_group, deque()).append(self.of(key.group).get(place))
         if value is None:
             _drop(self._groups, key.group, place)
             for groups in self._pending.values():
@@ -58,6 +73,16 @@ class Offsets:
         else:
             groups = self._groups if producer_id < 0 else self._pending.setdefault(producer_id, {})
             groups.setdefault(key.group, {})[place] = Stored(value, record)
+
+    def settle(self, high_watermark: int) -> None:
+        """Records below are committed."""
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] < high_watermark:
+            _, of_group = uncommitted.popleft()
+            replaced = self._replaced[of_group]
+            replaced.popleft()
+            if not replaced:
+                del self._replaced[of_group]
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         for group, offsets in self._pending.pop(producer_id, {}).items():
@@ -80,11 +105,22 @@ class Offsets:
             places.update(dict.fromkeys(groups.get(group, ())))
         return list(places)
 
+    def is_uncommitted(self, group: str) -> bool:
+        """Whether what was decided last about the group's commits may yet be gone."""
+        return any(of_group == group for of_group, _ in self._replaced)
+
+    def seen(self, group: str) -> list[Place]:
+        """Where `fetch` may find something: also what is about to be deleted."""
+        places = dict.fromkeys(self.of(group))
+        places.update((place, None) for of_group, place in self._replaced if of_group == group)
+        return list(places)
+
     def fetch(self, group: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
         """A commit; none of a topic that was deleted and made anew, if both ids are known."""
         if require_stable and self.is_pending(group, place):
             return FetchedOffset(None, is_unstable=True)
-        stored = self.of(group).get(place)
+        replaced = self._replaced.get((group, place))
+        stored = replaced[0] if replaced else self.of(group).get(place)
         if stored is None or is_of_other_topic(stored.value, topic_id):
             return FetchedOffset(None)
         return FetchedOffset(stored.value)

@@ -3,6 +3,9 @@
 A request finds the partition of ``__consumer_offsets`` that its group lives in. Its records are appended there as one
 batch; whoever asked is answered when they are below the high watermark. On one event loop: between two awaits nothing
 else runs, so that a decision and its append are one step.
+
+A home is of one partition in one epoch in which this broker leads it: `GroupCoordinator.moved` ends those that are
+over, and has new ones loaded.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.coordinators.codec import Entry, encode
+from seglog.coordinators.codec import Entry
 from seglog.coordinators.codes import Code, CoordinatorError, code_of_append
 from seglog.coordinators.groups import NEVER, Group
+from seglog.coordinators.homes import Home, answer
 from seglog.coordinators.loading import load
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, size_of
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
@@ -25,31 +29,12 @@ from seglog.coordinators.shard import Changed, CommitRequest, Shard
 from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
-from seglog.records.record import NewRecord, encode_batch
-from seglog.replication.partition import Partition
-from seglog.replication.waiters import Waiter
-from seglog.storage.admit import Origin
 
 _log: Final = logging.getLogger("seglog.coordinators")
-_PART_BYTES: Final = 256 << 10
+_NOBODY: Final = -1
 MAX_MEMBER_BYTES: Final = 256 << 20
 """What the members of all groups may say of themselves. Before version 4 of JoinGroup nobody has to come back with an
 id (KIP-394): a megabyte a request stays for minutes. Kafka has no limit."""
-"""Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""
-
-
-class _Home:
-    """A partition with the groups that live in it. ``is_loaded`` when all its records are replayed; ``gone`` are topics
-    that were deleted before."""
-
-    __slots__ = ("gone", "is_loaded", "partition", "shard", "timers")
-
-    def __init__(self, partition: Partition, shard: Shard) -> None:
-        self.partition = partition
-        self.shard = shard
-        self.is_loaded = partition.log.log_start_offset == partition.log.high_watermark
-        self.gone: list[tuple[str, UUID | None]] = []
-        self.timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
 
 
 class GroupCoordinator:
@@ -61,7 +46,7 @@ class GroupCoordinator:
         self._clock = clock
         self._rng = rng
         self._limits = GroupLimits(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
-        self._homes: dict[int, _Home] = {}
+        self._homes: dict[int, Home] = {}
         self._creation: asyncio.Task[None] | None = None
         self._member_bytes = 0
         self._wants_loading = asyncio.Event()
@@ -93,27 +78,48 @@ class GroupCoordinator:
         self._wants_loading.clear()
         for number in range(len(self._topic.partitions())):
             home = self._home(number)
-            if home is None or home.is_loaded:
-                continue
-            try:
-                for _ in load(home.shard, home.partition):
-                    await asyncio.sleep(0)
-            except (SeglogError, OSError) as error:  # it was deleted meanwhile, or is damaged: others go on
-                _log.error("groups of %s cannot be loaded: %s", home.partition.topic_partition, error)
-                continue
-            home.is_loaded = True
-            self._append_quietly(home, home.shard.topics_deleted(home.gone))
-            for group_id, step in home.shard.loaded(self._now()):
-                self._do(home, group_id, step)
+            if home is not None and not home.is_replayed:
+                await self._load(home)
+
+    async def _load(self, home: Home) -> None:
+        """Replay what is there. It may be asked when all of that is committed, for which nobody else waits."""
+        end = home.partition.log.log_end_offset
+        try:
+            for _ in load(home.shard, home.partition):
+                await asyncio.sleep(0)
+                if not home.is_led:  # others are in `_homes` by now, or it is not ours any more
+                    return
+        except (SeglogError, OSError) as error:  # it was deleted or cut meanwhile, or is damaged: others go on
+            _log.error("groups of %s cannot be loaded: %s", home.partition.topic_partition, error)
+            return
+        home.is_replayed = True
+        if home.partition.log.high_watermark >= end:
+            self._loaded(home)
+        else:
+            assert self._owner is not None
+            self._owner.create_task(self._loaded_later(home, end))
+
+    async def _loaded_later(self, home: Home, end: int) -> None:
+        if await home.committed(end):
+            self._loaded(home)
+
+    def _loaded(self, home: Home) -> None:
+        home.is_loaded = True
+        self._append_quietly(home, home.shard.topics_deleted(home.gone))
+        for group_id, step in home.shard.loaded(self._now()):
+            self._do(home, group_id, step)
 
     def _stop(self) -> None:
         for home in self._homes.values():
-            for _, timer in home.timers.values():
-                timer.cancel()
-            home.timers.clear()
-            for group in home.shard.groups.values():
-                _answer(group.die(Code.NOT_COORDINATOR, self._now()))
+            home.stop(self._now())
         self._homes.clear()
+
+    def moved(self) -> None:
+        """Of the partitions of ``__consumer_offsets`` this broker leads others now, or some in another epoch: groups of
+        those that it has lost are told so at once, new ones are loaded."""
+        for number in list(self._homes):
+            self._home(number)
+        self._wants_loading.set()
 
     # Where a group lives
 
@@ -121,15 +127,16 @@ class GroupCoordinator:
         count = len(self._topic.partitions()) or self.settings.offsets_topic_num_partitions
         return java_hash(group_id) % count
 
-    async def locate(self, group_id: str) -> Code:
-        """Whether this broker coordinates the group; makes the topic, if it is the first one."""
+    async def locate(self, group_id: str) -> int:
+        """The id of the broker that coordinates the group, -1 if there is none; makes the topic, if it is the first
+        group."""
         if self._owner is None:
-            return Code.COORDINATOR_NOT_AVAILABLE
+            return _NOBODY
         if not self._topic.partitions():
             if self._creation is None or self._creation.done():
                 self._creation = self._owner.create_task(self._create())
             await asyncio.shield(self._creation)  # it goes on for the others when one who waits has gone
-        return Code.NONE if self._home(self.partition_of(group_id)) is not None else Code.COORDINATOR_NOT_AVAILABLE
+        return self._topic.leader(self.partition_of(group_id))
 
     async def _create(self) -> None:
         try:
@@ -137,19 +144,22 @@ class GroupCoordinator:
         except SeglogError as error:
             _log.error("%s could not be made: %s", OFFSETS_TOPIC, error)
 
-    def _home(self, number: int) -> _Home | None:
+    def _home(self, number: int) -> Home | None:
+        """The groups of a partition, if this broker leads it. What it led before is over, whoever notices first."""
         partitions = self._topic.partitions()
         partition = partitions[number] if number < len(partitions) else None
-        if partition is None:
-            return None
         home = self._homes.get(number)
-        if home is None or home.partition is not partition:
-            home = self._homes[number] = _Home(partition, Shard(self._limits, self.settings.offset_metadata_max_bytes))
+        if home is not None and (home.partition is not partition or not home.is_led):
+            del self._homes[number]
+            home.stop(self._now())
+            home = None
+        if home is None and partition is not None and partition.leads:
+            home = self._homes[number] = Home(partition, self._limits, self.settings, self._clock)
             if not home.is_loaded:
                 self._wants_loading.set()
         return home
 
-    def _home_of(self, group_id: str) -> _Home:
+    def _home_of(self, group_id: str) -> Home:
         if self._owner is None:
             raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
         home = self._home(self.partition_of(group_id))
@@ -161,16 +171,16 @@ class GroupCoordinator:
 
     def shard(self, group_id: str) -> Shard:
         """For questions. Raises `CoordinatorError` where the group is not of this broker, or not loaded yet."""
-        return self._home_of(group_id).shard
+        return self._home_of(group_id).settled()
 
     def shards(self) -> Iterator[Shard]:
-        """All of them. Raises `CoordinatorError` if one is not loaded yet."""
+        """All that this broker leads. Raises `CoordinatorError` if one is not loaded yet."""
         for number in range(len(self._topic.partitions())):
             home = self._home(number)
             if home is not None:
                 if not home.is_loaded:
                     raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
-                yield home.shard
+                yield home.settled()
 
     def _now(self) -> Now:
         # Rounded: a timer that rings on time must not find that it is one too early, and be set again for at once.
@@ -187,9 +197,9 @@ class GroupCoordinator:
         prefix = request.client_id if request.instance_id is None else request.instance_id
         new_id = f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
         self._do(home, request.group_id, home.shard.join(request, ticket, new_id, self._now()))
-        answer = await ticket
-        assert isinstance(answer, JoinAnswer)
-        return answer
+        joined = await ticket
+        assert isinstance(joined, JoinAnswer)
+        return joined
 
     def _has_room_for(self, request: JoinRequest) -> bool:
         """Whether what members say of themselves stays below `MAX_MEMBER_BYTES`. It is counted anew only when all that
@@ -206,9 +216,9 @@ class GroupCoordinator:
         home = self._home_of(request.group_id)
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._do(home, request.group_id, home.shard.sync(request, ticket, self._now()))
-        answer = await ticket
-        assert isinstance(answer, SyncAnswer)
-        return answer
+        synced = await ticket
+        assert isinstance(synced, SyncAnswer)
+        return synced
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Code:
         """Raises `CoordinatorError`."""
@@ -248,7 +258,7 @@ class GroupCoordinator:
             else:
                 home.gone += topics
 
-    def _homes_that_are(self) -> list[_Home]:
+    def _homes_that_are(self) -> list[Home]:
         """Without those of a topic of offsets that was deleted itself."""
         return [home for number, home in list(self._homes.items()) if self._home(number) is home]
 
@@ -260,95 +270,53 @@ class GroupCoordinator:
                     home, home.shard.expire(self._now(), self.settings.offsets_retention_minutes * 60_000)
                 )
 
-    async def _change(self, home: _Home, changed: Changed) -> list[Code]:
+    async def _change(self, home: Home, changed: Changed) -> list[Code]:
         if changed.records:
             try:
-                end = self._append_in_parts(home, changed.records)
+                end = home.append_in_parts(changed.records)
             except SeglogError as error:
                 raise CoordinatorError(code_of_append(error), str(error)) from error
-            if not await self._is_committed(home.partition, end):
-                raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "not committed in time")
+            code = await home.outcome(end)
+            if code is not Code.NONE:
+                raise CoordinatorError(code, "not committed in time, or another broker leads now")
         return changed.codes
 
-    # Writing
-
-    def _append(self, home: _Home, records: Sequence[Entry]) -> int:
-        """As one batch, and true from now on; the offset behind it. Raises what `Log.append` raises."""
-        now = self._clock.now_ms()
-        encoded = [encode(entry) for entry in records]
-        batch = encode_batch(
-            [NewRecord(value, key, now) for key, value in encoded],
-            codec=self.settings.offsets_topic_compression_codec,
-            base_sequence=0,  # as Kafka has it, though there is no producer
-        )
-        appended = home.partition.append(batch, Origin.COORDINATOR)
-        home.shard.apply(records, appended.first_offset)
-        return appended.last_offset + 1
-
-    def _append_in_parts(self, home: _Home, records: Sequence[Entry]) -> int:
-        """Records none of which needs the others: in one batch, if they fit."""
-        part: list[Entry] = []
-        size = end = 0
-        for record in records:
-            key, value = record
-            part.append(record)
-            size += sum(len(field) for field in (*key, *(value or ())) if isinstance(field, str)) + 64
-            if size >= _PART_BYTES:
-                end = self._append(home, part)
-                part, size = [], 0
-        return self._append(home, part) if part else end
-
-    def _append_quietly(self, home: _Home, records: Sequence[Entry]) -> None:
+    def _append_quietly(self, home: Home, records: Sequence[Entry]) -> None:
         try:
-            self._append_in_parts(home, records)
+            home.append_in_parts(records)
         except SeglogError as error:
             _log.error("offsets in %s could not be deleted: %s", home.partition.topic_partition, error)
 
-    async def _is_committed(self, partition: Partition, end: int) -> bool:
-        """Wait for the high watermark to come to ``end``, for ``offsets.commit.timeout.ms``."""
-        deadline = self._clock.monotonic() + self.settings.offsets_commit_timeout_ms / 1000
-        while partition.log.high_watermark < end:
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
-                return False
-            waiter = Waiter(1, left)
-            partition.waiters[waiter] = None
-            try:
-                await waiter.wait()
-            finally:
-                partition.waiters.pop(waiter, None)
-        return True
-
     # Steps of groups
 
-    def _do(self, home: _Home, group_id: str, step: Step) -> None:
+    def _do(self, home: Home, group_id: str, step: Step) -> None:
         """Answer, write, and go on with what waited for that."""
         group = home.shard.groups.get(group_id)
-        _answer(step)
+        answer(step)
         if step.records and group is not None:
             pending = step.pending
             try:
-                end = self._append(home, step.records)
+                end = home.append(step.records)
             except SeglogError as error:
                 _log.error("group %s could not be written: %s", group_id, error)
                 self._stored(home, group, pending, code_of_append(error))
             else:
-                if home.partition.log.high_watermark >= end:
-                    self._stored(home, group, pending, Code.NONE)
+                code = home.known_outcome(end)
+                if code is not None:
+                    self._stored(home, group, pending, code)
                 else:
                     assert self._owner is not None  # else there was no home
                     self._owner.create_task(self._store_later(home, group, pending, end))
         self._watch(home, group_id)
 
-    async def _store_later(self, home: _Home, group: Group, pending: Pending | None, end: int) -> None:
-        committed = await self._is_committed(home.partition, end)
-        self._stored(home, group, pending, Code.NONE if committed else Code.COORDINATOR_NOT_AVAILABLE)
+    async def _store_later(self, home: Home, group: Group, pending: Pending | None, end: int) -> None:
+        self._stored(home, group, pending, await home.outcome(end))
 
-    def _stored(self, home: _Home, group: Group, pending: Pending | None, code: Code) -> None:
+    def _stored(self, home: Home, group: Group, pending: Pending | None, code: Code) -> None:
         if pending is not None:
             self._do(home, group.group_id, home.shard.stored(group, pending, code, self._now()))
 
-    def _watch(self, home: _Home, group_id: str) -> None:
+    def _watch(self, home: Home, group_id: str) -> None:
         """See to it that the group is asked when its next deadline comes. Later deadlines cost nothing."""
         group = home.shard.groups.get(group_id)
         earliest = NEVER if group is None else group.earliest
@@ -363,17 +331,10 @@ class GroupCoordinator:
             timer = asyncio.get_running_loop().call_later(seconds, self._fire, home, group_id)
             home.timers[group_id] = (earliest, timer)
 
-    def _fire(self, home: _Home, group_id: str) -> None:
+    def _fire(self, home: Home, group_id: str) -> None:
         home.timers.pop(group_id, None)
         group = home.shard.groups.get(group_id)
         while group is not None and (step := group.fire(self._now())) is not None:
             self._do(home, group_id, step)
             group = home.shard.groups.get(group_id)
         self._watch(home, group_id)
-
-
-def _answer(step: Step) -> None:
-    for ticket, answer in step.replies:
-        assert isinstance(ticket, asyncio.Future)
-        if not ticket.done():  # whose client has gone is cancelled
-            ticket.set_result(answer)

@@ -15,10 +15,13 @@ class OffsetsTopic(Protocol):
     """Where the records are."""
 
     def partitions(self) -> Sequence[Partition | None]:
-        """By number; None for one that cannot be served, nothing at all before the topic is made."""
+        """By number; None for one that is not here or cannot be served, nothing at all before the topic is made."""
+
+    def leader(self, number: int) -> int:
+        """The id of the broker that leads a partition, -1 if none does."""
 
     async def create(self) -> None:
-        """Make the topic. Raises what `LogDir.create_topic` raises."""
+        """Make the topic. Raises `SeglogError`."""
 
 
 class GroupSettings(NamedTuple):
@@ -32,6 +35,7 @@ class GroupSettings(NamedTuple):
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 1
     offsets_topic_segment_bytes: int = 100 << 20
     offsets_topic_compression_codec: int = Codec.NONE
     offsets_commit_timeout_ms: int = 5_000

@@ -73,13 +73,14 @@ class Shard:
         else:
             self._apply(entry, record, producer_id)
 
-    def apply(self, entries: Iterable[Entry], first_record: int) -> None:
-        """Records that were just written. Groups that were written down are what they say already."""
+    def apply(self, entries: Iterable[Entry], first_record: int, *, committed: int = MAX_INT64) -> None:
+        """Records that were just written, of which those below ``committed`` are so, too. Groups that were written down
+        are what they say already."""
         for record, entry in enumerate(entries, first_record):
             if not isinstance(entry[1], GroupValue):
-                self._apply(entry, record, -1)
+                self._apply(entry, record, -1, is_committed=record < committed)
 
-    def _apply(self, entry: Entry, record: int, producer_id: int) -> None:
+    def _apply(self, entry: Entry, record: int, producer_id: int, *, is_committed: bool = True) -> None:
         key, value = entry
         if isinstance(key, GroupKey):
             self.groups.pop(key.group, None)
@@ -87,7 +88,7 @@ class Shard:
         assert value is None or isinstance(value, Committed)
         if value is not None and key.group not in self.groups:
             self.groups[key.group] = Group(key.group, self.limits)  # a client that only stores its offsets here
-        self.offsets.put(key, value, record, producer_id)
+        self.offsets.put(key, value, record, producer_id, is_committed=is_committed)
 
     def loaded(self, now: Now) -> list[tuple[str, Step]]:
         """Everything is replayed: sessions begin."""
@@ -171,12 +172,16 @@ class Shard:
         return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * self.max_metadata
 
     def fetch(self, group_id: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
-        if group_id not in self.groups:
+        """What is committed; of nothing else that was decided so far anybody is told."""
+        if not self._is_there(group_id):
             return FetchedOffset(None)
         return self.offsets.fetch(group_id, place, topic_id, require_stable=require_stable)
 
     def places(self, group_id: str) -> list[Place]:
-        return list(self.offsets.of(group_id)) if group_id in self.groups else []
+        return self.offsets.seen(group_id) if self._is_there(group_id) else []
+
+    def _is_there(self, group_id: str) -> bool:
+        return group_id in self.groups or self.offsets.is_uncommitted(group_id)
 
     def delete_offsets(self, group_id: str, places: Sequence[Place]) -> Changed:
         """Raises `CoordinatorError` for all of it."""
