@@ -32,17 +32,27 @@ class KafkaNode:
     """Formats `data_dir/log` if it is new, starts, and on leaving the `with` stops cleanly.
 
     After `stop()` or `kill()` the same object can `start()` again on the same directory and ports. `properties` are
-    added to `server.properties` and win over ours; `jvm` are the options of its JVM. Times are milliseconds, as in
-    Kafka's own names.
+    added to `server.properties` and win over ours; `jvm` are the options of its JVM; `ports` are those of broker and
+    controller. One of several has their `quorum`: the cluster's id, and `--initial-controllers`. Times are
+    milliseconds, as in Kafka's own names.
     """
 
     def __init__(
-        self, data_dir: Path, properties: Mapping[str, str] | None = None, *, jvm: Sequence[str] = JVM_OPTIONS
+        self,
+        data_dir: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        jvm: Sequence[str] = JVM_OPTIONS,
+        ports: tuple[int, int] | None = None,
+        quorum: tuple[str, str] | None = None,
     ) -> None:
         self._dir = data_dir
         self._jvm = tuple(jvm)
-        self.port = free_port()
-        self._controller_port = free_port(frozenset({self.port}))
+        if ports is None:
+            port = free_port()
+            ports = port, free_port(frozenset({port}))
+        self.port, self._controller_port = ports
+        self._cluster_id, self._controllers = quorum or (new_id(), "")
         self._properties = dict(properties or {})
         self._process: JavaProcess | None = None
 
@@ -82,21 +92,34 @@ class KafkaNode:
 
     def start(self) -> None:
         """Start and wait until the broker answers. Raises RuntimeError with the end of the server's log."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start without waiting."""
         if self._process is not None:
             raise RuntimeError("the node is running")
         self._dir.mkdir(parents=True, exist_ok=True)
         config = write_properties(self._dir / "server.properties", self._settings())
         if not (self.log_dir / "meta.properties").exists():
             self._format(config)
-        process = JavaProcess(
+        self._process = JavaProcess(
             main="kafka.Kafka",
             class_path=class_path(CURRENT),
             arguments=[str(config)],
             log_file=self.server_log,
             jvm_options=self._jvm,
         )
-        process.wait_until(lambda: answers_api_versions(self.port), seconds=_START_SECONDS)
-        self._process = process
+
+    def wait(self) -> None:
+        """Until the broker answers."""
+        if self._process is None:
+            raise RuntimeError("the node is not running")
+        try:
+            self._process.wait_until(lambda: answers_api_versions(self.port), seconds=_START_SECONDS)
+        except BaseException:
+            self._process = None  # it was killed
+            raise
 
     def stop(self) -> None:
         """A clean stop (SIGTERM): logs flushed, indexes trimmed, producer snapshots and checkpoints written."""
@@ -138,9 +161,14 @@ class KafkaNode:
         }
 
     def _format(self, config: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "A")
+        who = ["--initial-controllers", self._controllers] if self._controllers else ["--standalone"]
         command = ["java", *JVM_OPTIONS, "-cp", class_path(CURRENT), "kafka.tools.StorageTool"]
-        command += ["format", "--standalone", "-t", cluster_id, "-c", str(config)]
+        command += ["format", *who, "-t", self._cluster_id, "-c", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False)
         if done.returncode:
             raise RuntimeError(f"StorageTool format failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+
+
+def new_id() -> str:
+    """One of a cluster or a directory, as Kafka writes ids."""
+    return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "A")

@@ -1,0 +1,262 @@
+"""A whole cluster asked and changed over Kafka's protocol: ours and Kafka's alike.
+
+What it sees is one answer after the other, and so of about one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from seglog.client.admin import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
+    Admin,
+    describe_code,
+)
+from seglog.client.bootstrap import HostPort
+from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
+from seglog.cluster.moves import Move, Place
+from seglog.core.errors import RequestFailedError
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.reading import Message
+
+_TOPIC: Final = 2
+"""The resource type of a topic's configuration."""
+_MIN_INSYNC: Final = "min.insync.replicas"
+_DEBUGGING: Final = -2
+"""The replica id of who wants log end offsets, of followers too (``DEBUGGING_REPLICA_ID``)."""
+_LATEST: Final = -1
+_PREFERRED: Final = 0
+_FINE_ELECTIONS: Final = frozenset({0, 84})
+"""Elected, or ELECTION_NOT_NEEDED."""
+_AT_ONCE: Final = 500
+"""Topics in one question: an answer stays small."""
+
+
+class Directory(NamedTuple):
+    """A log directory of a broker: why it cannot be used (None: it can), and bytes of each replica in it."""
+
+    path: str
+    error: str | None
+    sizes: Mapping[Place, int]
+
+
+class ClusterAdmin(Admin):
+    """Use as a context manager, for one look or one change; one thread. `RequestFailedError` names broker or topic."""
+
+    def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterSeen:
+        """Brokers and partitions, of these topics or of all. ``closely``: each broker is asked for the ends and sizes
+        of its replicas; one that does not answer is noted as such."""
+        metadata = self._metadata()
+        brokers = {
+            one.node_id: BrokerSeen(
+                node_id=one.node_id, rack=one.rack, listeners={"": str(HostPort(one.host, one.port))}
+            )
+            for one in metadata.brokers
+        }
+        partitions = self._with_min_insync(self._with_moves(list(self._partitions(topics))))
+        controller = metadata.controller_id if metadata.controller_id >= 0 else None
+        seen = ClusterSeen(
+            cluster_id=metadata.cluster_id or "", controller=controller, brokers=brokers, partitions=tuple(partitions)
+        )
+        return self.look_closely(seen) if closely else seen
+
+    def look_closely(self, seen: ClusterSeen) -> ClusterSeen:
+        """With what each broker says of its own replicas."""
+        brokers = dict(seen.brokers)
+        ends: dict[Place, dict[int, int]] = {}
+        sizes: dict[Place, dict[int, int]] = {}
+        for node, broker in seen.brokers.items():
+            try:
+                directories = self.directories(node)
+                own = [one for one in seen.partitions if node in one.replicas]
+                for place, end in self._ends(node, own):
+                    ends.setdefault(place, {})[node] = end
+            except RequestFailedError:
+                self._forget(node)
+                brokers[node] = replace(broker, answers=False)
+                continue
+            for directory in directories:
+                for place, size in directory.sizes.items():
+                    sizes.setdefault(place, {})[node] = size
+            failed = {one.path: one.error for one in directories if one.error is not None}
+            brokers[node] = replace(broker, answers=True, failed=failed)
+        partitions = tuple(
+            replace(one, ends=ends.get(one.place, {}), sizes=sizes.get(one.place, {})) for one in seen.partitions
+        )
+        return replace(seen, brokers=brokers, partitions=partitions)
+
+    def directories(self, node: int) -> list[Directory]:
+        """The log directories of a broker."""
+        answer = self._at(self._address(node)).ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+        return [
+            Directory(
+                one.log_dir,
+                describe_code(one.error_code),
+                {
+                    (topic.name, partition.partition_index): partition.partition_size
+                    for topic in one.topics
+                    for partition in topic.partitions
+                    if not partition.is_future_key
+                },
+            )
+            for one in answer.results
+        ]
+
+    def racks(self) -> dict[int, str | None]:
+        """Of each broker that is there."""
+        return {broker.node_id: broker.rack for broker in self._metadata().brokers}
+
+    # Changes
+
+    def reassign(self, moves: Iterable[Move], timeout_ms: int = 60_000) -> dict[Place, str]:
+        """Begin to move partitions; why not, of those that cannot be."""
+        topics: dict[str, list[Mapping[str, object]]] = {}
+        for move in moves:
+            wanted = {"partition_index": move.place[1], "replicas": move.after}
+            topics.setdefault(move.place[0], []).append(wanted)
+        contents = {
+            "timeout": timeout_ms,
+            "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        }
+        answer = self._at(self._any_controller()).ask(ALTER_PARTITION_REASSIGNMENTS, contents)
+        _check(answer, "reassignment")
+        return {
+            (topic.name, one.partition_index): one.error_message or describe_code(one.error_code) or ""
+            for topic in answer.responses
+            for one in topic.partitions
+            if one.error_code
+        }
+
+    def elect_preferred(self, places: Iterable[Place], timeout_ms: int = 60_000) -> dict[Place, str]:
+        """Let the first replicas lead; why not, of those where it was not possible."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in places:
+            topics.setdefault(topic, []).append(number)
+        contents = {
+            "election_type": _PREFERRED,
+            "timeout": timeout_ms,
+            "topic_partitions": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+        }
+        answer = self._at(self._any_controller()).ask(ELECT_LEADERS, contents)
+        _check(answer, "election")
+        return {
+            (topic.topic, one.partition_id): one.error_message or describe_code(one.error_code) or ""
+            for topic in answer.replica_election_results
+            for one in topic.partition_result
+            if one.error_code not in _FINE_ELECTIONS
+        }
+
+    # Questions
+
+    def _partitions(self, topics: Collection[str] | None) -> Iterator[PartitionSeen]:
+        names = sorted(self._names() if topics is None else topics)
+        for start in range(0, len(names), _AT_ONCE):
+            cursor: Any = None
+            while True:
+                answer = self._first.ask(
+                    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                    {"topics": [{"name": name} for name in names[start : start + _AT_ONCE]], "cursor": cursor},
+                )
+                for topic in answer.topics:
+                    if not topic.error_code:  # deleted meanwhile
+                        yield from (_seen(topic.name, one) for one in topic.partitions)
+                if answer.next_cursor is None:
+                    break
+                cursor = vars(answer.next_cursor)
+
+    def _names(self) -> list[str]:
+        return [topic.name for topic in self._first.ask(ApiKey.METADATA, {"topics": None}).topics]
+
+    def _with_moves(self, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
+        contents = {"timeout": 60_000, "topics": None}
+        answer = self._at(self._any_controller()).ask(LIST_PARTITION_REASSIGNMENTS, contents)
+        _check(answer, "reassignments")
+        moving = {(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions}
+        return [
+            one
+            if one.place not in moving
+            else replace(
+                one,
+                adding=tuple(moving[one.place].adding_replicas),
+                removing=tuple(moving[one.place].removing_replicas),
+            )
+            for one in partitions
+        ]
+
+    def _with_min_insync(self, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
+        found: dict[str, int] = {}
+        names = iter(sorted({one.topic for one in partitions}))
+        while some := list(islice(names, _AT_ONCE)):
+            resources = [
+                {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": (_MIN_INSYNC,)} for name in some
+            ]
+            for result in self._first.ask(ApiKey.DESCRIBE_CONFIGS, {"resources": resources}).results:
+                for config in result.configs:
+                    with suppress(ValueError, TypeError):
+                        found[result.resource_name] = int(config.value)
+        return [replace(one, min_insync=found.get(one.topic)) for one in partitions]
+
+    def _ends(self, node: int, partitions: Sequence[PartitionSeen]) -> Iterator[tuple[Place, int]]:
+        """Log end offsets of a broker's own replicas, as far as it tells them."""
+        topics: dict[str, list[Mapping[str, int]]] = {}
+        for one in partitions:
+            wanted = {"partition_index": one.number, "current_leader_epoch": -1, "timestamp": _LATEST}
+            topics.setdefault(one.topic, []).append(wanted)
+        if not topics:
+            return
+        answer = self._at(self._address(node)).ask(
+            ApiKey.LIST_OFFSETS,
+            {
+                "replica_id": _DEBUGGING,
+                "isolation_level": 0,
+                "topics": [{"name": name, "partitions": wanted} for name, wanted in topics.items()],
+            },
+        )
+        for topic in answer.topics:
+            for found in topic.partitions:
+                if not found.error_code:
+                    yield (topic.name, found.partition_index), found.offset
+
+    def _any_controller(self) -> HostPort:
+        """The controller if there is one, else anybody: one of ours needs none, one of Kafka's says so."""
+        try:
+            return self._controller()
+        except RequestFailedError:
+            return next(iter(self._brokers().values()))
+
+    def _address(self, node: int) -> HostPort:
+        address = self._brokers().get(node)
+        if address is None:
+            raise RequestFailedError(f"broker {node} is not there")
+        return address
+
+    def _forget(self, node: int) -> None:
+        """A connection that has failed is not used again."""
+        connection = self._others.pop(self._brokers().get(node, HostPort("", 0)), None)
+        if connection is not None:
+            connection.close()
+
+
+def _seen(topic: str, one: Message) -> PartitionSeen:
+    return PartitionSeen(
+        topic=topic,
+        number=one.partition_index,
+        replicas=tuple(one.replica_nodes),
+        isr=tuple(one.isr_nodes),
+        leader=one.leader_id if one.leader_id >= 0 else None,
+        leader_epoch=one.leader_epoch,
+        elr=tuple(one.eligible_leader_replicas or ()),
+        last_known=tuple(one.last_known_elr or ()),
+    )
+
+
+def _check(answer: Message, what: str) -> None:
+    reason = describe_code(answer.error_code)
+    if reason is not None:
+        raise RequestFailedError(f"{what}: {getattr(answer, 'error_message', None) or reason}")

@@ -1,0 +1,89 @@
+"""Three nodes of Kafka 4.3.0 in one cluster (KRaft, each of them broker and controller), on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.kafka.node import JVM_OPTIONS, KafkaNode, new_id
+from tests.kafka.process import free_port
+
+__all__ = ["KafkaEnsemble"]
+
+_REPLICATED: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
+
+
+class KafkaEnsemble:
+    """``with`` starts and ends them. ``properties`` are added to each node's and win; more than three with ``count``:
+    those beyond the third are brokers only."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        count: int = 3,
+        jvm: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
+        ports: list[int] = []
+        for _ in range(2 * count):
+            ports.append(free_port(frozenset(ports)))
+        voters = {number: ports[2 * number - 1] for number in range(1, min(count, 3) + 1)}
+        quorum = new_id(), ",".join(f"{number}@127.0.0.1:{port}:{new_id()}" for number, port in voters.items())
+        self.nodes = []
+        for number in range(1, count + 1):
+            own = {
+                "node.id": str(number),
+                "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in voters.values()),
+                **_REPLICATED,
+                **(_broker_only(ports[2 * number - 2]) if number not in voters else {}),
+                **(properties or {}),
+            }
+            node_ports = ports[2 * number - 2], ports[2 * number - 1]
+            self.nodes.append(KafkaNode(data_dir / str(number), own, jvm=jvm, ports=node_ports, quorum=quorum))
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """All of them; returns when each answers."""
+        try:
+            for node in self.nodes:
+                node.launch()
+            for node in self.nodes:
+                node.wait()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+
+def _broker_only(port: int) -> dict[str, str]:
+    return {
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
