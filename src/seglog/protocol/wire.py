@@ -29,7 +29,7 @@ MAX_TAGS: Final = 64
 
 
 class Reader:
-    """Reads at a position of a request's bytes; `InvalidRequestError` where there are too few or they cannot be."""
+    """Reads at a position of a message's bytes; `InvalidRequestError` where there are too few or they cannot be."""
 
     __slots__ = ("data", "position")
 
@@ -46,7 +46,7 @@ class Reader:
         try:
             values = form.unpack_from(self.data, self.position)
         except error as reason:
-            raise InvalidRequestError(f"the request ends within {form.size} bytes of numbers") from reason
+            raise InvalidRequestError(f"the message ends within {form.size} bytes of numbers") from reason
         self.position += form.size
         return values
 
@@ -60,7 +60,7 @@ class Reader:
         value = shift = 0
         for _ in range(_LONGEST_VARINT):
             if self.left < 1:
-                raise InvalidRequestError("the request ends within a varint")
+                raise InvalidRequestError("the message ends within a varint")
             byte = self.data[self.position]
             self.position += 1
             value |= (byte & 0x7F) << shift

@@ -1,0 +1,175 @@
+"""Fetch as a follower asks it, by hand: requests of version 17 are written, responses read (`seglog.protocol.fetch`
+has the other side).
+
+::
+
+    request   max_wait_ms int32 | min_bytes int32 | max_bytes int32 | isolation_level int8
+              | session_id int32 | session_epoch int32
+              | [topic_id | [partition int32 | current_leader_epoch int32 | fetch_offset int64
+                             | last_fetched_epoch int32 | log_start_offset int64 | partition_max_bytes int32]]
+              | forgotten [topic_id | [partition int32]] | rack_id | tag 1: replica_id int32, replica_epoch int64
+    response  throttle_time int32 | error int16 | session_id int32
+              | [topic_id | [partition int32 | error int16 | high_watermark int64 | last_stable_offset int64
+                             | log_start_offset int64 | [producer_id int64 | first_offset int64] nullable
+                             | preferred_read_replica int32 | records | tag 0: epoch int32, end_offset int64]]
+
+Lengths are varints of length + 1, and tagged fields follow each part. Topics' ids stay the sixteen bytes that they are:
+to make a UUID of them takes longer than all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from seglog.core.errors import InvalidRequestError
+from seglog.protocol.wire import Reader, uvarint
+
+VERSION: Final = 17
+_REQUEST: Final = Struct(">iiibii")
+_WANTED: Final = Struct(">iiqiqix")
+_NUMBER: Final = Struct(">i")
+_REPLICA_STATE: Final = Struct(">iq")
+_RESPONSE: Final = Struct(">ihi")
+_PARTITION: Final = Struct(">ihqqq")
+_ABORTED: Final = Struct(">qq")
+_DIVERGING: Final = Struct(">iq")
+_SMALLEST_TOPIC: Final = 16 + 1 + 1
+_SMALLEST_PARTITION: Final = _PARTITION.size + 1 + _NUMBER.size + 1 + 1
+_NOTHING: Final = memoryview(b"")
+_DIVERGING_EPOCH: Final = 0
+_REPLICA: Final = 1
+
+
+class RequestHead(NamedTuple):
+    """What a request says beside its partitions. ``replica_id`` and ``replica_epoch`` are -1 for a consumer."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    session_id: int
+    session_epoch: int
+    replica_id: int
+    replica_epoch: int
+    isolation_level: int = 0
+
+
+class WantedPartition(NamedTuple):
+    """In the order of the wire. Epochs are -1 where none is known."""
+
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class AnsweredPartition(NamedTuple):
+    """``diverging``: the leader's largest epoch up to ours, and where it ends there. ``records`` is a part of the
+    response's own bytes."""
+
+    topic_id: bytes
+    partition: int
+    error: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None
+    records: memoryview
+
+
+class FetchResponse(NamedTuple):
+    error: int
+    session_id: int
+    partitions: list[AnsweredPartition]
+
+
+def write_request(
+    head: RequestHead, wanted: Mapping[bytes, Sequence[WantedPartition]], forgotten: Mapping[bytes, Sequence[int]]
+) -> bytes:
+    """The body of a request; partitions by the topics' ids."""
+    max_wait_ms, min_bytes, max_bytes, session_id, session_epoch, replica_id, replica_epoch, isolation_level = head
+    out = bytearray(_REQUEST.pack(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch))
+    out += uvarint(len(wanted) + 1)
+    for topic_id, partitions in wanted.items():
+        out += topic_id
+        out += uvarint(len(partitions) + 1)
+        for partition in partitions:
+            out += _WANTED.pack(*partition)
+        out.append(0)
+    out += uvarint(len(forgotten) + 1)
+    for topic_id, numbers in forgotten.items():
+        out += topic_id
+        out += uvarint(len(numbers) + 1)
+        for number in numbers:
+            out += _NUMBER.pack(number)
+        out.append(0)
+    out += bytes((1, 1, _REPLICA, _REPLICA_STATE.size + 1))  # no rack; one tagged field
+    out += _REPLICA_STATE.pack(replica_id, replica_epoch)
+    out.append(0)
+    return bytes(out)
+
+
+def read_response(data: memoryview) -> FetchResponse:
+    """The body of a response, all of ``data``.
+
+    Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
+    """
+    reader = Reader(data)
+    _, error, session_id = reader.numbers(_RESPONSE)
+    found: list[AnsweredPartition] = []
+    for _ in range(_count(reader, _SMALLEST_TOPIC)):
+        topic_id = reader.take(16)
+        found += [_read_partition(reader, topic_id) for _ in range(_count(reader, _SMALLEST_PARTITION))]
+        reader.skip_tags()
+    reader.skip_tags()
+    if reader.left:
+        raise InvalidRequestError(f"{reader.left} bytes behind the end")
+    return FetchResponse(error, session_id, found)
+
+
+def _read_partition(reader: Reader, topic_id: bytes) -> AnsweredPartition:
+    number, error, high_watermark, _, log_start_offset = reader.numbers(_PARTITION)
+    for _ in range(_count(reader, _ABORTED.size + 1, is_nullable=True)):
+        reader.numbers(_ABORTED)
+        reader.skip_tags()
+    reader.numbers(_NUMBER)
+    length = reader.uvarint() - 1
+    records = _NOTHING
+    if length > 0:
+        if length > reader.left:
+            raise InvalidRequestError(f"{length} bytes of records where {reader.left} are left")
+        start = reader.position
+        reader.position = start + length
+        records = memoryview(reader.data)[start : reader.position]
+    diverging = _read_tags(reader)
+    return AnsweredPartition(topic_id, number, error, high_watermark, log_start_offset, diverging, records)
+
+
+def _read_tags(reader: Reader) -> tuple[int, int] | None:
+    """The diverging epoch, if it is among the tagged fields; an epoch below 0 stands for none."""
+    diverging = None
+    for _ in range(reader.tags()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        if size > reader.left:
+            raise InvalidRequestError(f"tagged field {tag} of {size} bytes where {reader.left} are left")
+        end = reader.position + size
+        if tag == _DIVERGING_EPOCH:
+            epoch, offset = reader.numbers(_DIVERGING)
+            reader.skip_tags()
+            if reader.position != end:
+                raise InvalidRequestError(f"tagged field {tag} says {size} bytes, and is not of that size")
+            diverging = (epoch, offset) if epoch >= 0 else None
+        reader.position = end
+    return diverging
+
+
+def _count(reader: Reader, smallest: int, *, is_nullable: bool = False) -> int:
+    """An array's length, if that many elements can follow."""
+    length = reader.uvarint() - 1
+    if length < 0 and not is_nullable:
+        raise InvalidRequestError("an array that is null")
+    if length * smallest > reader.left:
+        raise InvalidRequestError(f"an array of {length} elements where {reader.left} bytes are left")
+    return max(length, 0)

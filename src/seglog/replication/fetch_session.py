@@ -1,0 +1,89 @@
+"""What the leader knows of what a follower wants: its session's other end (KIP-227, ``FetchSessionHandler``). Pure.
+
+The first request names every partition, those after it what has changed. What an answer does not name has no news, and
+costs nothing on either side. When nobody can be sure any more that both ends have the same, all begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from seglog.core.errors import InvalidRequestError
+from seglog.core.types import MAX_INT32
+from seglog.protocol.replica_fetch import FetchResponse, RequestHead, WantedPartition, write_request
+from seglog.replication.replica import ReplicaFetch
+
+FULL: Final = 0
+"""The epoch that asks for a new session."""
+NO_SESSION: Final = 0
+SESSION_ERRORS: Final = frozenset({70, 71, 106})
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR: begin anew."""
+
+PartitionKey = tuple[bytes, int]
+"""A topic's id, as it is on the wire, and the partition's number."""
+
+
+class FetchSession:
+    """``asked``: what was last asked of each partition, as the leader has it."""
+
+    def __init__(self) -> None:
+        self.asked: dict[PartitionKey, ReplicaFetch] = {}
+        self._session_id = NO_SESSION
+        self._epoch = FULL
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request names every partition."""
+        return self._epoch == FULL
+
+    def restart(self) -> None:
+        """Begin anew with the next request, which also ends the session that there may be."""
+        self._epoch = FULL
+
+    def request(
+        self,
+        head: RequestHead,
+        wanted: Iterable[tuple[PartitionKey, ReplicaFetch]],
+        forgotten: Iterable[PartitionKey],
+    ) -> bytes:
+        """The next request: of ``wanted`` what the leader does not know yet. ``head`` is about no session."""
+        asked = self.asked
+        if self.is_full:
+            asked.clear()
+        changed: dict[bytes, list[WantedPartition]] = {}
+        gone: dict[bytes, list[int]] = {}
+        for key, one in wanted:
+            if asked.get(key) != one:
+                asked[key] = one
+                topic_id, number = key
+                partition = WantedPartition(
+                    number, one.leader_epoch, one.offset, one.last_epoch, one.log_start_offset, one.max_bytes
+                )
+                changed.setdefault(topic_id, []).append(partition)
+        for key in forgotten:
+            if asked.pop(key, None) is not None:
+                gone.setdefault(key[0], []).append(key[1])
+        return write_request(head._replace(session_id=self._session_id, session_epoch=self._epoch), changed, gone)
+
+    def answered(self, response: FetchResponse) -> None:
+        """The leader has done what was asked. `InvalidRequestError` if its answer is not to what was asked."""
+        asked = self.asked
+        for topic_id, number, *_ in response.partitions:
+            if (topic_id, number) not in asked:
+                raise InvalidRequestError(f"partition {number} of topic id {topic_id.hex()}, which was not asked for")
+        session_id = response.session_id
+        if self.is_full:
+            named = {partition[:2] for partition in response.partitions}
+            if len(named) < len(asked):
+                raise InvalidRequestError(f"{len(named)} partitions, where {len(asked)} were asked for")
+            self._session_id = session_id
+            # A leader without room for a session is asked for everything again and again.
+            self._epoch = FULL if session_id == NO_SESSION else 1
+            return
+        if session_id not in (self._session_id, NO_SESSION):
+            raise InvalidRequestError(f"session {session_id}, where {self._session_id} was asked")
+        if session_id == NO_SESSION:
+            self._session_id, self._epoch = NO_SESSION, FULL
+        else:
+            self._epoch = 1 if self._epoch == MAX_INT32 else self._epoch + 1

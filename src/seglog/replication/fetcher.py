@@ -1,0 +1,386 @@
+"""Reads from one leader everything that this broker follows there (``AbstractFetcherThread``).
+
+One connection, one fetch session, one request at a time: each request says where our logs end, each answer has what
+comes there, or where a log has to be cut. Partitions that have no news are in neither, and cost nothing.
+
+A request may wait at the leader for ``replica.fetch.wait.max.ms``. A partition that is followed meanwhile does not wait
+for that, since whoever writes it with acks=all would: if no answer is there a moment later we hang up, and begin a new
+session with it. While more may follow, as after the loss of a broker, requests wait for `_SETTLING_MS` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.cluster.model import Member
+from seglog.core.errors import InvalidRequestError, LogClosedError, LogDirOfflineError, RequestFailedError, SeglogError
+from seglog.net.dial import Link, LinkLostError
+from seglog.protocol import replica_fetch
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.replica_fetch import AnsweredPartition, FetchResponse, RequestHead
+from seglog.replication.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, PartitionKey
+from seglog.replication.leader_offsets import ask_offsets
+from seglog.replication.replica import Replica, ReplicaAnswer
+from seglog.storage.epochs import EpochEnd
+
+__all__ = ["Fetcher", "FetcherConfig"]
+
+_log: Final = logging.getLogger("seglog.replication")
+OFFSET_OUT_OF_RANGE: Final = 1
+_FIRST_STALL_MS: Final = 20
+"""A leader may learn that it leads a moment after us: who asks too early is not to lose a second by it."""
+_FIRST_BACKOFF_MS: Final = 50
+_PATIENCE_MS: Final = 20
+"""How long an answer may take before we hang up on it."""
+_SETTLING_MS: Final = 50
+_TURN_SECONDS: Final = 0.005
+"""For how long answers are taken while others wait."""
+_HEADS_BYTES: Final = 16 << 20
+"""What may stand between the records of an answer: some hundred bytes for each partition."""
+
+
+class FetcherConfig(NamedTuple):
+    """Kafka's keys. ``socket_request_max_bytes``: no producer could send a larger batch; one batch comes whole, however
+    large."""
+
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_response_max_bytes: int = 10 << 20
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_backoff_ms: int = 1_000
+    replica_socket_timeout_ms: int = 30_000
+    socket_request_max_bytes: int = 100 << 20
+
+
+class _Followed:
+    """A partition, followed in ``leader_epoch``. It ``waits_until`` a time of the loop (0: it does not wait) after
+    ``failures`` in a row, the last of which was ``error``."""
+
+    __slots__ = ("error", "failures", "leader_epoch", "replica", "waits_until")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.leader_epoch = replica.leader_epoch
+        self.waits_until = 0.0
+        self.failures = 0
+        self.error = ""
+
+
+class Fetcher:
+    """Fetches from the broker ``leader``; ``where`` is its address now, None while nobody knows it. ``me`` is None
+    while this broker is not in the cluster: then nothing is asked.
+
+    `follow` and `unfollow` count from the next request on. An answer that has come too late for that is passed over.
+    """
+
+    def __init__(
+        self,
+        leader: int,
+        where: Callable[[], tuple[str, int] | None],
+        me: Callable[[], Member | None],
+        config: FetcherConfig | None = None,
+    ) -> None:
+        self.leader = leader
+        self._where = where
+        self._me = me
+        self._config = config or FetcherConfig()
+        self._loop = asyncio.get_running_loop()
+        self._followed: dict[PartitionKey, _Followed] = {}
+        self._changed: dict[PartitionKey, None] = {}
+        """What has to be looked at before the next request."""
+        self._waiting: dict[PartitionKey, _Followed] = {}
+        self._session = FetchSession()
+        self._link: Link | None = None
+        self._something = asyncio.Event()
+        self._requests = 0
+        self._answer_due = 0.0
+        self._followed_at = -1e9
+        self._hung_up = False
+        self._is_failing = False
+
+    def __len__(self) -> int:
+        """How many partitions are followed."""
+        return len(self._followed)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None and not self._link.is_closed
+
+    # What to follow
+
+    def follow(self, replica: Replica) -> None:
+        """Follow it from now on, in the epoch that it has now; nothing changes if it is followed in that already."""
+        key = (replica.topic_id.bytes, replica.topic_partition.partition)
+        followed = self._followed.get(key)
+        if followed is not None and followed.replica is replica and followed.leader_epoch == replica.leader_epoch:
+            return
+        self._waiting.pop(key, None)
+        self._followed[key] = _Followed(replica)
+        self._changed[key] = None
+        self._something.set()
+        asked = self._session.asked.get(key)
+        if asked is not None and asked[2:4] == (replica.leader_epoch, replica.log.log_end_offset):
+            return  # the leader has not forgotten it yet
+        now = self._followed_at = self._loop.time()
+        if self._answer_due > now + _SETTLING_MS / 1000 and not self._hung_up:
+            self._loop.call_later(_PATIENCE_MS / 1000, self._hang_up, self._requests)
+
+    def unfollow(self, key: tuple[UUID, int]) -> None:
+        """Forget a partition, if it is followed."""
+        topic_id, number = key
+        self._drop((topic_id.bytes, number))
+
+    def _drop(self, key: PartitionKey) -> None:
+        self._waiting.pop(key, None)
+        if self._followed.pop(key, None) is not None:
+            self._changed[key] = None
+
+    def _hang_up(self, request: int) -> None:
+        """If that request is still the one, and nothing of its answer is there."""
+        link = self._link
+        if link is not None and self._requests == request and self._answer_due and not link.is_receiving:
+            self._hung_up = True
+            link.close()
+
+    # The loop
+
+    async def run(self) -> None:
+        """Fetch, until cancelled. Only an error that nobody has foreseen ends it."""
+        failures = 0
+        try:
+            while True:
+                await self._until_needed()
+                try:
+                    await self._fetch_from(await self._connect())
+                except (SeglogError, OSError) as error:
+                    if self._hung_up:
+                        self._hung_up = False
+                        continue
+                    failures = failures + 1 if self._is_failing else 0
+                    self._note(error)
+                    self._something.clear()
+                    await self._pause(_growing(_FIRST_BACKOFF_MS, failures, self._config.replica_fetch_backoff_ms))
+                finally:
+                    self._hang_up_now()
+        finally:
+            self._hang_up_now()
+
+    def _hang_up_now(self) -> None:
+        link, self._link = self._link, None
+        self._answer_due = 0.0
+        if link is not None:
+            link.close()
+        self._session.restart()
+
+    def _note(self, error: Exception) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader, error)
+
+    async def _pause(self, milliseconds: float) -> None:
+        """Wait so long, or until something is followed."""
+        try:
+            async with asyncio.timeout(milliseconds / 1000):
+                await self._something.wait()
+        except TimeoutError:
+            pass
+
+    async def _until_needed(self) -> None:
+        """Wait until there is something to ask for and we are somebody."""
+        while True:
+            self._something.clear()
+            self._end_waits()
+            if self._me() is None:
+                await self._pause(self._config.replica_fetch_backoff_ms)
+            elif len(self._followed) > len(self._waiting):
+                return
+            elif self._waiting:
+                await self._pause((self._next_end() - self._loop.time()) * 1000)
+            else:
+                await self._something.wait()
+
+    async def _connect(self) -> Link:
+        where, config = self._where(), self._config
+        if where is None:
+            raise RequestFailedError(f"nobody knows the address of broker {self.leader}")
+        host, port = where
+        seconds = config.replica_socket_timeout_ms / 1000
+        largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _HEADS_BYTES
+        name = f"broker-{me.node_id}-fetcher" if (me := self._me()) is not None else "fetcher"
+        self._link = await Link.open(host, port, client_id=name, timeout=seconds, largest=largest)
+        return self._link
+
+    async def _fetch_from(self, link: Link) -> None:
+        """Ask again and again, until there is nothing to ask for."""
+        while True:
+            self._end_waits()
+            me = self._me()
+            if me is None or len(self._followed) == len(self._waiting):
+                return
+            wait_ms = self._wait_ms()
+            body = self._request(me, wait_ms)
+            self._requests += 1
+            self._answer_due = self._loop.time() + wait_ms / 1000
+            seconds = (wait_ms + self._config.replica_socket_timeout_ms) / 1000
+            try:
+                answer = await link.ask(ApiKey.FETCH, replica_fetch.VERSION, body, timeout=seconds)
+            finally:
+                self._answer_due = 0.0
+            try:
+                response = self._understood(answer)
+                if response is not None:
+                    await self._take_all(link, response)
+            except InvalidRequestError as error:
+                raise LinkLostError(f"the answer of {link.peer} is none: {error}") from error
+
+    # A request
+
+    def _end_waits(self) -> None:
+        """Partitions that have waited long enough after an error are asked for again."""
+        if self._waiting:
+            now = self._loop.time()
+            for key, followed in [*self._waiting.items()]:
+                if followed.waits_until <= now:
+                    del self._waiting[key]
+                    followed.waits_until = 0.0
+                    self._changed[key] = None
+
+    def _next_end(self) -> float:
+        return min(followed.waits_until for followed in self._waiting.values())
+
+    def _wait_ms(self) -> int:
+        """How long the leader may wait: not beyond the time at which another partition is to be asked for."""
+        config, now = self._config, self._loop.time()
+        wait_ms = config.replica_fetch_wait_max_ms
+        if now - self._followed_at < wait_ms / 1000:
+            wait_ms = min(wait_ms, _SETTLING_MS)
+        if self._waiting:
+            wait_ms = min(wait_ms, max(int((self._next_end() - now) * 1000), 1))
+        return wait_ms
+
+    def _request(self, me: Member, wait_ms: int) -> bytes:
+        config, session = self._config, self._session
+        changed, self._changed = self._changed, {}
+        followed = self._followed
+        wanted, forgotten = [], []
+        for key in followed if session.is_full else changed:
+            one = followed.get(key)
+            if one is None or one.waits_until:
+                forgotten.append(key)
+            else:
+                wanted.append((key, one.replica.ask(me, config.replica_fetch_max_bytes)))
+        head = RequestHead(
+            wait_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            NO_SESSION,
+            0,
+            me.node_id,
+            me.epoch,
+        )
+        return session.request(head, wanted, forgotten)
+
+    # An answer
+
+    def _understood(self, answer: memoryview) -> FetchResponse | None:
+        """The answer; None if the session has to begin anew."""
+        response = replica_fetch.read_response(answer)
+        session = self._session
+        if response.error in SESSION_ERRORS and not session.is_full:
+            session.restart()
+            return None
+        if response.error:
+            raise RequestFailedError(f"it refuses with error {response.error}")
+        session.answered(response)
+        if self._is_failing:
+            self._is_failing = False
+            _log.info("broker %d is fetched from again", self.leader)
+        return response
+
+    async def _take_all(self, link: Link, response: FetchResponse) -> None:
+        outside = []
+        begun = self._loop.time()
+        for partition in response.partitions:
+            key = partition[:2]
+            followed = self._followed.get(key)
+            if followed is None or followed.waits_until:
+                continue
+            self._changed[key] = None
+            if self._session.asked[key].leader_epoch != followed.replica.leader_epoch:
+                continue  # an answer to a question of an earlier epoch
+            if partition.error == OFFSET_OUT_OF_RANGE:
+                outside.append((key, followed))
+            elif partition.error:
+                self._failed(key, followed, f"broker {self.leader} answers with error {partition.error}")
+            else:
+                self._take(key, followed, partition)
+            if self._loop.time() - begun > _TURN_SECONDS:
+                await asyncio.sleep(0)
+                begun = self._loop.time()
+        if outside:
+            await self._find_the_way_back(link, outside)
+
+    def _take(self, key: PartitionKey, followed: _Followed, partition: AnsweredPartition) -> None:
+        _, _, _, high_watermark, log_start_offset, diverging, records = partition
+        agreed = None if diverging is None else EpochEnd(*diverging)
+        answer = ReplicaAnswer(agreed, None, high_watermark, log_start_offset)
+        try:
+            followed.replica.take(self._session.asked[key], answer, records)
+        except SeglogError as error:
+            self._refused(key, followed, error)
+        else:
+            if followed.failures:
+                followed.failures = 0
+                followed.error = ""
+
+    def _refused(self, key: PartitionKey, followed: _Followed, error: SeglogError) -> None:
+        """Our own log does not take it."""
+        if isinstance(error, (LogDirOfflineError, LogClosedError)):
+            _log.warning("%s is not followed any more: %s", followed.replica.topic_partition, error)
+            self._drop(key)
+        else:
+            self._failed(key, followed, str(error))
+
+    def _failed(self, key: PartitionKey, followed: _Followed, error: str) -> None:
+        """Leave this partition alone for a while, for longer each time, and the others as they are."""
+        backoff_ms = _growing(_FIRST_STALL_MS, followed.failures, self._config.replica_fetch_backoff_ms)
+        followed.failures += 1
+        followed.waits_until = self._loop.time() + backoff_ms / 1000
+        self._waiting[key] = followed
+        if followed.error != error:
+            followed.error = error
+            _log.warning("%s cannot be followed, and is asked for again: %s", followed.replica.topic_partition, error)
+
+    async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, _Followed]]) -> None:
+        """Our logs end where the leader has nothing: ask where its logs begin and end."""
+        asked = {key: self._session.asked[key] for key, _ in outside}
+        names = {key: followed.replica.topic_partition for key, followed in outside}
+        wanted = [(names[key], asked[key].leader_epoch) for key, _ in outside]
+        me = self._me()
+        if me is None:
+            return
+        seconds = self._config.replica_socket_timeout_ms / 1000
+        found = await ask_offsets(link, me.node_id, wanted, timeout=seconds)
+        for key, followed in outside:
+            replica, one = followed.replica, found[names[key]]
+            if self._followed.get(key) is not followed or replica.leader_epoch != asked[key].leader_epoch:
+                continue
+            if one.error:
+                self._failed(key, followed, f"broker {self.leader} answers a question for offsets with {one.error}")
+                continue
+            end = replica.log.log_end_offset
+            try:
+                replica.out_of_range(one.start, one.end)
+            except SeglogError as error:
+                self._refused(key, followed, error)
+                continue
+            if replica.log.log_end_offset == end:
+                self._failed(key, followed, f"offset {end} is outside of its log from {one.start} to {one.end}")
+
+
+def _growing(first_ms: int, failures: int, most_ms: int) -> int:
+    return min(first_ms << min(failures, 16), most_ms)

@@ -1,0 +1,71 @@
+"""Where a leader's logs begin and end, for a follower whose log is not within (``fetchOffsetAndTruncate``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from seglog.core.errors import InvalidRequestError
+from seglog.core.types import TopicPartition
+from seglog.net.dial import Link
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.reading import read_message
+from seglog.protocol.schema import request_class, response_class
+from seglog.protocol.writing import write_message
+
+_VERSION: Final = 8
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_TIMES: Final = (_EARLIEST, _LATEST)
+
+
+class LeaderOffsets(NamedTuple):
+    """``end`` is the log's end, since a replica asks; ``error`` is a code of Kafka's, 0 for none."""
+
+    error: int
+    start: int
+    end: int
+
+
+async def ask_offsets(
+    link: Link, node_id: int, wanted: Sequence[tuple[TopicPartition, int]], *, timeout: float
+) -> Mapping[TopicPartition, LeaderOffsets]:
+    """``wanted``: partitions, and the leader epochs in which they are followed. As `Link.ask`, and
+    `InvalidRequestError` if the leader does not answer what was asked."""
+    answers = await asyncio.gather(
+        *[link.ask(ApiKey.LIST_OFFSETS, _VERSION, _request(node_id, wanted, time), timeout=timeout) for time in _TIMES]
+    )
+    names = [partition for partition, _ in wanted]
+    earliest, latest = [_read(answer, names) for answer in answers]
+    return {
+        name: LeaderOffsets(earliest[name][0] or latest[name][0], earliest[name][1], latest[name][1]) for name in names
+    }
+
+
+def _request(node_id: int, wanted: Iterable[tuple[TopicPartition, int]], time: int) -> bytes:
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (topic, number), epoch in wanted:
+        asked = {"partition_index": number, "current_leader_epoch": epoch, "timestamp": time}
+        topics.setdefault(topic, []).append(asked)
+    contents = {
+        "replica_id": node_id,
+        "isolation_level": 0,
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }
+    return write_message(request_class(ApiKey.LIST_OFFSETS, _VERSION), contents)
+
+
+def _read(answer: memoryview, names: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+    """Error and offset of each partition."""
+    schema = response_class(ApiKey.LIST_OFFSETS, _VERSION)
+    found = {
+        TopicPartition(topic.name, partition.partition_index): (partition.error_code, partition.offset)
+        for topic in read_message(schema, schema, answer, 0).topics
+        for partition in topic.partitions
+    }
+    for name in names:
+        error, offset = found.get(name, (0, -1))
+        if not error and offset < 0:
+            raise InvalidRequestError(f"no offset of {name}")
+    return found

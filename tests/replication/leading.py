@@ -1,0 +1,285 @@
+"""A leader and a follower with real logs: the leader answers over real sockets as a broker does, or as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from seglog.broker.codes import Code
+from seglog.broker.fetch import Fetch
+from seglog.broker.neighbours import Neighbours
+from seglog.broker.requests import Context
+from seglog.broker.sessions import SessionCache
+from seglog.broker.topics import Standing, Topic, Topics
+from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.core.errors import SeglogError
+from seglog.core.types import MAX_INT32, Slice, TopicPartition
+from seglog.net.connection import Connection, Patience, Reply
+from seglog.net.limits import Shared
+from seglog.net.listen import Endpoint, Listener
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.fetch import FetchAnswer
+from seglog.protocol.framing import RequestHeader, frame_response, read_header
+from seglog.protocol.messages import Message, read_request, write_response
+from seglog.records.record import NewRecord, encode_batch
+from seglog.replication.fetcher import Fetcher, FetcherConfig
+from seglog.replication.replica import Replica
+from seglog.storage.log_dir import LogDir
+
+LEADER, FOLLOWER = Member(1, 10), Member(2, 20)
+BROKERS: Final = {
+    member.node_id: Broker(node_id=member.node_id, epoch=member.epoch, kept_since=member.epoch)
+    for member in (LEADER, FOLLOWER)
+}
+LAG_MS: Final = 10_000
+CONFIG: Final = {"log.retention.ms": "-1", "message.max.bytes": str(8 << 20)}
+QUICK: Final = FetcherConfig(replica_fetch_wait_max_ms=30, replica_fetch_backoff_ms=40)
+
+
+def topic_id(name: str) -> UUID:
+    return UUID(int=int.from_bytes(name.encode(), "big"))
+
+
+def batch(size: int = 100, records: int = 1) -> bytes:
+    return bytes(encode_batch([NewRecord(value=b"x" * (size // records)) for _ in range(records)]))
+
+
+class Disk:
+    """A log directory and the replicas in it; everything is led by ``leads`` or followed."""
+
+    def __init__(self, path: Path, me: Member) -> None:
+        self.me = me
+        self.directory = LogDir.open(str(path), config=CONFIG, hw_follows_end=False, create=True)
+        self.replicas: dict[TopicPartition, Replica] = {}
+        self._versions = 0
+
+    def have(self, name: str, partitions: int = 1) -> list[Replica]:
+        if name not in self.directory.topic_names():
+            self.directory.create_topic(name, partitions)
+        found = []
+        for number in range(partitions):
+            key = TopicPartition(name, number)
+            log = self.directory.log(*key)
+            found.append(self.replicas.setdefault(key, Replica(self.directory, key, topic_id(name), log)))
+        return found
+
+    def apply(self, replica: Replica, leader: Member, epoch: int, isr: Sequence[Member] = (LEADER, FOLLOWER)) -> None:
+        self._versions += 1
+        nodes = (LEADER.node_id, FOLLOWER.node_id)
+        state = PartitionState(replicas=nodes, leader=leader.node_id, leader_epoch=epoch, isr=tuple(isr))
+        replica.apply(Stored(state, self._versions), self.me, BROKERS, 0, lag_max_ms=LAG_MS)
+
+    def close(self) -> None:
+        self.directory.close()
+
+
+class _Topics(Topics):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def refresh(self) -> None:
+        self.by_name.clear()
+        self.by_id.clear()
+        topics: dict[str, list[Replica]] = {}
+        for key, replica in sorted(self._disk.replicas.items()):
+            topics.setdefault(key.topic, []).append(replica)
+        for name, replicas in topics.items():
+            self._put(Topic(name, topic_id(name), replicas))
+
+    def standing(self, topic: Topic, number: int) -> Standing:
+        del topic, number
+        raise AssertionError("not asked here")
+
+    def why_not(self, topic: str | UUID, number: int) -> Code:
+        del topic, number
+        return Code.UNKNOWN_TOPIC_ID
+
+    def overrides(self, name: str) -> dict[str, str]:
+        del name
+        raise AssertionError("not asked here")
+
+    def directories(self) -> list[LogDir]:
+        return [self._disk.directory]
+
+
+Answers = Callable[[RequestHeader], Reply | Awaitable[Reply]]
+
+
+class Leader:
+    """A broker's answers to Fetch and ListOffsets. ``instead`` may answer in its place: None lets it answer itself.
+    ``requests`` are the Fetch requests, as they were read, ``offsets`` counts the ListOffsets."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.topics = _Topics(disk)
+        self.sessions = SessionCache(1000, now=lambda: 0.0, rng=Random(1))
+        self.instead: Answers = lambda _: None
+        self.requests: list[Message] = []
+        self.offsets = 0
+        self.port = 0
+        self.listener: Listener | None = None
+        self._fetch = self._new_fetch()
+
+    def _new_fetch(self) -> Fetch:
+        neighbours = Neighbours(
+            serve=lambda replica, asked: replica.serve_replica(asked, BROKERS, 0),
+            brokers=lambda: BROKERS,
+            listener="BROKERS",
+            rack_aware=False,
+        )
+        return Fetch(self.topics, self.sessions, max_bytes=MAX_INT32, neighbours=neighbours)
+
+    def lead(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
+        found = self.disk.have(name, partitions)
+        for replica in found:
+            self.disk.apply(replica, LEADER, epoch)
+        self.topics.refresh()
+        return found
+
+    def where(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    async def start(self) -> None:
+        """On the port that it had before."""
+        shared = Shared(
+            largest=lambda _head: 4 << 20,
+            max_connections=100,
+            max_connections_per_ip=100,
+            in_flight_bytes=64 << 20,
+            patience=Patience(60),
+        )
+        self.shared = shared
+        self.listener = Listener(Endpoint("BROKERS", "127.0.0.1", self.port), self._answer, shared)
+        self.port = (await self.listener.start()).port
+
+    async def stop(self) -> None:
+        """With all connections and sessions."""
+        if self.listener is not None:
+            listener, self.listener = self.listener, None
+            await listener.stop()
+        self.sessions = SessionCache(1000, now=lambda: 0.0, rng=Random(len(self.requests)))
+        self._fetch = self._new_fetch()
+
+    def cut(self) -> None:
+        for connection in list(self.shared.connections):
+            connection.close()
+
+    def _answer(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+        header = read_header(frame)
+        if header.key == ApiKey.FETCH:
+            self.requests.append(read_request(header.key, header.version, frame, header.body))
+        instead = self.instead(header)
+        return self.answer(connection, header, frame) if instead is None else instead
+
+    def answer(self, connection: Connection, header: RequestHeader, frame: memoryview) -> Reply | Awaitable[Reply]:
+        if header.key == ApiKey.LIST_OFFSETS:
+            self.offsets += 1
+            answer = self._list_offsets(read_request(header.key, header.version, frame, header.body))
+            body = write_response(header.key, header.version, answer)
+            return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
+        context = Context(header.key, header.version, header.client_id or "", "", connection.listener)
+        fetched = self._fetch(frame, header.body, context)
+        return _framed(header, fetched) if isinstance(fetched, FetchAnswer) else _framed_later(header, fetched)
+
+    def _list_offsets(self, request: Message) -> dict[str, object]:
+        assert request.replica_id == FOLLOWER.node_id
+        topics = []
+        for topic in request.topics:
+            partitions: list[dict[str, int]] = []
+            for wanted in topic.partitions:
+                replica = self.disk.replicas[TopicPartition(topic.name, wanted.partition_index)]
+                answer = {"partition_index": wanted.partition_index}
+                try:
+                    replica.check_epoch(wanted.current_leader_epoch)
+                except SeglogError as error:
+                    partitions.append(answer | {"error_code": error.code})
+                    continue
+                log = replica.log
+                offset = log.log_start_offset if wanted.timestamp == -2 else log.log_end_offset
+                partitions.append(answer | {"offset": offset})
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"topics": topics}
+
+
+def _framed(header: RequestHeader, answer: FetchAnswer) -> list[bytes | Slice]:
+    return [frame_response(header.key, header.version, header.correlation_id, answer.size), *answer.parts]
+
+
+async def _framed_later(header: RequestHeader, answer: Awaitable[FetchAnswer]) -> Reply:
+    return _framed(header, await answer)
+
+
+def reply(header: RequestHeader, body: bytes) -> bytes:
+    """An answer with any body."""
+    return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
+
+
+class Both:
+    """A leader, a follower, and the fetcher between them."""
+
+    def __init__(self, path: Path, config: FetcherConfig) -> None:
+        self.leader = Leader(Disk(path / "leader", LEADER))
+        self.disk = Disk(path / "follower", FOLLOWER)
+        self.me: Member | None = FOLLOWER
+        self.fetcher = Fetcher(LEADER.node_id, self.leader.where, lambda: self.me, config)
+        self.task: asyncio.Task[None] | None = None
+
+    def follow(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
+        """Follow a topic, all of it, in that epoch."""
+        found = self.disk.have(name, partitions)
+        for replica in found:
+            self.disk.apply(replica, LEADER, epoch)
+            self.fetcher.follow(replica)
+        return found
+
+    def run(self) -> None:
+        self.task = asyncio.get_running_loop().create_task(self.fetcher.run())
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Look again and again; what the fetcher fails with is raised."""
+        async with asyncio.timeout(20):
+            while not is_so():
+                await asyncio.sleep(0)
+                if self.task is not None and self.task.done():
+                    self.task.result()
+
+    async def until_asked(self) -> None:
+        """Until the next request is there."""
+        count = len(self.leader.requests)
+        await self.until(lambda: len(self.leader.requests) > count)
+
+    async def until_same(self) -> None:
+        """Until every replica here is the leader's, up to the last byte, and both know that it is committed."""
+        await self.until(lambda: all(map(self._is_caught_up, self.disk.replicas)))
+        for key in self.disk.replicas:
+            assert content(self.disk.replicas[key]) == content(self.leader.disk.replicas[key])
+
+    def _is_caught_up(self, key: TopicPartition) -> bool:
+        one, other = self.disk.replicas[key].log, self.leader.disk.replicas[key].log
+        end = other.log_end_offset
+        return (one.log_end_offset, one.high_watermark, other.high_watermark) == (end, end, end)
+
+
+def content(replica: Replica) -> bytes:
+    return b"".join(segment.log.pread(segment.size, 0) for segment in replica.log.segments)
+
+
+@asynccontextmanager
+async def replicating(path: Path, config: FetcherConfig = QUICK) -> AsyncIterator[Both]:
+    both = Both(path, config)
+    await both.leader.start()
+    try:
+        yield both
+    finally:
+        if both.task is not None:
+            both.task.cancel()
+            await asyncio.gather(both.task, return_exceptions=True)
+        await both.leader.stop()
+        both.disk.close()
+        both.leader.disk.close()
