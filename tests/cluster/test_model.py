@@ -51,6 +51,7 @@ _BROKERS = st.builds(
     rack=st.none() | st.text(max_size=5),
     is_stopping=st.booleans(),
     directories=st.lists(st.text(max_size=8), max_size=2).map(tuple),
+    offline=st.lists(st.text(max_size=8), max_size=2).map(tuple),
 )
 _TOPICS = st.builds(
     TopicState,

@@ -7,12 +7,12 @@ that they are the controller do no harm, and a leader who changes its ISR at tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
 from seglog.cluster.election import first_state, prefer, settle
-from seglog.cluster.model import NO_LEADER, PartitionState, TopicRules, TopicState, View
+from seglog.cluster.model import NO_LEADER, PartitionState, TopicRules, TopicState, View, of_partition
 
 
 class Decision(NamedTuple):
@@ -25,28 +25,43 @@ class Decision(NamedTuple):
     version: int | None
 
 
-def decide(view: View) -> Iterator[Decision]:
-    """Everything that is to be written now. Written whole and seen again, it leaves nothing to decide."""
-    known = set()
-    for topic in view.topics.values():
-        known.add(topic.topic_id)
-        rules = view.rules(topic)
-        for number in range(len(topic.assignment)):
-            decision = _decide_one(view, topic, number, rules)
-            if decision is not None:
-                yield decision
-    for (topic_id, number), stored in view.partitions.items():
-        if topic_id not in known:
-            yield Decision(topic_id, number, None, stored.version)
+def decide(view: View, among: Collection[tuple[UUID, int]] | None = None) -> Iterator[Decision]:
+    """Everything that is to be written now; of all partitions, or of those with these keys, which may be of topics that
+    are not there. Written whole and seen again, it leaves nothing to decide."""
+    topics = {topic.topic_id: topic for topic in view.topics.values()}
+    rules: dict[UUID, TopicRules] = {}
+    for topic_id, number in all_keys(view) if among is None else among:
+        topic = topics.get(topic_id)
+        stored = view.partitions.get((topic_id, number))
+        if topic is None:
+            if stored is not None:
+                yield Decision(topic_id, number, None, stored.version)
+            continue
+        if topic_id not in rules:
+            rules[topic_id] = view.rules(topic)
+        decision = _decide_one(view, topic, number, rules[topic_id])
+        if decision is not None:
+            yield decision
+
+
+def all_keys(view: View) -> list[tuple[UUID, int]]:
+    """Of all partitions that are, or should be: first those that topics have, then those without a topic."""
+    keys = dict.fromkeys(
+        (topic.topic_id, number) for topic in view.topics.values() for number in range(len(topic.assignment))
+    )
+    return list(keys | dict.fromkeys(view.partitions))
 
 
 def _decide_one(view: View, topic: TopicState, number: int, rules: TopicRules) -> Decision | None:
-    stored = view.partitions.get((topic.topic_id, number))
+    key = (topic.topic_id, number)
+    stored, brokers = view.partitions.get(key), of_partition(view.brokers, key)
     if stored is None:
-        state = first_state(topic.assignment[number], view.brokers, rules.min_insync)
-        return None if state is None else Decision(topic.topic_id, number, state, None)
-    settled = settle(stored.state, view.brokers, min_insync=rules.min_insync, unclean=rules.unclean)
-    return None if settled == stored.state else Decision(topic.topic_id, number, settled, stored.version)
+        if number >= len(topic.assignment):
+            return None
+        state = first_state(topic.assignment[number], brokers, rules.min_insync)
+        return None if state is None else Decision(*key, state, None)
+    settled = settle(stored.state, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
+    return None if settled == stored.state else Decision(*key, settled, stored.version)
 
 
 def balance(view: View, imbalance: float = 0.1) -> Iterator[Decision]:
@@ -62,7 +77,7 @@ def balance(view: View, imbalance: float = 0.1) -> Iterator[Decision]:
     tilted = {node for node, count in elsewhere.items() if count > imbalance * preferred[node]}
     for (topic_id, number), stored in view.partitions.items():
         state = stored.state
-        if state.replicas[0] in tilted and state.leader != NO_LEADER and state.replicas[0] in view.brokers:
-            changed = prefer(state, view.brokers)
+        if state.replicas[0] in tilted and state.leader != NO_LEADER:
+            changed = prefer(state, of_partition(view.brokers, (topic_id, number)))
             if changed is not state:
                 yield Decision(topic_id, number, changed, stored.version)

@@ -1,5 +1,7 @@
 """What becomes of one partition's state when brokers come and go, or its leader says who is in sync. Pure.
 
+``brokers`` are those that can serve the partition (`seglog.cluster.model.of_partition`).
+
 Rules of Kafka's ``PartitionChangeBuilder.java`` with eligible leader replicas (KIP-966). Where Kafka's controller sees
 each registration in turn, this one may miss some: a replica counts by what its broker says of its own losses
 (`Broker.kept_since`).
@@ -150,6 +152,7 @@ def _among(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
 def prefer(state: PartitionState, brokers: Brokers) -> PartitionState:
     """Led by its first replica, if that is in sync and stays."""
     preferred = state.replicas[0]
-    if state.leader == preferred or preferred not in state.isr_nodes or brokers[preferred].is_stopping:
+    broker = brokers.get(preferred)
+    if state.leader == preferred or preferred not in state.isr_nodes or broker is None or broker.is_stopping:
         return state
     return replace(state, leader=preferred, leader_epoch=state.leader_epoch + 1)

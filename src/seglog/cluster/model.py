@@ -56,6 +56,8 @@ class Broker:
     rack: str | None = None
     is_stopping: bool = False
     directories: tuple[str, ...] = ()
+    offline: tuple[str, ...] = ()
+    """Partitions, as `offline_name` names them, that it cannot serve: their log directory has failed (KIP-112)."""
 
     def has_kept(self, member: Member) -> bool:
         """Whether a replica of this broker that had everything as ``member`` still has it."""
@@ -138,7 +140,23 @@ class View(NamedTuple):
     rules: Callable[[TopicState], TopicRules]
 
 
+def of_partition(brokers: Mapping[int, Broker], key: tuple[UUID, int]) -> Mapping[int, Broker]:
+    """Those who can serve it: without the brokers whose log directory with it has failed."""
+    if not any(broker.offline for broker in brokers.values()):
+        return brokers
+    name = offline_name(*key)
+    return {node: broker for node, broker in brokers.items() if name not in broker.offline}
+
+
 # Names and values in the store
+
+
+def offline_name(topic_id: UUID, number: int) -> str:
+    """
+    >>> offline_name(UUID(int=1), 7)
+    '00000000-0000-0000-0000-000000000001/7'
+    """
+    return f"{topic_id}/{number}"
 
 
 def broker_name(node_id: int) -> str:
@@ -172,7 +190,13 @@ def encode(value: Broker | TopicState | PartitionState) -> bytes:
 
 
 def decode_broker(name: str, data: bytes) -> Broker:
-    return _decode(name, data, lambda told: Broker(**{**told, "directories": tuple(told["directories"])}))
+    return _decode(
+        name,
+        data,
+        lambda told: Broker(
+            **{**told, "directories": tuple(told["directories"]), "offline": tuple(told.get("offline", ()))}
+        ),
+    )
 
 
 def decode_topic(name: str, data: bytes) -> TopicState:
