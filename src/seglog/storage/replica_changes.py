@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 
 class Wanted(NamedTuple):
-    """A partition that is to be here; ``config`` is the topic's own configuration as Kafka's texts."""
+    """A partition that is to be here; ``config`` is the topic's own configuration as Kafka's texts.
+
+    ``is_new``: this broker cannot have had it before, as it has only now become one of its replicas.
+    """
 
     topic: str
     topic_id: UUID
     number: int
     config: Mapping[str, str]
+    is_new: bool = False
 
     @property
     def partition(self) -> TopicPartition:
@@ -141,6 +145,15 @@ def let_go(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
 def _forget(directory: LogDir, topics: Set[str]) -> None:
     if topics:
         write_entries(directory, {name: entry for name, entry in directory.entries.items() if name not in topics})
+
+
+def refuse(directory: LogDir, partition: TopicPartition, reason: SeglogError) -> None:
+    """Serve a partition no longer, and leave its files as they are."""
+    log = directory.logs.pop(partition, None)
+    directory.reports.pop(partition, None)
+    directory.refused[partition] = reason
+    if log is not None:
+        log.close()
 
 
 def set_config(directory: LogDir, name: str, config: Mapping[str, str]) -> None:

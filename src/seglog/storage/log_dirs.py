@@ -1,0 +1,272 @@
+"""The log directories of one broker in a cluster: each on a disk of its own, which may fail alone (KIP-112).
+
+A partition lies in one of them. Threads: as of `LogDir`; what makes and removes partitions runs one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from seglog.core.clock import Clock, SystemClock
+from seglog.core.config import LogDirConfig
+from seglog.core.errors import (
+    DamagedPartitionError,
+    LogDirOfflineError,
+    SeglogError,
+    UnknownTopicError,
+)
+from seglog.core.fs import Fs, OsFs
+from seglog.core.types import TopicPartition
+from seglog.storage import life, log_dirs_opening, replica_changes
+from seglog.storage.background import DirHealth
+from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
+from seglog.storage.replica_changes import Wanted
+from seglog.storage.worker import Worker, make_worker
+
+_logger = logging.getLogger("seglog")
+Failed = Callable[[LogDir, OSError], None]
+
+
+class LogDirs:
+    """Made by `open`, a context manager.
+
+    ``dirs`` are the directories that could be opened, ``offline`` those that cannot be used, by path and with the
+    reason: their disk failed when they were opened, or later.
+    """
+
+    def __init__(self, dirs: Sequence[LogDir], offline: Mapping[str, SeglogError]) -> None:
+        """For `open`, which makes it whole."""
+        self.dirs = list(dirs)
+        self.offline = dict(offline)
+        self._has_unseen = bool(self.offline)
+        self._where: dict[TopicPartition, LogDir] = {}
+        self._kept: int | None = None
+        self._failed: Failed | None = None
+        self._untold: list[tuple[LogDir, OSError]] = []
+        self._lock = threading.RLock()
+        self._failing = threading.RLock()
+        """Of failures and lives only: it is taken while a log's lock is held, `_lock` before one is."""
+        for directory in self.dirs:
+            for partition in (*directory.logs, *directory.refused):
+                first = self._where.setdefault(partition, directory)
+                if first is not directory:
+                    reason = DamagedPartitionError(
+                        f"{partition} is in {first.path} and in {directory.path}: take one of the two away"
+                    )
+                    for either in (first, directory):
+                        replica_changes.refuse(either, partition, reason)
+        for directory in self.dirs:
+            directory.health.on_failure = lambda error, directory=directory: self._has_failed(directory, error)
+            if directory.health.failure is not None:
+                self._has_failed(directory, directory.health.failure)
+
+    @classmethod
+    def open(
+        cls,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        config: LogDirConfig | Mapping[str, object] | None = None,
+        background: bool = False,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        hw_follows_end: bool = False,
+        fs: Fs | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker,
+    ) -> Self:
+        """Open them all, those with threads side by side; a disk that fails leaves its directory `offline`.
+
+        All belong to one cluster and node, new ones too. Raises what `LogDir.open` does for one that must not be used
+        (`InvalidLogDirError`, `LogDirInUseError`), and `LogDirOfflineError` if none is left.
+        """
+        fs, clock, rng = fs or OsFs(), clock or SystemClock(), rng or SystemRandom()
+        resolved = log_dirs_opening.resolve_all(paths)
+        meta = log_dirs_opening.common_meta(fs, resolved, cluster_id=cluster_id, node_id=node_id, rng=rng)
+
+        def open_one(path: str) -> LogDir:
+            return LogDir.open(
+                path,
+                config=config,
+                background=background,
+                cluster_id=meta.cluster_id,
+                node_id=meta.node_id,
+                hw_follows_end=hw_follows_end,
+                fs=fs,
+                clock=clock,
+                rng=rng,
+                make_worker=make_worker,
+            )
+
+        opened, offline = log_dirs_opening.open_all(open_one, resolved, threads=len(resolved) if background else 1)
+        try:
+            log_dirs_opening.identify(opened, rng)
+            return cls(opened, offline)
+        except BaseException:
+            log_dirs_opening.close_all(opened)
+            raise
+
+    # Failures
+
+    @property
+    def healthy(self) -> list[LogDir]:
+        return [directory for directory in self.dirs if directory.health.failure is None]
+
+    @property
+    def failed(self) -> Failed | None:
+        """Told once of each directory whose disk fails, in the thread that found out; when it is set, of those that
+        have failed by then."""
+        return self._failed
+
+    @failed.setter
+    def failed(self, tell: Failed | None) -> None:
+        with self._failing:
+            self._failed = tell
+            untold, self._untold = (self._untold, []) if tell is not None else ([], self._untold)
+        if tell is not None:
+            for directory, error in untold:
+                tell(directory, error)
+
+    def _has_failed(self, directory: LogDir, error: OSError) -> None:
+        with self._failing:
+            reason = LogDirOfflineError(f"{directory.path} is out of use since: {error}")
+            self.offline[directory.path] = reason
+            _logger.error("%s. Its partitions are served by their other replicas; see docs/replication.md", reason)
+            life.note_failure(self.healthy, directory)
+            tell = self._failed
+            if tell is None:
+                self._untold.append((directory, error))
+        if tell is not None:
+            tell(directory, error)
+
+    def kept_since(self, epoch: int) -> int:
+        """Since which broker epoch nothing was lost, for a registration with ``epoch``. `seglog.storage.life`."""
+        with self._failing:
+            if self._kept is None:
+                healthy = self.healthy
+                if not healthy:
+                    raise LogDirOfflineError(f"no log directory can be used: {', '.join(self.offline)}")
+                self._kept = life.kept_since(healthy, epoch, absent=len(self.offline))
+            return self._kept
+
+    # Partitions
+
+    @property
+    def logs(self) -> dict[TopicPartition, Log]:
+        """All that are served."""
+        return {partition: log for directory in self.healthy for partition, log in list(directory.logs.items())}
+
+    def found(self) -> dict[TopicPartition, UUID | None]:
+        """All partitions that are here, those that are not served too, with the topic's id if it is known."""
+        with self._lock:
+            return {
+                partition: directory.topic_ids.get(partition) or directory.topic_id(partition.topic)
+                for partition, directory in self._where.items()
+            }
+
+    def dir_of(self, partition: TopicPartition) -> LogDir:
+        """Where a partition lies, also if that has failed. `UnknownTopicError`."""
+        directory = self._where.get(partition)
+        if directory is None:
+            raise UnknownTopicError(f"there is no partition {partition} in {', '.join(one.path for one in self.dirs)}")
+        return directory
+
+    def hold_many(self, wanted: Iterable[Wanted | tuple[str, UUID, int, Mapping[str, str]]]) -> list[Log | SeglogError]:
+        """`LogDir.hold_many`, each in the directory that has it, else in the one with the fewest partitions.
+
+        `LogDirOfflineError` for one whose directory has failed. While a directory is offline that could not even be
+        looked at, that is for each that is not found and not marked as new: it may be there (``LogManager.scala``).
+        """
+        with self._lock:
+            asked = [Wanted(*one) for one in wanted]
+            self._drop_namesakes({one.topic: one.topic_id for one in asked})
+            groups: dict[LogDir, list[Wanted]] = {}
+            answers: dict[TopicPartition, Log | SeglogError] = {}
+            counts = {directory: len(directory.logs) + len(directory.refused) for directory in self.healthy}
+            for want in {one.partition: one for one in asked}.values():
+                place = self._place(want, counts)
+                if isinstance(place, SeglogError):
+                    answers[want.partition] = place
+                else:
+                    groups.setdefault(place, []).append(want)
+            for directory, group in groups.items():
+                try:
+                    held = directory.hold_many(group)
+                except LogDirOfflineError as error:
+                    held = [error] * len(group)
+                for want, log in zip(group, held, strict=True):
+                    answers[want.partition] = log
+                    if isinstance(log, Log):
+                        self._where[want.partition] = directory
+            return [answers[one.partition] for one in asked]
+
+    def _place(self, want: Wanted, counts: dict[LogDir, int]) -> LogDir | SeglogError:
+        found = self._where.get(want.partition)
+        if found is not None:
+            return found if found in counts else self.offline[found.path]
+        if not counts:
+            return LogDirOfflineError(f"no log directory can be used: {', '.join(self.offline)}")
+        if self._has_unseen and not want.is_new:
+            return LogDirOfflineError(
+                f"{want.partition} may be in a directory that is offline: {', '.join(self.offline)}. Bring that back, "
+                "or take it out of log.dirs if what it had is to be copied from the other replicas"
+            )
+        fewest = min(counts, key=counts.__getitem__)
+        counts[fewest] += 1
+        return fewest
+
+    def _drop_namesakes(self, ids: Mapping[str, UUID]) -> None:
+        """Set aside what other directories than those of the wanted partitions have of earlier topics of that name."""
+        for directory in self.healthy:
+            names = {name for name in ids.keys() & directory.entries.keys() if directory.topic_id(name) != ids[name]}
+            stale = [one for one in (*directory.logs, *directory.refused) if one.topic in names] if names else []
+            if stale:
+                self.let_go(stale)
+
+    def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """`LogDir.let_go`. What lies in a directory that has failed stays there."""
+        with self._lock:
+            chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
+            for directory in self.healthy:
+                group = [one for one in chosen if self._where.get(one) is directory]
+                if group:
+                    directory.let_go(group)
+                    for one in group:
+                        del self._where[one]
+
+    def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        """`LogDir.set_config`, wherever there are partitions of the topic."""
+        with self._lock:
+            for directory in self.healthy:
+                if name in directory.entries:
+                    directory.set_config(name, config)
+
+    # All of them
+
+    def reconfigure(self, config: LogDirConfig) -> None:
+        for directory in self.healthy:
+            directory.reconfigure(config)
+
+    def housekeeping(self) -> None:
+        for directory in self.healthy:
+            directory.housekeeping()
+
+    def close(self) -> None:
+        """Close them all as `LogDir.close` does; `LogDirOfflineError` if a disk fails at that."""
+        log_dirs_opening.close_all(self.dirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
