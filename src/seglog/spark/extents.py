@@ -1,4 +1,4 @@
-"""What lies in log directories, found with a few small reads: partitions, segments, their ends and batch boundaries.
+"""What lies in a partition's directory, found with a few small reads: segments, their ends and batch boundaries.
 
 Nothing is decoded here and nothing is changed. A directory may be one that a broker is writing at this moment: the last
 segment ends behind its last whole batch, and an index may have the zeros of its pre-allocated rest.
@@ -7,92 +7,19 @@ segment ends behind its last whole batch, and an index may have the zeros of its
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from contextlib import closing
 from typing import Final
 
-from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
+from seglog.records.batch import read_header
 from seglog.spark.ranges import PartitionExtent, SegmentExtent
-from seglog.storage.boundaries import find_end
-from seglog.storage.layout import (
-    LOG,
-    META_PROPERTIES,
-    SWAP,
-    PartitionDir,
-    list_partitions,
-    parse_file_name,
-    partition_at,
-    segment_paths,
-)
+from seglog.storage.boundaries import IndexBoundaries, find_end
+from seglog.storage.epochs import EpochEntry
+from seglog.storage.inspect import read_chunks
+from seglog.storage.layout import LOG, SWAP, parse_file_name, segment_paths
 
-_WILD: Final = frozenset("*?[")
 _ATTEMPTS: Final = 5
-
-
-def find_partitions(fs: Fs, paths: Iterable[str]) -> list[PartitionDir]:
-    """The partitions under ``paths``: log directories, partitions' directories, or globs of either.
-
-    A partition that several log directories have (replicas) is found several times.
-    """
-    found: dict[str, PartitionDir] = {}
-    for path in paths:
-        for match in expand(fs, path):
-            real = os.path.realpath(match)
-            for partition in _partitions_at(fs, match):
-                is_inside = partition.path != match
-                found.setdefault(os.path.join(real, os.path.basename(partition.path)) if is_inside else real, partition)
-    return sorted(found.values(), key=lambda partition: (partition.topic_partition, partition.path))
-
-
-def expand(fs: Fs, path: str) -> list[str]:
-    """``path`` itself, or what matches it if it has ``*``, ``?`` or ``[…]`` in it; sorted, absolute."""
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    elif "://" in path:
-        raise InvalidConfigError(f"path {path!r}: seglog reads files of this machine or of a mounted file system")
-    absolute = os.path.abspath(os.path.expanduser(path))
-    if not _WILD & set(absolute) or fs.exists(absolute):
-        return [absolute]
-    matches = ["/"]
-    for part in absolute.strip("/").split("/"):
-        if _WILD & set(part):
-            matches = [
-                os.path.join(parent, name)
-                for parent in matches
-                if _is_dir(fs, parent)
-                for name in fs.listdir(parent)
-                if fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
-            ]
-        else:
-            matches = [joined for parent in matches if fs.exists(joined := os.path.join(parent, part))]
-    matches = [match for match in matches if _is_dir(fs, match)]
-    if not matches:
-        raise InvalidConfigError(f"path {path!r}: no directory matches")
-    return matches
-
-
-def _is_dir(fs: Fs, path: str) -> bool:
-    return fs.exists(path) and fs.stat(os.path.realpath(path)).is_dir
-
-
-def _partitions_at(fs: Fs, path: str) -> list[PartitionDir]:
-    if not fs.exists(path):
-        raise InvalidConfigError(f"path {path!r}: there is no such directory")
-    if not _is_dir(fs, path):
-        raise InvalidConfigError(f"path {path!r} is a file: give its partition's directory or its log directory")
-    names = fs.listdir(path)
-    partition = partition_at(path)
-    if partition is not None and any((file := parse_file_name(name)) and file.kind == LOG for name in names):
-        return [partition]
-    partitions = list_partitions(fs, path)
-    if not partitions and META_PROPERTIES not in names:
-        raise InvalidConfigError(
-            f"path {path!r} is neither a log directory (there is no <topic>-<partition> in it) nor a "
-            "partition's (there is no segment in it)"
-        )
-    return partitions
 
 
 def read_extent(
@@ -149,3 +76,25 @@ def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
         segment_paths(extent.directory, segment.base_offset)._replace(log=segment.log) for segment in extent.segments
     ]
     return offset_at_time(fs, paths, timestamp, extent.log_start)
+
+
+def epoch_before(fs: Fs, extent: PartitionExtent, offset: int) -> EpochEntry | None:
+    """The leader epoch of the last batch that begins before ``offset``, and where that begins.
+
+    None if compaction has left none near, or if it is of a format without epochs.
+    """
+    segment = next((one for one in reversed(extent.segments) if one.base_offset < offset), None)
+    if segment is None:
+        return None
+    found = None
+    with closing(fs.open(segment.log, write=False)) as file:
+        for chunk in read_chunks(file, IndexBoundaries(fs, segment).start_of(offset - 1), segment.size, size=1 << 16):
+            for entry in chunk.entries():
+                if entry.offset >= offset:
+                    return found
+                found = (
+                    EpochEntry(read_header(chunk.data, entry.position).leader_epoch, entry.offset)
+                    if entry.magic == 2
+                    else None
+                )
+    return found

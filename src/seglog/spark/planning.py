@@ -46,7 +46,8 @@ class Piece(NamedTuple):
 class ReadRange:
     """What one task reads: the records whose offset is in ``offsets``; they were in ``pieces`` of files when planned.
 
-    ``directory`` is where to look when a piece is no longer what it was; records of ``aborted`` are left out.
+    ``directory`` is where to look when a piece is no longer what it was, and ``others`` are where to look when it is no
+    longer there; records of ``aborted`` are left out.
     """
 
     topic_partition: TopicPartition
@@ -54,6 +55,7 @@ class ReadRange:
     offsets: OffsetRange
     pieces: tuple[Piece, ...]
     aborted: tuple[AbortedTxn, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 class Boundaries(Protocol):
@@ -150,6 +152,7 @@ def plan(
                     for txn in by_partition[share.topic_partition].aborted
                     if txn.first_offset < offsets.end and txn.last_offset >= offsets.start
                 ),
+                others=by_partition[share.topic_partition].others,
             )
             for offsets, part in _divide(share.offsets, pieces, parts, index)
         )

@@ -28,6 +28,7 @@ class PartitionExtent:
 
     Readable are the offsets from ``log_start`` to before ``until``, which is what ``bound`` names: the log end offset,
     a high watermark, or the last stable offset. ``aborted`` are transactions that are not read, none if all is.
+    ``others`` are directories of replicas that have the same up to ``until``.
     Invariant: log_start <= until <= log_end; segments rise.
     """
 
@@ -39,6 +40,7 @@ class PartitionExtent:
     segments: tuple[SegmentExtent, ...]
     bound: str = LOG_END
     aborted: tuple[AbortedTxn, ...] = ()
+    others: tuple[str, ...] = ()
 
     def nearest(self, offset: int) -> int:
         """The offset itself, or the one next to it that may be read from or to."""

@@ -2,7 +2,8 @@
 
 Between planning and reading a segment may have been rolled, compacted or deleted. What a task reads is told by offsets;
 the bytes that the plan names are where it looks first. Where they are no longer what they were, the task looks again at
-the directory and goes on from the offset that it has come to; what is gone for good is a `DataLossError`.
+the directory and goes on from the offset that it has come to. Where a replica is gone, or its disk fails, another one
+that had the same when the query was planned takes its place; what is gone for good is a `DataLossError`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from seglog.spark.extents import read_segments
 from seglog.spark.offsets import DATA_LOSS_HINT
 from seglog.spark.options import ReadOptions
 from seglog.spark.planning import Piece, ReadRange, spans
-from seglog.spark.ranges import OffsetRange, PartitionExtent
+from seglog.spark.ranges import OffsetRange, PartitionExtent, SegmentExtent
 from seglog.storage.boundaries import IndexBoundaries
 from seglog.storage.table_batches import CHUNK_BYTES, Filter, Stretch, iter_decoded
 
@@ -73,6 +74,8 @@ class _Work:
     def __init__(self, fs: Fs, task: ReadRange, columns: Sequence[str], options: ReadOptions) -> None:
         self._fs = fs
         self._task = task
+        self._directory = task.directory
+        self._others = list(task.others)
         self._options = options
         self._high = task.offsets.end
         self._low = task.offsets.start
@@ -90,9 +93,14 @@ class _Work:
                     yield from self._piece(piece)
                 if self._low < self._high:
                     pieces = self._look()
-            except (FileNotFoundError, OffsetOutOfRangeError, CorruptError) as error:
+            except (OSError, OffsetOutOfRangeError, CorruptError) as error:
                 if isinstance(error, DataLossError):
                     raise
+                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                    if not self._others:
+                        raise
+                    _log.warning("seglog: %s cannot be read (%s): on with another replica", self._directory, error)
+                    self._directory = self._others.pop(0)
                 attempt = attempt + 1 if self._low == before else 1
                 # Damage is believed when it is met for the second time: a log in use is looked at again first.
                 if attempt == _ATTEMPTS or (isinstance(error, CorruptError) and str(error) == complaint):
@@ -132,7 +140,7 @@ class _Work:
 
     def _confirm(self, piece: Piece, end: int) -> None:
         """Called where a file had no batches up to ``end``: compaction took them, or the file is another one by now."""
-        segments = read_segments(self._fs, self._task.directory)
+        segments = read_segments(self._fs, self._directory)
         following = [*(segment.base_offset for segment in segments[1:]), None]
         known = {segment.log: next_base for segment, next_base in zip(segments, following, strict=True)}
         if known.get(piece.log, -1) != piece.next_base:
@@ -142,18 +150,18 @@ class _Work:
         self._low = end
 
     def _look(self) -> tuple[Piece, ...]:
-        """Where the offsets that are left lie now."""
-        try:
-            segments = read_segments(self._fs, self._task.directory)
-        except FileNotFoundError:
-            segments = []
+        """Where the offsets that are left lie now: in this directory, or, if they are gone, in another replica's."""
+        segments = self._segments()
+        while self._others and not (segments and segments[0].base_offset <= self._low):
+            self._directory = self._others.pop(0)
+            segments = self._segments()
         first = min(segments[0].base_offset, self._high) if segments else self._high
         if first > self._low:
-            self._lose(f"{self._task.directory}: offsets {self._low} to {first - 1} were deleted before they were read")
+            self._lose(f"{self._directory}: offsets {self._low} to {first - 1} were deleted before they were read")
             self._low = first
         extent = PartitionExtent(
             topic_partition=self._task.topic_partition,
-            directory=self._task.directory,
+            directory=self._directory,
             log_start=self._low,
             log_end=self._high,
             until=self._high,
@@ -163,9 +171,19 @@ class _Work:
         pieces = spans(extent, OffsetRange(self._low, self._high), index)
         if not pieces and self._low < self._high:
             if segments[-1].base_offset <= self._low:  # else compaction took them
-                self._lose(f"{self._task.directory} has no records any more from {self._low} to {self._high - 1}")
+                self._lose(f"{self._directory} has no records any more from {self._low} to {self._high - 1}")
             self._low = self._high
         return pieces
+
+    def _segments(self) -> list[SegmentExtent]:
+        try:
+            return read_segments(self._fs, self._directory)
+        except FileNotFoundError:
+            return []
+        except OSError:
+            if not self._others:
+                raise
+            return []
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:

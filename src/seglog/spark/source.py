@@ -24,7 +24,7 @@ from seglog.spark.options import ReadOptions, parse_options
 from seglog.spark.planning import ReadRange, plan
 from seglog.spark.ranges import OffsetRange, PartitionExtent
 from seglog.spark.schema import check_schema, recall, record_schema, remember
-from seglog.spark.survey import survey
+from seglog.spark.survey import Survey, survey
 from seglog.storage.boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
@@ -123,10 +123,14 @@ class SeglogReader(DataSourceReader):
 
     def extents(self, fs: Fs) -> list[PartitionExtent]:
         """The partitions to read and up to where, as they lie now."""
-        found = survey(fs, self._options)
+        return self.survey(fs, may_be_away=not self._options.fail_on_data_loss).extents
+
+    def survey(self, fs: Fs, *, may_be_away: bool) -> Survey:
+        """The same, and which of several directories are away, if some may be."""
+        found = survey(fs, self._options, may_be_away=may_be_away)
         for note in found.notes:
             warnings.warn(f"seglog: {note}", stacklevel=2)
-        return found.extents
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task as Arrow. ``partition.value`` is None where Spark asks although there is nothing."""

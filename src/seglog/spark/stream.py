@@ -24,7 +24,8 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.spark.extents import find_by_time, find_partitions
+from seglog.spark.directories import Away, find_partitions
+from seglog.spark.extents import find_by_time
 from seglog.spark.offsets import LATEST, AtTime, Bound, resolve_bound
 from seglog.spark.options import Assign, ReadOptions
 from seglog.spark.ranges import PartitionExtent
@@ -40,6 +41,7 @@ from seglog.spark.stream_planning import (
     plan_batch,
     rate_limit,
     report_losses,
+    wait_where_known,
 )
 
 if TYPE_CHECKING:
@@ -52,20 +54,14 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class _Look(NamedTuple):
-    """The partitions as they lie in the files at one moment."""
+    """The partitions as they lie in the files at one moment. ``states`` has those too that wait for a directory."""
 
     extents: Mapping[TopicPartition, PartitionExtent]
-
-    @property
-    def states(self) -> dict[TopicPartition, PartitionState]:
-        return {
-            partition: PartitionState(extent.log_start, extent.until, extent.log_end)
-            for partition, extent in self.extents.items()
-        }
+    states: Mapping[TopicPartition, PartitionState]
 
     @property
     def log_starts(self) -> dict[TopicPartition, int]:
-        return {partition: extent.log_start for partition, extent in self.extents.items()}
+        return {partition: state.log_start for partition, state in self.states.items()}
 
 
 class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -179,16 +175,27 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in self._reader.plan(OsFs(), extents, planned.ranges)]
 
     def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
-        """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option."""
+        """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option.
+
+        While one of several directories is away, what may be there is not lost: it waits where it was ``known`` to be.
+        """
         fs, options = OsFs(), replace(self._options, until=until or self._options.until)
         try:
-            extents = SeglogReader(self._schema, options).extents(fs)
+            found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
         except UnknownTopicError as error:
-            report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
-            available = {found.topic_partition for found in find_partitions(fs, self._options.paths)}
+            away: list[Away] = []
+            available = {found.topic_partition for found in find_partitions(fs, self._options.paths, away)}
+            if not away:
+                report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
             left = tuple(sorted(available & set(known)))
-            extents = SeglogReader(self._schema, replace(options, selection=Assign(partitions=left))).extents(fs)
-        return _Look({extent.topic_partition: extent for extent in extents})
+            options = replace(options, selection=Assign(partitions=left))
+            found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
+        extents = {extent.topic_partition: extent for extent in found.extents}
+        states = {
+            partition: PartitionState(extent.log_start, extent.until, extent.log_end)
+            for partition, extent in extents.items()
+        }
+        return _Look(extents, wait_where_known(states, known) if found.away else states)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)

@@ -86,6 +86,21 @@ def latest_offsets(states: PartitionStates, start: StreamOffsets) -> dict[TopicP
     }
 
 
+def wait_where_known(states: PartitionStates, known: StreamOffsets) -> dict[TopicPartition, PartitionState]:
+    """``states`` while a broker's directory is away: a partition of ``known`` that the others do not have, or not so
+    far, is as it was when it was read to there, and there is nothing new of it.
+
+    >>> wait_where_known({}, {TopicPartition("t", 0): 7})
+    {TopicPartition(topic='t', partition=0): PartitionState(log_start=7, until=7, log_end=7)}
+    """
+    found = dict(states)
+    for partition, offset in known.items():
+        state = states.get(partition)
+        if state is None or state.log_end < offset:
+            found[partition] = PartitionState(offset, offset, offset)
+    return found
+
+
 def rate_limit(
     limit: int, start: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets
 ) -> dict[TopicPartition, int]:

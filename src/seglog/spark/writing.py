@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.extents import expand
+from seglog.spark.directories import expand
 from seglog.spark.keeping import directory_of
 from seglog.spark.write_options import parse_write_options
 from seglog.storage.adopt import read_ledger

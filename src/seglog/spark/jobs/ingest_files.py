@@ -19,7 +19,7 @@ import pyarrow as pa
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import File, Fs
 from seglog.records.machine import I64
-from seglog.spark.extents import expand
+from seglog.spark.directories import expand
 
 BLOCK: Final = 4 << 20
 """Bytes of text that are parsed at a time."""

@@ -1,0 +1,114 @@
+"""Which directories options name: log directories of one or several brokers, partitions' directories, globs, lists."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import Fs
+from seglog.storage.layout import LOG, META_PROPERTIES, PartitionDir, list_partitions, parse_file_name, partition_at
+
+_WILD: Final = frozenset("*?[")
+_COMMA: Final = re.compile(r",(?![^\[]*\])")
+"""Not one in the brackets of a glob."""
+
+
+class Away(NamedTuple):
+    """A directory that was given and cannot be looked at now; the broker that has it may be down, or its disk gone."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is away, and others are read without it: {self.reason}"
+
+
+def find_partitions(fs: Fs, paths: Iterable[str], away: list[Away] | None = None) -> list[PartitionDir]:
+    """The partitions under ``paths``: log directories, partitions' directories, globs, or several of them between
+    commas.
+
+    A partition that several log directories have (replicas) is found several times. A directory that is not there
+    raises `InvalidConfigError`; with ``away`` it is put there instead, unless there is no other.
+    """
+    found: dict[str, PartitionDir] = {}
+    missing: list[tuple[Away, Exception]] = []
+    given = [part for path in paths for part in _listed(fs, path)]
+    for path in given:
+        try:
+            for match in expand(fs, path):
+                real = os.path.realpath(match)
+                for partition in _partitions_at(fs, match):
+                    is_inside = partition.path != match
+                    name = os.path.join(real, os.path.basename(partition.path)) if is_inside else real
+                    found.setdefault(name, partition)
+        except PermissionError:
+            raise
+        except (InvalidConfigError, OSError) as error:
+            if away is None or len(given) == 1:
+                raise
+            missing.append((Away(path, str(error)), error))
+    if len(missing) == len(given) and missing:
+        raise missing[0][1]
+    if away is not None:
+        away += [one for one, _ in missing]
+    return sorted(found.values(), key=lambda partition: (partition.topic_partition, partition.path))
+
+
+def _listed(fs: Fs, path: str) -> list[str]:
+    """What stands between commas, as in a broker's ``log.dirs``; a directory may have one in its name."""
+    if "," not in path or fs.exists(os.path.abspath(os.path.expanduser(path))):
+        return [path]
+    return [part for part in (one.strip() for one in _COMMA.split(path)) if part] or [path]
+
+
+def expand(fs: Fs, path: str) -> list[str]:
+    """``path`` itself, or what matches it if it has ``*``, ``?`` or ``[…]`` in it; sorted, absolute."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    elif "://" in path:
+        raise InvalidConfigError(f"path {path!r}: seglog reads files of this machine or of a mounted file system")
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if not _WILD & set(absolute) or fs.exists(absolute):
+        return [absolute]
+    matches = ["/"]
+    for part in absolute.strip("/").split("/"):
+        if _WILD & set(part):
+            matches = [
+                os.path.join(parent, name)
+                for parent in matches
+                if _is_dir(fs, parent)
+                for name in fs.listdir(parent)
+                if fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+            ]
+        else:
+            matches = [joined for parent in matches if fs.exists(joined := os.path.join(parent, part))]
+    matches = [match for match in matches if _is_dir(fs, match)]
+    if not matches:
+        raise InvalidConfigError(f"path {path!r}: no directory matches")
+    return matches
+
+
+def _is_dir(fs: Fs, path: str) -> bool:
+    return fs.exists(path) and fs.stat(os.path.realpath(path)).is_dir
+
+
+def _partitions_at(fs: Fs, path: str) -> list[PartitionDir]:
+    if not fs.exists(path):
+        raise InvalidConfigError(f"path {path!r}: there is no such directory")
+    if not _is_dir(fs, path):
+        raise InvalidConfigError(f"path {path!r} is a file: give its partition's directory or its log directory")
+    names = fs.listdir(path)
+    partition = partition_at(path)
+    if partition is not None and any((file := parse_file_name(name)) and file.kind == LOG for name in names):
+        return [partition]
+    partitions = list_partitions(fs, path)
+    if not partitions and META_PROPERTIES not in names:
+        raise InvalidConfigError(
+            f"path {path!r} is neither a log directory (there is no <topic>-<partition> in it) nor a "
+            "partition's (there is no segment in it)"
+        )
+    return partitions
