@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -17,6 +18,7 @@ from seglog.broker.requests import Context
 from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import Standing, Topic, Topics
 from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
 from seglog.net.connection import Connection, Patience, Reply
@@ -142,8 +144,9 @@ class Leader:
         self.topics.refresh()
         return found
 
-    def where(self) -> tuple[str, int]:
-        return "127.0.0.1", self.port
+    @property
+    def broker(self) -> Broker:
+        return replace(BROKERS[LEADER.node_id], listeners={"BROKERS": f"127.0.0.1:{self.port}"})
 
     async def start(self) -> None:
         """On the port that it had before."""
@@ -223,11 +226,11 @@ def reply(header: RequestHeader, body: bytes) -> bytes:
 class Both:
     """A leader, a follower, and the fetcher between them."""
 
-    def __init__(self, path: Path, config: FetcherConfig) -> None:
-        self.leader = Leader(Disk(path / "leader", LEADER))
+    def __init__(self, path: Path, leader: Leader, config: FetcherConfig) -> None:
+        self.leader = leader
         self.disk = Disk(path / "follower", FOLLOWER)
         self.me: Member | None = FOLLOWER
-        self.fetcher = Fetcher(LEADER.node_id, self.leader.where, lambda: self.me, config)
+        self.fetcher = Fetcher(self.leader.broker, "BROKERS", self, config, clock=SystemClock())
         self.task: asyncio.Task[None] | None = None
 
     def follow(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
@@ -272,8 +275,9 @@ def content(replica: Replica) -> bytes:
 
 @asynccontextmanager
 async def replicating(path: Path, config: FetcherConfig = QUICK) -> AsyncIterator[Both]:
-    both = Both(path, config)
-    await both.leader.start()
+    leader = Leader(Disk(path / "leader", LEADER))
+    await leader.start()
+    both = Both(path, leader, config)
     try:
         yield both
     finally:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from seglog.cluster.model import Member
+from seglog.cluster.model import Broker, Member
+from seglog.core.addresses import parse_host_port
+from seglog.core.clock import Clock
 from seglog.core.errors import InvalidRequestError, LogClosedError, LogDirOfflineError, RequestFailedError, SeglogError
 from seglog.net.dial import Link, LinkLostError
 from seglog.protocol import replica_fetch
@@ -56,8 +57,15 @@ class FetcherConfig(NamedTuple):
     socket_request_max_bytes: int = 100 << 20
 
 
+class Registered(Protocol):
+    """`seglog.cluster.membership.Membership`: who this broker is now, if anybody."""
+
+    @property
+    def me(self) -> Member | None: ...
+
+
 class _Followed:
-    """A partition, followed in ``leader_epoch``. It ``waits_until`` a time of the loop (0: it does not wait) after
+    """A partition, followed in ``leader_epoch``. It ``waits_until`` a time of the clock (0: it does not wait) after
     ``failures`` in a row, the last of which was ``error``."""
 
     __slots__ = ("error", "failures", "leader_epoch", "replica", "waits_until")
@@ -71,24 +79,26 @@ class _Followed:
 
 
 class Fetcher:
-    """Fetches from the broker ``leader``; ``where`` is its address now, None while nobody knows it. ``me`` is None
-    while this broker is not in the cluster: then nothing is asked.
+    """Fetches from the broker ``leader``, by its listener of that name. While this broker is not in the cluster, so
+    that it is nobody, nothing is asked.
 
     `follow` and `unfollow` count from the next request on. An answer that has come too late for that is passed over.
     """
 
     def __init__(
         self,
-        leader: int,
-        where: Callable[[], tuple[str, int] | None],
-        me: Callable[[], Member | None],
+        leader: Broker,
+        listener: str,
+        membership: Registered,
         config: FetcherConfig | None = None,
+        *,
+        clock: Clock,
     ) -> None:
         self.leader = leader
-        self._where = where
-        self._me = me
+        self._listener = listener
+        self._membership = membership
         self._config = config or FetcherConfig()
-        self._loop = asyncio.get_running_loop()
+        self._now = clock.monotonic
         self._followed: dict[PartitionKey, _Followed] = {}
         self._changed: dict[PartitionKey, None] = {}
         """What has to be looked at before the next request."""
@@ -125,9 +135,9 @@ class Fetcher:
         asked = self._session.asked.get(key)
         if asked is not None and asked[2:4] == (replica.leader_epoch, replica.log.log_end_offset):
             return  # the leader has not forgotten it yet
-        now = self._followed_at = self._loop.time()
+        now = self._followed_at = self._now()
         if self._answer_due > now + _SETTLING_MS / 1000 and not self._hung_up:
-            self._loop.call_later(_PATIENCE_MS / 1000, self._hang_up, self._requests)
+            asyncio.get_running_loop().call_later(_PATIENCE_MS / 1000, self._hang_up, self._requests)
 
     def unfollow(self, key: tuple[UUID, int]) -> None:
         """Forget a partition, if it is followed."""
@@ -179,7 +189,7 @@ class Fetcher:
     def _note(self, error: Exception) -> None:
         if not self._is_failing:
             self._is_failing = True
-            _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader, error)
+            _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, error)
 
     async def _pause(self, milliseconds: float) -> None:
         """Wait so long, or until something is followed."""
@@ -194,23 +204,24 @@ class Fetcher:
         while True:
             self._something.clear()
             self._end_waits()
-            if self._me() is None:
+            if self._membership.me is None:
                 await self._pause(self._config.replica_fetch_backoff_ms)
             elif len(self._followed) > len(self._waiting):
                 return
             elif self._waiting:
-                await self._pause((self._next_end() - self._loop.time()) * 1000)
+                await self._pause((self._next_end() - self._now()) * 1000)
             else:
                 await self._something.wait()
 
     async def _connect(self) -> Link:
-        where, config = self._where(), self._config
-        if where is None:
-            raise RequestFailedError(f"nobody knows the address of broker {self.leader}")
-        host, port = where
+        config = self._config
+        text = self.leader.listeners.get(self._listener)
+        if text is None:
+            raise RequestFailedError(f"it has no listener {self._listener}")
+        _, host, port = parse_host_port(text)
         seconds = config.replica_socket_timeout_ms / 1000
         largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _HEADS_BYTES
-        name = f"broker-{me.node_id}-fetcher" if (me := self._me()) is not None else "fetcher"
+        name = f"broker-{me.node_id}-fetcher" if (me := self._membership.me) is not None else "fetcher"
         self._link = await Link.open(host, port, client_id=name, timeout=seconds, largest=largest)
         return self._link
 
@@ -218,13 +229,13 @@ class Fetcher:
         """Ask again and again, until there is nothing to ask for."""
         while True:
             self._end_waits()
-            me = self._me()
+            me = self._membership.me
             if me is None or len(self._followed) == len(self._waiting):
                 return
             wait_ms = self._wait_ms()
             body = self._request(me, wait_ms)
             self._requests += 1
-            self._answer_due = self._loop.time() + wait_ms / 1000
+            self._answer_due = self._now() + wait_ms / 1000
             seconds = (wait_ms + self._config.replica_socket_timeout_ms) / 1000
             try:
                 answer = await link.ask(ApiKey.FETCH, replica_fetch.VERSION, body, timeout=seconds)
@@ -242,7 +253,7 @@ class Fetcher:
     def _end_waits(self) -> None:
         """Partitions that have waited long enough after an error are asked for again."""
         if self._waiting:
-            now = self._loop.time()
+            now = self._now()
             for key, followed in [*self._waiting.items()]:
                 if followed.waits_until <= now:
                     del self._waiting[key]
@@ -254,7 +265,7 @@ class Fetcher:
 
     def _wait_ms(self) -> int:
         """How long the leader may wait: not beyond the time at which another partition is to be asked for."""
-        config, now = self._config, self._loop.time()
+        config, now = self._config, self._now()
         wait_ms = config.replica_fetch_wait_max_ms
         if now - self._followed_at < wait_ms / 1000:
             wait_ms = min(wait_ms, _SETTLING_MS)
@@ -298,12 +309,12 @@ class Fetcher:
         session.answered(response)
         if self._is_failing:
             self._is_failing = False
-            _log.info("broker %d is fetched from again", self.leader)
+            _log.info("broker %d is fetched from again", self.leader.node_id)
         return response
 
     async def _take_all(self, link: Link, response: FetchResponse) -> None:
         outside = []
-        begun = self._loop.time()
+        begun = self._now()
         for partition in response.partitions:
             key = partition[:2]
             followed = self._followed.get(key)
@@ -315,12 +326,12 @@ class Fetcher:
             if partition.error == OFFSET_OUT_OF_RANGE:
                 outside.append((key, followed))
             elif partition.error:
-                self._failed(key, followed, f"broker {self.leader} answers with error {partition.error}")
+                self._failed(key, followed, f"broker {self.leader.node_id} answers with error {partition.error}")
             else:
                 self._take(key, followed, partition)
-            if self._loop.time() - begun > _TURN_SECONDS:
+            if self._now() - begun > _TURN_SECONDS:
                 await asyncio.sleep(0)
-                begun = self._loop.time()
+                begun = self._now()
         if outside:
             await self._find_the_way_back(link, outside)
 
@@ -349,7 +360,7 @@ class Fetcher:
         """Leave this partition alone for a while, for longer each time, and the others as they are."""
         backoff_ms = _growing(_FIRST_STALL_MS, followed.failures, self._config.replica_fetch_backoff_ms)
         followed.failures += 1
-        followed.waits_until = self._loop.time() + backoff_ms / 1000
+        followed.waits_until = self._now() + backoff_ms / 1000
         self._waiting[key] = followed
         if followed.error != error:
             followed.error = error
@@ -360,7 +371,7 @@ class Fetcher:
         asked = {key: self._session.asked[key] for key, _ in outside}
         names = {key: followed.replica.topic_partition for key, followed in outside}
         wanted = [(names[key], asked[key].leader_epoch) for key, _ in outside]
-        me = self._me()
+        me = self._membership.me
         if me is None:
             return
         seconds = self._config.replica_socket_timeout_ms / 1000
@@ -370,7 +381,9 @@ class Fetcher:
             if self._followed.get(key) is not followed or replica.leader_epoch != asked[key].leader_epoch:
                 continue
             if one.error:
-                self._failed(key, followed, f"broker {self.leader} answers a question for offsets with {one.error}")
+                self._failed(
+                    key, followed, f"broker {self.leader.node_id} answers a question for offsets with {one.error}"
+                )
                 continue
             end = replica.log.log_end_offset
             try:
