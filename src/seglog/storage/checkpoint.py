@@ -13,6 +13,7 @@ import os.path
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -49,6 +50,18 @@ def decode_id(text: str) -> UUID:
     if not re.fullmatch("[A-Za-z0-9_-]{22}(==)?", text):
         raise ValueError(f"{text[:40]!r} is not an id: 22 of the characters A-Z a-z 0-9 - _")
     return UUID(bytes=urlsafe_b64decode(text[:22] + "=="))
+
+
+def new_id(rng: Random) -> UUID:
+    """A random id as Kafka makes them: no small number, and no text that begins with a dash (``Uuid.randomUuid``)."""
+    while True:
+        made = UUID(int=rng.getrandbits(128), version=4)
+        if not encode_id(made).startswith("-"):
+            return made
+
+
+def new_cluster_id(rng: Random) -> str:
+    return encode_id(new_id(rng))
 
 
 # Offset checkpoints: recovery points, log start offsets, high watermarks, cleaner offsets

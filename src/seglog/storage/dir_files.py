@@ -16,8 +16,9 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.checkpoint import (
     MetaProperties,
-    encode_id,
     encode_offsets,
+    new_cluster_id,
+    new_id,
     read_meta_properties,
     read_offsets,
     write_meta_properties,
@@ -137,21 +138,13 @@ def is_deleted_name(name: str, partition: TopicPartition) -> bool:
     return name.startswith(deleted_name(partition, UUID(int=0)).rpartition(".")[0] + ".")
 
 
-def new_id(rng: Random) -> UUID:
-    """A random id as Kafka makes them: no small number, and no text that begins with a dash (``Uuid.randomUuid``)."""
-    while True:
-        made = UUID(int=rng.getrandbits(128), version=4)
-        if not encode_id(made).startswith("-"):
-            return made
-
-
 def read_or_make_meta(
     fs: Fs, path: str, *, clock: Clock, rng: Random, cluster_id: str | None, node_id: int | None
 ) -> MetaProperties:
     """Whose directory this is; a new one gets the ids given, or random ones. An other owner's is refused."""
     meta = read_meta_properties(fs, path)
     if meta is None:
-        meta = MetaProperties(1, cluster_id or encode_id(new_id(rng)), 1 if node_id is None else node_id, new_id(rng))
+        meta = MetaProperties(1, cluster_id or new_cluster_id(rng), 1 if node_id is None else node_id, new_id(rng))
         write_meta_properties(fs, path, meta, clock.now_ms())
     for key, wanted, found in (("cluster.id", cluster_id, meta.cluster_id), ("node.id", node_id, meta.node_id)):
         if wanted is not None and found is not None and wanted != found:

@@ -10,8 +10,15 @@ from random import Random
 
 from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
-from seglog.storage.checkpoint import MetaProperties, encode_id, read_meta_properties, write_meta_properties
-from seglog.storage.dir_files import new_id, resolve
+from seglog.storage.checkpoint import (
+    MetaProperties,
+    encode_id,
+    new_cluster_id,
+    new_id,
+    read_meta_properties,
+    write_meta_properties,
+)
+from seglog.storage.dir_files import resolve
 from seglog.storage.dir_loading import run_all
 from seglog.storage.log_dir import LogDir
 
@@ -52,7 +59,7 @@ def common_meta(
             (one, here), (other, there), *_ = found.items()
             raise InvalidLogDirError(f"{here} belongs to {key} {one}, {there} to {key} {other} (meta.properties)")
     return MetaProperties(
-        cluster_id=cluster_id or next(iter(clusters), None) or encode_id(new_id(rng)),
+        cluster_id=cluster_id or next(iter(clusters), None) or new_cluster_id(rng),
         node_id=node_id if node_id is not None else next(iter(nodes), 1),
     )
 

@@ -25,10 +25,11 @@ from seglog.storage import housekeeping
 from seglog.storage.checkpoint import (
     encode_id,
     is_torn,
+    new_id,
     read_partition_metadata,
     write_partition_metadata,
 )
-from seglog.storage.dir_files import Entries, deleted_name, is_deleted_name, new_id, remove_tree
+from seglog.storage.dir_files import Entries, deleted_name, is_deleted_name, remove_tree
 from seglog.storage.dir_loading import PartitionLoaded
 from seglog.storage.layout import PARTITION_METADATA
 from seglog.storage.recovery import Known, load_log
