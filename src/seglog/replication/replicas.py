@@ -1,0 +1,343 @@
+"""All replicas of this broker: what the metadata store says of them is taken up here, and what a leader finds out about
+who is in sync goes back to it.
+
+Everything is on the broker's event loop but what makes and removes logs, which fsyncs. A partition is known by its
+topic's id and its number: a topic that is deleted and made again has other partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import MappingProxyType
+from typing import Final, TypeVar
+from uuid import UUID
+
+from seglog.cluster.membership import Membership
+from seglog.cluster.model import Broker, PartitionState, encode, partition_name
+from seglog.cluster.store import (
+    MetadataStore,
+    NoSuchNameError,
+    StoreClosedError,
+    StoreFailedError,
+    UnknownOutcomeError,
+    VersionChangedError,
+)
+from seglog.cluster.view import Changes, ClusterView
+from seglog.core.clock import Clock
+from seglog.core.errors import SeglogError
+from seglog.core.types import TopicPartition
+from seglog.replication.followed import Followed
+from seglog.replication.progress import Progress
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.storage.log_dir import LogDir
+from seglog.storage.log_dirs import LogDirs
+
+Key = tuple[UUID, int]
+T = TypeVar("T")
+_log: Final = logging.getLogger("seglog.replication")
+_RETRY_SECONDS: Final = 0.2
+
+
+class StaleBrokerEpochError(SeglogError):
+    """A broker that speaks in an earlier life of its own (KIP-903)."""
+
+    code = 77
+
+
+class Replicas:
+    """`start`, then `run` as long as the broker runs. ``changed`` are told of a replica whose role or epoch is another
+    one, or that is here no more; ``shown`` of one that is new here."""
+
+    def __init__(
+        self,
+        directories: LogDirs,
+        view: ClusterView,
+        membership: Membership,
+        store: MetadataStore,
+        followed: Followed,
+        *,
+        node_id: int,
+        clock: Clock,
+        lag_max_ms: int,
+    ) -> None:
+        self._directories = directories
+        self._view = view
+        self._membership = membership
+        self._store = store
+        self._followed = followed
+        self._node_id = node_id
+        self._clock = clock
+        self._lag_max_ms = lag_max_ms
+        self._by_key: dict[Key, Replica] = {}
+        self.by_key: Mapping[Key, Replica] = MappingProxyType(self._by_key)
+        self.changed: list[Callable[[Replica], None]] = []
+        self.shown: Callable[[Replica], None] = lambda _: None
+        self.hidden: Callable[[Replica], None] = lambda _: None
+        self._has_resigned = True
+        self._offline: set[Key] = set()
+        self._wanted: set[Key] = set()
+        self._configured: set[str] = set()
+        self._has_work = asyncio.Event()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-replicas")
+
+    @property
+    def now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        return self._view.brokers
+
+    # Life
+
+    async def start(self) -> None:
+        """Have a replica of everything that this broker has part in; from here on the view is followed."""
+        self._view.listeners.append(self._seen)
+        self._wanted.update(self._view.partitions)
+        await self._make_and_remove()
+
+    async def run(self) -> None:
+        """Make and remove logs, and look for followers that lag, until it is cancelled."""
+        every = self._lag_max_ms / 2000
+        next_check = self._clock.monotonic() + every
+        while True:
+            left = next_check - self._clock.monotonic()
+            if left <= 0:
+                self._check_isr()
+                next_check = self._clock.monotonic() + every
+                continue
+            try:
+                async with asyncio.timeout(left):
+                    await self._has_work.wait()
+            except TimeoutError:
+                continue
+            await self._make_and_remove()
+
+    async def close(self) -> None:
+        """Lead and follow nothing any more, and wait for what has begun."""
+        self._view.listeners.remove(self._seen)
+        self.resign()
+        await self._followed.close()
+        for task in self._writing:
+            task.cancel()
+        await asyncio.gather(*self._writing, return_exceptions=True)
+        await asyncio.to_thread(self._executor.shutdown)
+
+    # Who leads
+
+    def resign(self) -> None:
+        """Our session is in doubt: nobody may rely on us."""
+        self._has_resigned = True
+        for key, replica in self._by_key.items():
+            if replica.leader >= 0:
+                self._followed.unfollow(key)
+                replica.resign()
+                self._tell(replica)
+
+    def confirmed(self) -> None:
+        """We are registered, and certain of it: what the store says of us counts."""
+        self._has_resigned = False
+        for key, replica in list(self._by_key.items()):
+            replica.version = -1  # it may be another life of ours
+            self._apply(key, replica)
+
+    def _seen(self, changes: Changes) -> None:
+        keys: Iterable[Key] = changes.partitions
+        if changes.topics:  # a topic may be known later than its partitions, and go before them
+            topics = self._view.topics_by_id
+            gone = [key for key in self._by_key if key[0] not in topics]
+            new = {self._view.topics[name].topic_id for name in changes.topics if name in self._view.topics}
+            here = [key for key in self._view.partitions if key[0] in new and key not in self._by_key]
+            keys = {*keys, *gone, *here}
+        for key in keys:
+            replica = self._by_key.get(key)
+            if replica is None or not self._is_mine(key):
+                self._wanted.add(key)
+                self._has_work.set()
+            else:
+                self._apply(key, replica)
+        if changes.brokers:
+            self._followed.brokers_changed()
+            for replica in self._by_key.values():
+                if replica.progress is not None:
+                    self._advance(replica)
+        if changes.topics:
+            self._configured |= changes.topics
+            self._has_work.set()
+
+    def _is_mine(self, key: Key) -> bool:
+        stored = self._view.partitions.get(key)
+        is_replica = stored is not None and self._node_id in stored.state.replicas
+        return is_replica and key[0] in self._view.topics_by_id and key not in self._offline
+
+    def _apply(self, key: Key, replica: Replica) -> None:
+        me, stored = self._membership.me, self._view.partitions.get(key)
+        if me is None or stored is None or self._has_resigned or key in self._offline:
+            return
+        try:
+            is_new = replica.apply(stored, me, self._view.brokers, self.now_ms, lag_max_ms=self._lag_max_ms)
+        except SeglogError as error:
+            _log.error("%s can be neither led nor followed: %s", replica.topic_partition, error)
+            replica.resign()
+            return
+        if replica.leads:
+            self._followed.unfollow(key)
+            self._propose(replica)
+        else:
+            self._followed.follow(key, replica)
+        if is_new:
+            self._tell(replica)
+
+    def _tell(self, replica: Replica) -> None:
+        for changed in self.changed:
+            changed(replica)
+
+    # Which are here
+
+    async def _make_and_remove(self) -> None:
+        """Have the logs that are wanted, and no others, with the configurations that their topics have now."""
+        self._has_work.clear()
+        configured, self._configured = self._configured, set()
+        here = {replica.topic_partition.topic for replica in self._by_key.values()}
+        for name in configured & here & self._view.topics.keys():
+            config = self._view.topics[name].config
+            try:
+                await self._in_thread(partial(self._directories.set_config, name, config))
+            except SeglogError as error:
+                _log.error("the configuration of %s cannot be taken up: %s", name, error)
+        wanted, self._wanted = self._wanted, set()
+        await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
+        await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
+
+    async def _remove(self, keys: list[Key]) -> None:
+        removed = []
+        for key in keys:
+            replica = self._by_key.pop(key)
+            self._followed.unfollow(key)
+            replica.resign()
+            self.hidden(replica)
+            self._tell(replica)
+            if key not in self._offline:
+                removed.append(replica.topic_partition)
+        if removed:
+            try:
+                await self._in_thread(partial(self._directories.let_go, removed))
+            except SeglogError as error:
+                _log.error("%d replicas cannot be removed: %s", len(removed), error)
+
+    async def _make(self, keys: list[Key]) -> None:
+        if not keys:
+            return
+        topics = self._view.topics_by_id
+        wanted = [(topics[key[0]].name, key[0], key[1], topics[key[0]].config) for key in sorted(keys)]
+        try:
+            logs = await self._in_thread(lambda: self._directories.hold_many(wanted))
+        except SeglogError as error:
+            _log.error("%d replicas cannot be made: %s", len(keys), error)
+            return
+        for (name, topic_id, number, _), log in zip(wanted, logs, strict=True):
+            key, partition = (topic_id, number), TopicPartition(name, number)
+            if isinstance(log, SeglogError):
+                _log.error("there is no replica of %s: %s", partition, log)
+                continue
+            replica = Replica(self._directories.dir_of(partition), partition, topic_id, log)
+            replica.appended = replica.committed = self._advance
+            self._by_key[key] = replica
+            self.shown(replica)
+            if self._is_mine(key):
+                self._apply(key, replica)
+            else:  # the store has changed meanwhile
+                self._wanted.add(key)
+                self._has_work.set()
+
+    async def _in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, act)
+
+    def directory_failed(self, directory: LogDir) -> tuple[str, ...]:
+        """Serve nothing of it any more; all partitions that cannot be served, as a registration names them."""
+        for key, replica in self._by_key.items():
+            if replica.directory is directory:
+                self._offline.add(key)
+                self._followed.unfollow(key)
+                replica.resign()
+                self._tell(replica)
+        return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline))
+
+    # What a leader does
+
+    def serve(self, replica: Replica, asked: ReplicaFetch) -> ReplicaAnswer:
+        """Answer a follower. Raises what `Replica.serve_replica` does, and `StaleBrokerEpochError`."""
+        broker = self._view.brokers.get(asked.node_id)
+        if broker is not None and broker.epoch > asked.broker_epoch:
+            raise StaleBrokerEpochError(f"broker {asked.node_id} is in epoch {broker.epoch}, not {asked.broker_epoch}")
+        answer = replica.serve_replica(asked, self._view.brokers, self.now_ms)
+        progress = replica.progress
+        if progress is not None and len(progress.state.isr) < len(progress.state.replicas):
+            self._propose(replica)
+        return answer
+
+    def _advance(self, replica: Replica) -> None:
+        replica.advance(self._view.brokers, self.now_ms)
+
+    def _check_isr(self) -> None:
+        for replica in list(self._by_key.values()):
+            self._propose(replica)
+
+    def _propose(self, replica: Replica) -> None:
+        progress = replica.progress
+        if progress is None or not self._membership.is_certain:
+            return
+        proposed = replica.propose_isr(self._view.brokers, self.now_ms)
+        if proposed is not None:
+            task = asyncio.get_running_loop().create_task(self._write_isr(replica, progress, proposed))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    async def _write_isr(self, replica: Replica, progress: Progress, proposed: PartitionState) -> None:
+        """By compare-and-set on the state that we lead in. What becomes of it is taken up by `_seen`."""
+        name = partition_name(replica.topic_id, replica.topic_partition.partition)
+        version, value = progress.version, encode(proposed)
+        _log.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
+        try:
+            written = await self._store.cas(name, value, version)
+        except UnknownOutcomeError:
+            await self._read_again(name, progress, proposed)
+        except (VersionChangedError, NoSuchNameError, StoreFailedError):
+            self._refused(progress, proposed)
+        except StoreClosedError:
+            return
+        else:
+            self._view.note(name, value, written)
+
+    async def _read_again(self, name: str, progress: Progress, proposed: PartitionState) -> None:
+        """Nobody knows whether our change was written: see what is there (KAFKA-2729)."""
+        while progress.proposed is proposed:
+            try:
+                found = await self._store.get(name)
+            except StoreClosedError:
+                return
+            except StoreFailedError:
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if found is None or found.version == progress.version:
+                self._refused(progress, proposed)
+            else:
+                self._view.note(name, found.value, found.version)
+            return
+
+    def _refused(self, progress: Progress, proposed: PartitionState) -> None:
+        if progress.proposed is proposed:
+            progress.refused()
+
+    def leads_for_others(self) -> list[Replica]:
+        """What we lead and another broker in sync could lead instead."""
+        return [replica for replica in self._by_key.values() if replica.progress is not None and _has_heirs(replica)]
+
+
+def _has_heirs(replica: Replica) -> bool:
+    return replica.progress is not None and len(replica.progress.state.isr) > 1
