@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
+from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges
 from seglog.broker.codes import NO_SUCH_ID, NO_SUCH_PARTITION, Code, RefusedError, failure
 from seglog.broker.config_rules import check_topic_config, describe_topic
 from seglog.broker.identity import Identity
+from seglog.broker.replica_lists import check_replicas
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import Configuration
-from seglog.broker.topic_names import check_topic_name
+from seglog.broker.topic_names import check_collisions, check_topic_name
 from seglog.broker.topics import Topic, Topics
 from seglog.core.errors import SeglogError, TopicExistsError
 from seglog.protocol.apis import ApiKey
@@ -42,9 +44,12 @@ class TopicApis:
     # CreateTopics
 
     async def create_topics(self, request: Message, _: Context) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout / 1000
         times = Counter(topic.name for topic in request.topics)
         asked = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in request.topics)
         answers: dict[str, dict[str, Any]] = {}
+        made: list[Topic] = []
         for topic in request.topics:
             try:
                 if times[topic.name] > 1:
@@ -52,44 +57,38 @@ class TopicApis:
                 if asked > MAX_PARTITIONS_PER_REQUEST:
                     message = "Excessively large number of partitions per request."
                     raise RefusedError(Code.POLICY_VIOLATION, message)
-                answers[topic.name] = await self._create(topic, validate_only=request.validate_only)
+                answers[topic.name] = await self._create(topic, made, validate_only=request.validate_only)
             except SeglogError as error:
                 answers[topic.name] = {"name": topic.name, "configs": (), **failure(error)}
+        await self._changes.settled(made, deadline - loop.time())
         return {"topics": list(answers.values())}
 
-    async def _create(self, wanted: Message, *, validate_only: bool) -> dict[str, Any]:
+    async def _create(self, wanted: Message, made: list[Topic], *, validate_only: bool) -> dict[str, Any]:
         name = wanted.name
-        self._check_name(name)
-        partitions = self._count(wanted)
+        if name in self._topics.by_name:
+            raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        check_topic_name(name)
+        check_collisions(name, self._topics)
+        assignment = self._assignment(wanted)
         overrides = check_topic_config({config.name: config.value for config in wanted.configs})
         topic_id: UUID | None = None
         if not validate_only:
             try:
-                topic_id = (await self._changes.create(name, [()] * partitions, overrides)).topic_id
+                topic = await self._changes.create(name, assignment, overrides)
             except TopicExistsError as error:
                 raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+            made.append(topic)
+            topic_id = topic.topic_id
         return {
             "name": name,
             "topic_id": topic_id,
-            "num_partitions": partitions,
-            "replication_factor": 1,
+            "num_partitions": len(assignment),
+            "replication_factor": max(len(assignment[0]), 1),
             "configs": describe_topic(overrides, self._configuration, None),
         }
 
-    def _check_name(self, name: str) -> None:
-        """A legal name, which differs from all others by more than ``.`` and ``_``."""
-        if name in self._topics.by_name:
-            raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        check_topic_name(name)
-        flat = name.replace(".", "_")
-        if "_" in flat:
-            for other in self._topics.by_name:
-                if other.replace(".", "_") == flat:
-                    message = f"Topic '{name}' collides with existing topic: {other}"
-                    raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, message)
-
-    def _count(self, wanted: Message) -> int:
-        """How many partitions a topic gets; there is one replica of each, on this broker."""
+    def _assignment(self, wanted: Message) -> Assignment:
+        """Which brokers have the replicas of a new topic's partitions."""
         partitions, factor = wanted.num_partitions, wanted.replication_factor
         if wanted.assignments:
             what = "A manual partition assignment was specified, but"
@@ -97,7 +96,7 @@ class TopicApis:
                 raise RefusedError(Code.INVALID_REQUEST, f"{what} replication factor was not set to -1.")
             if partitions != -1:
                 raise RefusedError(Code.INVALID_REQUEST, f"{what} numPartitions was not set to -1.")
-            return self._count_assigned(wanted.assignments)
+            return self._assigned(wanted.assignments)
         if factor < -1 or factor == 0:
             message = "Replication factor must be larger than 0, or -1 to use the default value."
             raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
@@ -106,42 +105,55 @@ class TopicApis:
             raise RefusedError(Code.INVALID_PARTITIONS, message)
         config = self._configuration.current
         replicas = config.default_replication_factor if factor == -1 else factor
-        if replicas > 1:
-            message = (
-                f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} "
-                "cannot be reached because only 1 broker(s) are registered."
-            )
+        why = self._too_few(replicas)
+        if why is not None:
+            message = f"Unable to replicate the partition {replicas} time(s): {why}"
             raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
-        return int(config.directory.num_partitions) if partitions == -1 else int(partitions)
+        return self._changes.place(config.directory.num_partitions if partitions == -1 else partitions, replicas)
 
-    def _count_assigned(self, assignments: Sequence[Message]) -> int:
-        numbers = [assignment.partition_index for assignment in assignments]
-        for number, times in Counter(numbers).items():
-            if times > 1:
+    def _too_few(self, replicas: int) -> str | None:
+        """Why so many replicas cannot be placed, in the words of ``StripedReplicaPlacer``."""
+        brokers = len(self._identity.racks())
+        if replicas <= brokers:
+            return None
+        return (
+            f"The target replication factor of {replicas} cannot be reached because only {brokers} broker(s) are "
+            "registered."
+        )
+
+    def _assigned(self, assignments: Sequence[Message]) -> Assignment:
+        """The assignment that a request has, if it is one of a new topic."""
+        found: dict[int, Sequence[int]] = {}
+        for assignment in assignments:
+            number, brokers = assignment.partition_index, assignment.broker_ids
+            if number in found:
                 message = f"Found multiple manual partition assignments for partition {number}"
                 raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
-        for assignment in assignments:
-            self._check_replicas(assignment.broker_ids)
-        if sorted(numbers) != list(range(len(numbers))):
+            factor = None if not found else len(next(iter(found.values())))
+            self._check_replicas(number, brokers, factor)
+            found[number] = brokers
+        if sorted(found) != list(range(len(found))):
             message = "partitions should be a consecutive 0-based integer sequence"
             raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
-        return len(numbers)
+        return [found[number] for number in range(len(found))]
 
-    def _check_replicas(self, brokers: Sequence[int]) -> None:
-        what = "The manual partition assignment includes"
-        if not brokers:
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
-        for broker in brokers:
-            if broker != self._identity.node_id:
-                message = f"{what} broker {broker}, but no such broker is registered."
-                raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
-        if len(brokers) > 1:
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} the broker {brokers[0]} more than once.")
+    def _check_replicas(self, number: int, brokers: Sequence[int], factor: int | None) -> None:
+        """Of a new partition: somebody is there to lead it, and it has as many replicas as the others."""
+        check_replicas(brokers, self._identity, factor)
+        if not set(brokers) & self._identity.racks().keys():
+            message = (
+                f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
+                "controlled shutdown."
+            )
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
 
     # CreatePartitions
 
     async def create_partitions(self, request: Message, _: Context) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout / 1000
         times = Counter(topic.name for topic in request.topics)
+        grown: list[Topic] = []
         results: dict[str, dict[str, Any]] = {}
         for topic in request.topics:
             results[topic.name] = {"name": topic.name}
@@ -149,8 +161,10 @@ class TopicApis:
                 if times[topic.name] > 1:
                     raise RefusedError(Code.INVALID_REQUEST, _DUPLICATE)
                 await self._grow(topic, validate_only=request.validate_only)
+                grown.append(self._topics.by_name[topic.name])
             except SeglogError as error:
                 results[topic.name].update(failure(error))
+        await self._changes.settled(grown, deadline - loop.time())
         return {"results": list(results.values())}
 
     async def _grow(self, wanted: Message, *, validate_only: bool) -> None:
@@ -165,21 +179,33 @@ class TopicApis:
             raise RefusedError(Code.INVALID_PARTITIONS, message)
         if count - there > MAX_PARTITIONS_PER_REQUEST:
             raise RefusedError(Code.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-        if wanted.assignments is not None:
-            if len(wanted.assignments) != count - there:
-                message = (
-                    f"Attempted to add {count - there} additional partition(s), but only {len(wanted.assignments)} "
-                    "assignment(s) were specified."
-                )
-                raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
-            for assignment in wanted.assignments:
-                self._check_replicas(assignment.broker_ids)
+        if wanted.assignments is not None and len(wanted.assignments) != count - there:
+            message = (
+                f"Attempted to add {count - there} additional partition(s), but only {len(wanted.assignments)} "
+                "assignment(s) were specified."
+            )
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        assignment = self._more(topic, count, wanted.assignments)
         if not validate_only:
-            await self._changes.add_partitions(topic, [()] * (count - there))
+            await self._changes.add_partitions(topic, assignment)
+
+    def _more(self, topic: Topic, count: int, assignments: Sequence[Message] | None) -> Assignment:
+        """Where the new partitions of a topic are to be; they have as many replicas as its first one."""
+        there, factor = len(topic.partitions), len(self._topics.standing(topic, 0).replicas)
+        if assignments is not None:
+            for number, assignment in enumerate(assignments, there):
+                self._check_replicas(number, assignment.broker_ids, factor)
+            return [assignment.broker_ids for assignment in assignments]
+        why = self._too_few(factor)
+        if why is not None:
+            raise RefusedError(Code.INVALID_REPLICATION_FACTOR, why)
+        return self._changes.place(count - there, factor, first=there)
 
     # DeleteTopics
 
     async def delete_topics(self, request: Message, context: Context) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout / 1000
         names = Counter(topic.name for topic in request.topics if topic.name is not None)
         ids = Counter(topic.topic_id for topic in request.topics if topic.topic_id)
         answers: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
@@ -197,7 +223,7 @@ class TopicApis:
                     raise RefusedError(Code.INVALID_REQUEST, message)
                 topic = self._to_delete(wanted, context)
                 answers[key] = {"name": topic.name, "topic_id": topic.topic_id}
-                await self._changes.delete(topic)
+                await self._changes.delete(topic, deadline - loop.time())
             except SeglogError as error:
                 answers[key].update(failure(error))
         return {"responses": list(answers.values())}

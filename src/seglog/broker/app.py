@@ -8,12 +8,17 @@ import contextlib
 import json
 import logging
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from seglog.broker.changes import LocalChanges
+from seglog.broker.elections import Elections
 from seglog.broker.groups import TopicOfOffsets, group_settings
 from seglog.broker.identity import Identity
+from seglog.broker.partition_states import LocalStates
 from seglog.broker.producers import ProducerIds
+from seglog.broker.reassignments import Reassignments
+from seglog.broker.requests import Handler
 from seglog.broker.serving import Serving
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import LocalTopics
@@ -73,6 +78,11 @@ class Node(Serving):
         await self._open_to_clients(ids)
         await self._register()
         self._begin("warm-up", warm_up())
+
+    def _more_handlers(self) -> Mapping[int, Handler]:
+        states = LocalStates(self.topics, self.identity.node_id)
+        apis = (Elections(states, self.topics), Reassignments(states, self.topics, self.identity))
+        return {key: handler for api in apis for key, handler in api.handlers().items()}
 
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id

@@ -18,12 +18,14 @@ from seglog.broker.topics import LocalTopics, Topic, Topics
 from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import free_descriptors
 from seglog.core.errors import SeglogError, TopicExistsError
-from seglog.storage.log_dir import TopicInfo
+from seglog.storage.topics_file import TopicInfo
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """As in Kafka's ``ReplicationControlManager``."""
+DEFAULT_SECONDS: Final = 30.0
+"""How long a change may take, where a request does not say."""
 FILES_OF_SEGMENT: Final = 5
 _KEPT_BACK: Final = 128
 """File descriptors for segments to come: a log that cannot open one takes the whole directory out of use."""
@@ -36,9 +38,8 @@ Assignment = Sequence[Sequence[int]]
 class TopicChanges(ABC):
     """The one place of a broker from which topics are changed. Errors of all: `SeglogError`."""
 
-    def __init__(self, topics: Topics, place: Callable[[int, int], Assignment]) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._place = place
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-topics")
         self._pending: set[asyncio.Task[object]] = set()
         self.deleted: Callable[[Topic], None] = lambda _: None
@@ -65,17 +66,25 @@ class TopicChanges(ABC):
             _log.error("a change of topics has failed", exc_info=error)
 
     @abstractmethod
+    def place(self, partitions: int, factor: int, *, first: int = 0) -> Assignment:
+        """Where ``factor`` replicas of each of ``partitions`` new partitions are to be, numbered from ``first`` on.
+        `InvalidReplicationFactorError`."""
+
+    @abstractmethod
     async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
         """A new topic with so many partitions. `TopicExistsError`."""
 
-    async def ensure(self, name: str, partitions: int, config: Mapping[str, str], *, factor: int = -1) -> Topic:
-        """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition (-1:
-        ``default.replication.factor``)."""
+    async def ensure(self, name: str, partitions: int, config: Mapping[str, str], *, factor: int = 1) -> Topic:
+        """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition."""
         try:
             there = self._topics.by_name.get(name)
-            return there or await self.create(name, self._place(partitions, factor), config)
+            return there or await self.create(name, self.place(partitions, factor), config)
         except TopicExistsError:  # two asked at the same time
             return self._topics.by_name[name]
+
+    @abstractmethod
+    async def settled(self, topics: Sequence[Topic], seconds: float) -> bool:
+        """Wait until all partitions of these have leaders; False when the time is over."""
 
     @abstractmethod
     async def add_partitions(self, topic: Topic, assignment: Assignment) -> None:
@@ -90,8 +99,9 @@ class TopicChanges(ABC):
         """Take up other defaults for topics, and what else a broker's configuration says of its logs."""
 
     @abstractmethod
-    async def delete(self, topic: Topic) -> None:
-        """Delete a topic; who waits for its records is told at once."""
+    async def delete(self, topic: Topic, seconds: float = DEFAULT_SECONDS) -> None:
+        """Delete a topic; who waits for its records is told at once. ``seconds``: how long it may take until this
+        broker no longer shows it."""
 
     async def close(self) -> None:
         """Wait for what has begun."""
@@ -104,9 +114,18 @@ class LocalChanges(TopicChanges):
     partitions it is of."""
 
     def __init__(self, topics: LocalTopics) -> None:
-        super().__init__(topics, lambda partitions, _: [()] * partitions)
+        super().__init__(topics)
         self._shown = topics
         self._directory = topics.directory
+
+    def place(self, partitions: int, factor: int, *, first: int = 0) -> Assignment:
+        del factor, first
+        return [()] * partitions
+
+    async def settled(self, topics: Sequence[Topic], seconds: float) -> bool:
+        """They lead themselves."""
+        del topics, seconds
+        return True
 
     async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
         """Errors of `LogDir.create_topic`; `RefusedError` where there are no file descriptors for so many logs."""
@@ -139,8 +158,9 @@ class LocalChanges(TopicChanges):
     async def reconfigure(self, config: LogDirConfig) -> None:
         await self.run(lambda: self._directory.reconfigure(config))
 
-    async def delete(self, topic: Topic) -> None:
-        """Delete a topic; who waits for its records is told at once. Errors of `LogDir.delete_topic`."""
+    async def delete(self, topic: Topic, seconds: float = DEFAULT_SECONDS) -> None:
+        """Errors of `LogDir.delete_topic`."""
+        del seconds
         self._topics.hide(topic.name)
         for partition in topic.partitions:
             if partition is not None:

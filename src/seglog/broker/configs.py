@@ -18,6 +18,7 @@ from seglog.broker.config_rules import (
     describe_defaults,
     describe_topic,
 )
+from seglog.broker.identity import Identity
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import DEFAULT, Configuration
 from seglog.broker.topic_names import check_topic_name
@@ -60,11 +61,13 @@ class ConfigApis:
         changes: TopicChanges,
         configuration: Configuration,
         took_effect: Callable[[BrokerConfig], None],
+        identity: Identity,
     ) -> None:
         self._topics = topics
         self._changes = changes
         self._configuration = configuration
         self._took_effect = took_effect
+        self._identity = identity
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -126,8 +129,8 @@ class ConfigApis:
             return {"error_code": Code.UNSUPPORTED_VERSION}
         found = []
         if Resource.BROKER in asked:
-            name = str(self._configuration.node_id)
-            found.append({"resource_name": name, "resource_type": int(Resource.BROKER)})
+            kind = int(Resource.BROKER)
+            found += [{"resource_name": str(node), "resource_type": kind} for node in self._identity.registered()]
         if Resource.TOPIC in asked:
             kind = int(Resource.TOPIC)
             found += [{"resource_name": topic.name, "resource_type": kind} for topic in self._topics]

@@ -1,11 +1,13 @@
-"""Who this broker is: what it tells clients of itself and its cluster."""
+"""Who this broker is: what it tells clients of itself and of its cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from seglog.core.addresses import Address
+from seglog.cluster.model import Broker
+from seglog.cluster.view import ClusterView
+from seglog.core.addresses import Address, parse_host_port
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everyone may do everything."""
@@ -32,13 +34,59 @@ class Identity:
         """The broker that clients send changes of the cluster to."""
         return self.node_id
 
+    def registered(self) -> Collection[int]:
+        """The ids of all brokers that are there."""
+        return (self.node_id,)
+
     def racks(self) -> Mapping[int, str | None]:
-        """The brokers that can have replicas, by id, with their racks."""
+        """The brokers that new replicas can be on, by id, with their racks."""
         return {self.node_id: self.rack}
 
     def address(self, node_id: int, listener: str) -> Address | None:
         """Where a client of this listener reaches a broker; None: there is none, or it has no such listener."""
         return self.advertised.get(listener) if node_id == self.node_id else None
+
+
+class ClusterIdentity(Identity):
+    """Of a broker in a cluster."""
+
+    def __init__(self, view: ClusterView, *, node_id: int, cluster_id: str, rack: str | None) -> None:
+        super().__init__(node_id=node_id, cluster_id=cluster_id, rack=rack)
+        self._view = view
+        self._addresses: dict[int, tuple[Broker, dict[str, Address]]] = {}
+        """Those of each broker, and the registration that they are from."""
+
+    def brokers(self, listener: str) -> list[dict[str, Any]]:
+        found = []
+        for node, broker in sorted(self._view.brokers.items()):
+            address = self.address(node, listener)
+            if address is not None:
+                found.append(described(node, address, broker.rack))
+        return found
+
+    @property
+    def controller_id(self) -> int:
+        """Of the controller, and this broker while there is none: every broker can change the cluster."""
+        controller = self._view.controller
+        is_there = controller is not None and controller.node_id in self._view.brokers
+        return controller.node_id if controller is not None and is_there else self.node_id
+
+    def registered(self) -> Collection[int]:
+        return self._view.brokers.keys()
+
+    def racks(self) -> Mapping[int, str | None]:
+        """Not those that are about to stop (``BrokerHeartbeatManager.UsableBrokerIterator``)."""
+        return {node: broker.rack for node, broker in self._view.brokers.items() if not broker.is_stopping}
+
+    def address(self, node_id: int, listener: str) -> Address | None:
+        broker = self._view.brokers.get(node_id)
+        if broker is None:
+            return None
+        known = self._addresses.get(node_id)
+        if known is None or known[0] is not broker:
+            parsed = {name: parse_host_port(text) for name, text in broker.listeners.items()}
+            known = self._addresses[node_id] = broker, parsed
+        return known[1].get(listener)
 
 
 def described(node_id: int, address: Address, rack: str | None) -> dict[str, Any]:

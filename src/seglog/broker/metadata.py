@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Container, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
@@ -13,6 +13,7 @@ from seglog.broker.codes import Code, failure
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import Configuration
+from seglog.broker.topic_names import check_collisions
 from seglog.broker.topics import INTERNAL, Standing, Topic, Topics
 from seglog.core.errors import InvalidTopicError, SeglogError
 from seglog.core.types import validate_topic
@@ -22,6 +23,10 @@ from seglog.storage.log_dir import LogDir
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
+_LISTENERS_SINCE: Final = 6
+"""The version of Metadata from which on clients know LISTENER_NOT_FOUND."""
+_FOR_LEADERS_SECONDS: Final = 1.0
+"""How long an answer waits until the topics that it has created have leaders."""
 _IDS_SINCE: Final = 12
 """The version of Metadata from which on topics may be asked for by their ids."""
 
@@ -66,25 +71,35 @@ class Metadata:
         config = self._configuration.current
         if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
             return self._metadata(request, context, {})
+        made = []
         for name in names:
             try:
                 if name in INTERNAL:
                     continue  # their coordinators create them
-                await self._changes.ensure(name, config.directory.num_partitions, {})
+                check_collisions(name, self._topics)
+                factor = config.default_replication_factor
+                made.append(await self._changes.ensure(name, config.directory.num_partitions, {}, factor=factor))
             except SeglogError as error:
                 refused[name] = failure(error)["error_code"]
+        await self._changes.settled(made, _FOR_LEADERS_SECONDS)
         return self._metadata(request, context, refused)
 
     def _metadata(self, request: Message, context: Context, refused: Mapping[str, int]) -> Answer:
         wants_operations = bool(getattr(request, "include_topic_authorized_operations", False))
+        brokers = self._identity.brokers(context.listener)
+        told = _Told(
+            frozenset(broker["node_id"] for broker in brokers),
+            Code.LISTENER_NOT_FOUND if context.version >= _LISTENERS_SINCE else Code.LEADER_NOT_AVAILABLE,
+            wants_operations,
+        )
         if request.topics is None:
-            answers = [self._topic(topic, wants_operations) for topic in self._topics]
+            answers = [self._topic(topic, told) for topic in self._topics]
         else:
             wanted = dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in request.topics)
-            answers = [self._named(name, topic_id, refused, wants_operations) for name, topic_id in wanted]
+            answers = [self._named(name, topic_id, refused, told) for name, topic_id in wanted]
         wants_cluster = bool(getattr(request, "include_cluster_authorized_operations", False))
         return {
-            "brokers": self._identity.brokers(context.listener),
+            "brokers": brokers,
             "cluster_id": self._identity.cluster_id,
             "controller_id": self._identity.controller_id,
             "topics": answers,
@@ -92,40 +107,40 @@ class Metadata:
         }
 
     def _named(
-        self, name: str | None, topic_id: UUID | None, refused: Mapping[str, int], wants_operations: bool
+        self, name: str | None, topic_id: UUID | None, refused: Mapping[str, int], told: _Told
     ) -> dict[str, Any]:
         if topic_id is not None and topic_id.int:
             found = self._topics.by_id.get(topic_id)
             if found is None:
                 return {"error_code": Code.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
-            return self._topic(found, wants_operations)
+            return self._topic(found, told)
         if name is None:
             return {"error_code": Code.INVALID_REQUEST, "name": ""}
         found = self._topics.by_name.get(name)
         if found is not None:
-            return self._topic(found, wants_operations)
+            return self._topic(found, told)
         return {
             "error_code": refused.get(name) or _why_not(name),
             "name": name,
             "is_internal": name in INTERNAL,
-            "topic_authorized_operations": TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+            "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
         }
 
-    def _topic(self, topic: Topic, wants_operations: bool, numbers: range | None = None) -> dict[str, Any]:
+    def _topic(self, topic: Topic, told: _Told, numbers: range | None = None) -> dict[str, Any]:
         return {
             "name": topic.name,
             "topic_id": topic.topic_id,
             "is_internal": topic.is_internal,
-            "partitions": self._partitions(topic, range(len(topic.partitions)) if numbers is None else numbers),
-            "topic_authorized_operations": TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+            "partitions": [
+                _partition(number, self._topics.standing(topic, number), told)
+                for number in (range(len(topic.partitions)) if numbers is None else numbers)
+            ],
+            "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
         }
-
-    def _partitions(self, topic: Topic, numbers: range) -> list[dict[str, Any]]:
-        return [_partition(number, self._topics.standing(topic, number)) for number in numbers]
 
     # DescribeTopicPartitions
 
-    def describe_topic_partitions(self, request: Message, _: Context) -> Answer:
+    def describe_topic_partitions(self, request: Message, context: Context) -> Answer:
         """A page of partitions, by topic in the order of their names (KIP-966)."""
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
@@ -135,6 +150,8 @@ class Metadata:
         limit = min(limit, self._configuration.current.max_request_partition_size_limit)
         asked = {topic.name for topic in request.topics} or set(self._topics.by_name)
         start = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+        reachable = frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener))
+        told = _Told(reachable, Code.LISTENER_NOT_FOUND, wants_operations=True)
         answers: list[dict[str, Any]] = []
         for name in sorted(asked):
             if name < start[0]:
@@ -154,9 +171,10 @@ class Metadata:
                 )
                 continue
             numbers = range(first, min(len(topic.partitions), first + limit))
-            answers.append(
-                {**self._topic(topic, wants_operations=True), "partitions": self._partitions(topic, numbers)}
-            )
+            described = self._topic(topic, told, numbers)
+            for partition in described["partitions"]:
+                partition["error_code"] = Code.NONE  # Kafka says nothing more of one without a leader
+            answers.append(described)
             limit -= len(numbers)
             if first + len(numbers) < len(topic.partitions):
                 return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": numbers.stop}}
@@ -210,11 +228,23 @@ class Metadata:
         }
 
 
-def _partition(number: int, standing: Standing) -> dict[str, Any]:
+class _Told(NamedTuple):
+    """To whom: the brokers that the client can reach by its listener, and what it is told of a leader that it cannot
+    reach."""
+
+    reachable: Container[int]
+    unreachable: Code
+    wants_operations: bool
+
+
+def _partition(number: int, standing: Standing, told: _Told) -> dict[str, Any]:
+    error, leader = standing.error, standing.leader
+    if not error and leader not in told.reachable:
+        error, leader = told.unreachable, -1
     return {
-        "error_code": standing.error,
+        "error_code": error,
         "partition_index": number,
-        "leader_id": standing.leader,
+        "leader_id": leader,
         "leader_epoch": standing.leader_epoch,
         "replica_nodes": standing.replicas,
         "isr_nodes": standing.isr,

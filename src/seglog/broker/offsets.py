@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
@@ -33,6 +34,12 @@ _SINCE: Final = {
 """Times that stand for something else, and the version of ListOffsets that brought each."""
 _NONE: Final = FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 _READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
+_DEBUGGING: Final = -2
+"""Replica ids of those who are no replicas."""
+_NOT_AVAILABLE_SINCE: Final = 5
+"""The version of ListOffsets from which on clients know OFFSET_NOT_AVAILABLE."""
+_LOOK_AGAIN_SECONDS: Final = 0.02
 
 
 class Offsets:
@@ -51,12 +58,17 @@ class Offsets:
 
     def _partition(self, topic: str, number: int) -> Partition:
         partition = self._topics.partition(topic, number)
-        if partition is not None:
-            return partition
-        found = self._topics.find(topic)
-        if found is not None and 0 <= number < len(found.partitions):
-            raise RefusedError(Code.KAFKA_STORAGE_ERROR)
-        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition is None:
+            raise RefusedError(self._topics.why_not(topic, number))
+        return partition
+
+    def _leader(self, topic: str, number: int, current_epoch: int) -> Partition:
+        """A partition that is led here, in the epoch that the client knows of. `RefusedError`,
+        `FencedLeaderEpochError`, `UnknownLeaderEpochError`, `NotLeaderError`."""
+        partition = self._partition(topic, number)
+        partition.check_epoch(current_epoch)
+        partition.check_leads()
+        return partition
 
     # ListOffsets
 
@@ -72,11 +84,18 @@ class Offsets:
                         raise RefusedError(Code.INVALID_REQUEST)
                     if wanted.timestamp < 0 and context.version < _SINCE.get(wanted.timestamp, 1 << 15):
                         raise RefusedError(Code.UNSUPPORTED_VERSION)
-                    partition = self._partition(topic.name, number)
-                    partition.check_epoch(wanted.current_leader_epoch)
-                    found = _find(partition, wanted.timestamp, request.isolation_level)
+                    if request.replica_id == _DEBUGGING:  # asks followers too
+                        partition = self._partition(topic.name, number)
+                        partition.check_epoch(wanted.current_leader_epoch)
+                    else:
+                        partition = self._leader(topic.name, number, wanted.current_leader_epoch)
+                    isolation_level = request.isolation_level if request.replica_id == _CONSUMER else None
+                    found = _find(partition, wanted.timestamp, isolation_level)
                 except SeglogError as error:
-                    answers[number] = {"partition_index": number, "error_code": failure(error)["error_code"]}
+                    code = failure(error)["error_code"]
+                    if code == Code.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_SINCE:
+                        code = Code.LEADER_NOT_AVAILABLE
+                    answers[number] = {"partition_index": number, "error_code": code}
                 else:
                     at, offset, epoch = found
                     answers[number] = {
@@ -100,8 +119,7 @@ class Offsets:
 
     def _end_of(self, topic: str, wanted: Message) -> dict[str, Any]:
         try:
-            partition = self._partition(topic, wanted.partition)
-            partition.check_epoch(wanted.current_leader_epoch)
+            partition = self._leader(topic, wanted.partition, wanted.current_leader_epoch)
             end = partition.end_offset_for(wanted.leader_epoch)
         except SeglogError as error:
             return {"partition": wanted.partition, "error_code": failure(error)["error_code"]}
@@ -110,37 +128,56 @@ class Offsets:
     # DeleteRecords
 
     async def delete_records(self, request: Message, _: Context) -> Answer:
+        """Waits, for as long as the request says, until the followers have forgotten them too."""
+        deadline = asyncio.get_running_loop().time() + max(request.timeout, 0) / 1000
         return {
             "topics": [
                 {
                     "name": topic.name,
-                    "partitions": [await self._delete_before(topic.name, wanted) for wanted in topic.partitions],
+                    "partitions": [
+                        await self._delete_before(topic.name, wanted, deadline) for wanted in topic.partitions
+                    ],
                 }
                 for topic in request.topics
             ]
         }
 
-    async def _delete_before(self, topic: str, wanted: Message) -> dict[str, Any]:
+    async def _delete_before(self, topic: str, wanted: Message, deadline: float) -> dict[str, Any]:
         try:
             if topic in INTERNAL:
                 raise RefusedError(Code.INVALID_TOPIC_EXCEPTION)
-            partition = self._partition(topic, wanted.partition_index)
+            partition = self._leader(topic, wanted.partition_index, NO_EPOCH)
             log = partition.log
             if log.config.compact and not log.config.delete:
                 raise RefusedError(Code.POLICY_VIOLATION)
             directory = self._topics.directory_of(partition)
-            low_watermark = await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
+            start = await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
+            low_watermark = await self._low_watermark(partition, start, deadline)
         except SeglogError as error:
             code = failure(error)["error_code"]
             return {"partition_index": wanted.partition_index, "low_watermark": -1, "error_code": code}
-        return {"partition_index": wanted.partition_index, "low_watermark": low_watermark}
+        code = Code.NONE if low_watermark >= start else Code.REQUEST_TIMED_OUT
+        return {"partition_index": wanted.partition_index, "low_watermark": low_watermark, "error_code": code}
+
+    async def _low_watermark(self, partition: Partition, wanted: int, deadline: float) -> int:
+        """That of a partition, when it has come to ``wanted`` or the time is over. `NotLeaderError`."""
+        loop = asyncio.get_running_loop()
+        while (found := self._topics.low_watermark(partition)) < wanted and loop.time() < deadline:
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            partition.check_leads()
+        return found
 
 
-def _find(partition: Partition, timestamp: int, isolation_level: int) -> FoundOffset:
-    """Rules of ``Partition.fetchOffsetForTimestamp``."""
+def _find(partition: Partition, timestamp: int, isolation_level: int | None) -> FoundOffset:
+    """Rules of ``Partition.fetchOffsetForTimestamp``; ``isolation_level`` is None for another broker, which sees all of
+    the log."""
     log = partition.log
-    end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
+    if isolation_level is None:
+        end = log.log_end_offset
+    else:
+        end = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.high_watermark
     if timestamp == LATEST:
+        _check_available(partition, isolation_level)
         return FoundOffset(NO_TIMESTAMP, end, partition.leader_epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NONE  # nothing is elsewhere
@@ -150,7 +187,16 @@ def _find(partition: Partition, timestamp: int, isolation_level: int) -> FoundOf
         # An empty log knows of no epoch yet: what is written next is of this one.
         return found if found.leader_epoch >= 0 else found._replace(leader_epoch=partition.leader_epoch)
     found = log.offset_for_timestamp(timestamp)
-    return found if found is not None and found.offset < end else _NONE
+    if found is not None and found.offset < end:
+        return found
+    _check_available(partition, isolation_level)
+    return _NONE
+
+
+def _check_available(partition: Partition, isolation_level: int | None) -> None:
+    """`RefusedError` for a consumer as long as a new leader does not know what is committed (KIP-207)."""
+    if isolation_level is not None and not partition.knows_committed:
+        raise RefusedError(Code.OFFSET_NOT_AVAILABLE)
 
 
 def _delete_before(directory: LogDir, log: Log, offset: int) -> int:

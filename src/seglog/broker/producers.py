@@ -124,7 +124,7 @@ class ProducerApis:
         partition = self._topics.partition(topic, number)
         if partition is None:
             message = None if topic in self._topics.by_name else NO_SUCH_PARTITION
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            code = self._topics.why_not(topic, number)
             return {"partition_index": number, "error_code": code, "error_message": message}
         log = partition.log
         with log.lock:  # the thread that forgets idle producers takes it too

@@ -158,7 +158,7 @@ class Serving(ABC):
             Metadata(topics, changes, self.identity, self.configuration),
             TopicApis(topics, changes, self.identity, self.configuration),
             Offsets(topics, changes),
-            ConfigApis(topics, changes, self.configuration, self._took_effect),
+            ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
             ProducerApis(topics, ids),
             GroupApis(self.groups, self.identity),
             GroupOffsets(self.groups, topics),

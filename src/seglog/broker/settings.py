@@ -6,15 +6,20 @@ Dynamic configuration is in the metadata store as texts: ``config/brokers/defaul
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from seglog.broker.changes import TopicChanges
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
+from seglog.cluster.view import Changes, ClusterView
 from seglog.core.broker_config import BrokerConfig
+from seglog.core.errors import SeglogError
 
 DEFAULT: Final = "default"
+_log: Final = logging.getLogger("seglog.broker")
 _FOLDER: Final = "config/brokers"
 
 
@@ -28,6 +33,8 @@ class Configuration:
         self.of_cluster: Mapping[str, str] = {}
         self.of_broker: Mapping[str, str] = {}
         self._store = store
+        self.written: Callable[[str, bytes, int], None] = lambda *_: None
+        """Is told of a value of the store that was changed by us, and of its version."""
 
     async def load(self) -> None:
         """Take up what the store has. `InvalidConfigError` if that cannot be in force."""
@@ -67,16 +74,56 @@ class Configuration:
             value = json.dumps(after, sort_keys=True).encode()
             try:
                 if found is None:
-                    await self._store.create(f"{_FOLDER}/{name}", value)
+                    version = await self._store.create(f"{_FOLDER}/{name}", value)
                 else:
-                    await self._store.cas(f"{_FOLDER}/{name}", value, found.version)
+                    version = await self._store.cas(f"{_FOLDER}/{name}", value, found.version)
             except (NameExistsError, VersionChangedError):
                 continue  # someone was faster: look again
             break
+        await self._take_effect(of_cluster, of_broker, changes, took_effect)
+        self.written(f"{_FOLDER}/{name}", value, version)
+
+    async def _take_effect(
+        self,
+        of_cluster: Mapping[str, str],
+        of_broker: Mapping[str, str],
+        changes: TopicChanges,
+        took_effect: Callable[[BrokerConfig], None],
+    ) -> None:
+        config = self.merged(of_cluster, of_broker)
         if config.directory != self.current.directory:
             await changes.reconfigure(config.directory)
         self.of_cluster, self.of_broker, self.current = of_cluster, of_broker, config
         took_effect(config)
+
+    async def follow(
+        self, view: ClusterView, changes: TopicChanges, took_effect: Callable[[BrokerConfig], None]
+    ) -> None:
+        """Take up what other brokers change of these values, until it is cancelled."""
+        names = {f"{_FOLDER}/{DEFAULT}", f"{_FOLDER}/{self.node_id}"}
+        has_changed = asyncio.Event()
+        has_changed.set()
+
+        def seen(told: Changes) -> None:
+            if told.configs & names:
+                has_changed.set()
+
+        view.listeners.append(seen)
+        self.written = view.note
+        try:
+            while True:
+                await has_changed.wait()
+                has_changed.clear()
+                of_cluster = _decode(view.configs.get(f"{_FOLDER}/{DEFAULT}", b"{}"))
+                of_broker = _decode(view.configs.get(f"{_FOLDER}/{self.node_id}", b"{}"))
+                if (of_cluster, of_broker) == (self.of_cluster, self.of_broker):
+                    continue
+                try:
+                    await self._take_effect(of_cluster, of_broker, changes, took_effect)
+                except SeglogError as error:  # what was in force stays so
+                    _log.error("the changed configuration of the cluster cannot be in force here: %s", error)
+        finally:
+            view.listeners.remove(seen)
 
     async def _read(self, name: str) -> Mapping[str, str]:
         found = await self._store.get(f"{_FOLDER}/{name}")

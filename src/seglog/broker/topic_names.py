@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from seglog.broker.codes import Code, RefusedError
+from seglog.broker.topics import Topic
 from seglog.core.errors import InvalidTopicError
 from seglog.core.types import validate_topic
 
@@ -13,6 +16,16 @@ def check_topic_name(name: str) -> None:
         validate_topic(name)
     except InvalidTopicError as error:
         raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {_reason(name)}") from error
+
+
+def check_collisions(name: str, topics: Iterable[Topic]) -> None:
+    """`RefusedError` if it differs from the name of another topic in nothing but ``.`` and ``_``."""
+    flat = name.replace(".", "_")
+    if "_" in flat:
+        for other in topics:
+            if other.name != name and other.name.replace(".", "_") == flat:
+                message = f"Topic '{name}' collides with existing topic: {other.name}"
+                raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, message)
 
 
 def _reason(name: str) -> str:

@@ -10,8 +10,9 @@ from uuid import UUID
 from seglog.broker.codes import Code, RefusedError
 from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
-from seglog.storage.log_dir import LogDir, TopicInfo
+from seglog.storage.log_dir import LogDir
 from seglog.storage.topic_changes import config_of_found
+from seglog.storage.topics_file import TopicInfo
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -61,6 +62,14 @@ class Topics(ABC):
         """Who has a partition of the topic."""
 
     @abstractmethod
+    def why_not(self, topic: str | UUID, number: int) -> Code:
+        """With which code a partition is refused that is not here (`partition` has None)."""
+
+    def low_watermark(self, partition: Partition) -> int:
+        """Before which offset all replicas that are there have forgotten a partition's records."""
+        return partition.log.log_start_offset
+
+    @abstractmethod
     def overrides(self, name: str) -> Mapping[str, str]:
         """A topic's own configuration."""
 
@@ -73,6 +82,11 @@ class Topics(ABC):
 
     def find(self, topic: str | UUID) -> Topic | None:
         return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
+
+    def has(self, topic: str | UUID, number: int) -> bool:
+        """Whether there is such a partition, here or elsewhere."""
+        found = self.find(topic)
+        return found is not None and 0 <= number < len(found.partitions)
 
     def partition(self, topic: str | UUID, number: int) -> Partition | None:
         found = self.find(topic)
@@ -123,6 +137,9 @@ class LocalTopics(Topics):
         if partition is None or self.directory.health.failure is not None:
             return Standing(Code.LEADER_NOT_AVAILABLE, -1, -1, nodes, (), offline=nodes)
         return Standing(Code.NONE, nodes[0], partition.leader_epoch, nodes, nodes)
+
+    def why_not(self, topic: str | UUID, number: int) -> Code:
+        return Code.KAFKA_STORAGE_ERROR if self.has(topic, number) else Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def overrides(self, name: str) -> Mapping[str, str]:
         entry = self.directory.entries.get(name)

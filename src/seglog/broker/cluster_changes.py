@@ -1,0 +1,210 @@
+"""Changes of a cluster's topics: values in its metadata store, written by compare-and-set by whichever broker is asked.
+
+What was written is in this broker's view when a change returns. Logs are made and removed by the brokers that have
+replicas, and leaders are chosen by the controller: `ClusterChanges.settled` waits for those.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random, SystemRandom
+from typing import Final
+from uuid import UUID
+
+from seglog.broker.changes import DEFAULT_SECONDS, Assignment, TopicChanges
+from seglog.broker.cluster_topics import ClusterTopics
+from seglog.broker.codes import Code, RefusedError
+from seglog.broker.identity import Identity
+from seglog.broker.store_writes import delete, read, write
+from seglog.broker.topics import Topic
+from seglog.cluster.model import NO_LEADER, TOPICS, TopicRules, TopicState, decode_topic, encode, topic_name
+from seglog.cluster.placement import place
+from seglog.cluster.store import MISSING, MetadataStore, NameExistsError, NoSuchNameError, VersionChangedError
+from seglog.cluster.view import ClusterView
+from seglog.core.broker_config import BrokerConfig
+from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
+from seglog.core.errors import InvalidConfigError, SeglogError, TopicExistsError, UnknownTopicError
+from seglog.storage.checkpoint import new_id
+
+_log: Final = logging.getLogger("seglog.broker")
+_MIN_INSYNC: Final = TOPIC_KEYS["min.insync.replicas"]
+_UNCLEAN: Final = TOPIC_KEYS["unclean.leader.election.enable"]
+
+
+def topic_rules(topic: TopicState, config: BrokerConfig) -> TopicRules:
+    """What a topic's own configuration, and a broker's where it has none, says of its leaders."""
+    defaults, overrides = config.directory.topics, topic.config
+    min_insync, unclean = defaults.min_insync_replicas, defaults.unclean_leader_election_enable
+    try:
+        if _MIN_INSYNC.name in overrides:
+            min_insync = _MIN_INSYNC.parse(overrides[_MIN_INSYNC.name])
+        if _UNCLEAN.name in overrides:
+            unclean = _UNCLEAN.parse(overrides[_UNCLEAN.name])
+    except InvalidConfigError as error:  # a later seglog may know more values
+        _log.error("topic %s: %s", topic.name, error)
+    return TopicRules(min_insync, unclean)
+
+
+class ClusterChanges(TopicChanges):
+    """Errors of all: `RefusedError` with REQUEST_TIMED_OUT while the store cannot be reached."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        view: ClusterView,
+        topics: ClusterTopics,
+        identity: Identity,
+        *,
+        rng: Random | None = None,
+    ) -> None:
+        super().__init__(topics)
+        self._store = store
+        self._view = view
+        self._identity = identity
+        self._rng = rng or SystemRandom()
+        topics.gone = self._gone
+
+    def _gone(self, topic: Topic) -> None:
+        self.deleted(topic)  # who is told may be chosen after the start
+
+    def place(self, partitions: int, factor: int, *, first: int = 0) -> Assignment:
+        return place(self._identity.racks(), partitions, factor, self._rng, first=first)
+
+    async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
+        overrides = LogConfig.from_mapping(config).overrides()
+        self._check_config(overrides)
+        await self._check_collisions(name)
+        topic_id = new_id(self._rng)
+        state = TopicState(name=name, topic_id=topic_id, assignment=_tuples(assignment), config=overrides)
+        try:
+            await self._write(state, MISSING)
+        except NameExistsError as error:
+            await self._until(lambda: name in self._topics.by_name)
+            raise TopicExistsError(f"topic {name!r} exists") from error
+        await self._until(lambda: topic_id in self._topics.by_id)
+        return self._topics.by_id.get(topic_id) or Topic(name, topic_id, [None] * len(assignment))
+
+    async def _check_collisions(self, name: str) -> None:
+        """`RefusedError` if a name differs from another's in nothing but ``.`` and ``_``: ours may not know it yet."""
+        flat = name.replace(".", "_")
+        if "_" not in flat:
+            return
+        for other in await read(self._store.list(TOPICS)):
+            if other != name and other.replace(".", "_") == flat:
+                message = f"Topic '{name}' collides with existing topic: {other}"
+                raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, message)
+
+    async def settled(self, topics: Sequence[Topic], seconds: float) -> bool:
+        waiting = [(topic.topic_id, number) for topic in topics for number in range(len(topic.partitions))]
+
+        def is_led() -> bool:
+            while waiting:
+                stored = self._view.partitions.get(waiting[-1])
+                if waiting[-1][0] in self._view.topics_by_id and (stored is None or stored.state.leader == NO_LEADER):
+                    return False
+                waiting.pop()
+            return True
+
+        return await self._view.until(is_led, seconds)
+
+    async def add_partitions(self, topic: Topic, assignment: Assignment) -> None:
+        """`RefusedError` if somebody else was faster."""
+        there = len(topic.partitions)
+
+        def grown(state: TopicState) -> TopicState:
+            if len(state.assignment) != there:
+                message = f"Topic already has {len(state.assignment)} partition(s)."
+                raise RefusedError(Code.INVALID_PARTITIONS, message)
+            return replace(state, assignment=state.assignment + _tuples(assignment))
+
+        await self._change(topic.name, topic.topic_id, grown)
+
+    async def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
+        given = LogConfig.from_mapping({key: value for key, value in changes.items() if value is not None}).overrides()
+
+        def altered(state: TopicState) -> TopicState:
+            config = {key: value for key, value in state.config.items() if key not in changes} | given
+            self._check_config(config)
+            return replace(state, config=config)
+
+        await self._change(name, None, altered)
+
+    def _check_config(self, overrides: Mapping[str, str]) -> None:
+        """`InvalidConfigError` if a topic's own configuration does not go with the defaults of its broker."""
+        self._topics.directories()[0].config.topics.with_overrides(overrides)
+
+    async def _change(self, name: str, topic_id: UUID | None, update: Callable[[TopicState], TopicState]) -> None:
+        """`UnknownTopicError` if there is no such topic, or with another id; what ``update`` raises."""
+        while True:
+            state, version = await self._read(name)
+            if topic_id not in (None, state.topic_id):
+                raise _unknown(name)
+            changed = update(state)
+            if changed == state:
+                return
+            try:
+                written = await self._write(changed, version)
+            except (VersionChangedError, NoSuchNameError):
+                continue
+            break
+        await self._until(lambda: self._has_seen(changed, written))
+
+    async def _read(self, name: str) -> tuple[TopicState, int]:
+        found = await read(self._store.get(topic_name(name)))
+        if found is None:
+            raise _unknown(name)
+        return decode_topic(topic_name(name), found.value), found.version
+
+    def _has_seen(self, state: TopicState, version: int) -> bool:
+        """Whether the view has a topic as it is at a version, or later."""
+        seen = self._view.topics.get(state.name)
+        is_it = seen is not None and seen.topic_id == state.topic_id
+        return not is_it or self._view.versions.get(topic_name(state.name), MISSING) >= version
+
+    async def _write(self, state: TopicState, version: int) -> int:
+        name, value = topic_name(state.name), encode(state)
+        written = await write(self._store, name, value, version)
+        self._view.note(name, value, written)
+        return written
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """What the store has, the view has very soon."""
+        await self._view.until(condition, DEFAULT_SECONDS)
+
+    async def delete(self, topic: Topic, seconds: float = DEFAULT_SECONDS) -> None:
+        """`UnknownTopicError` if somebody else was faster. Partitions' states and logs go afterwards."""
+        while True:
+            state, version = await self._read(topic.name)
+            if state.topic_id != topic.topic_id:
+                raise _unknown(topic.name)
+            try:
+                await delete(self._store, topic_name(topic.name), version)
+            except (VersionChangedError, NoSuchNameError):
+                continue
+            break
+        await self._view.until(lambda: topic.topic_id not in self._topics.by_id, seconds)
+
+    async def reconfigure(self, config: LogDirConfig) -> None:
+        """In all directories, also when one of them fails at this."""
+
+        def act() -> None:
+            errors: list[SeglogError] = []
+            for directory in self._topics.directories():
+                try:
+                    directory.reconfigure(config)
+                except SeglogError as error:
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+        await self.run(act)
+
+
+def _unknown(name: str) -> UnknownTopicError:
+    return UnknownTopicError(f"there is no topic {name!r}")
+
+
+def _tuples(assignment: Assignment) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(replicas) for replicas in assignment)

@@ -1,0 +1,147 @@
+"""The topics of a cluster, as this broker sees them, with those of their partitions that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import overload
+from uuid import UUID
+
+from seglog.broker.codes import Code
+from seglog.broker.topics import Standing, Topic, Topics
+from seglog.cluster.model import NO_LEADER, TopicState, offline_name
+from seglog.cluster.view import Changes, ClusterView
+from seglog.core.types import NO_EPOCH
+from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
+from seglog.storage.log_dir import LogDir
+
+Key = tuple[UUID, int]
+
+
+class HerePartitions(Sequence[Partition | None]):
+    """The partitions of a topic by number, None where there is no replica here now."""
+
+    __slots__ = ("_by_key", "_count", "_topic_id")
+
+    def __init__(self, by_key: Mapping[Key, Replica], topic_id: UUID, count: int) -> None:
+        self._by_key = by_key
+        self._topic_id = topic_id
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> Partition | None: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Partition | None]: ...
+    def __getitem__(self, number: int | slice) -> Partition | Sequence[Partition | None] | None:
+        if isinstance(number, slice):
+            return [self[index] for index in range(*number.indices(self._count))]
+        if not -self._count <= number < self._count:
+            raise IndexError(number)
+        return self._by_key.get((self._topic_id, number % self._count))
+
+    def __iter__(self) -> Iterator[Partition | None]:
+        get, topic_id = self._by_key.get, self._topic_id
+        return (get((topic_id, number)) for number in range(self._count))
+
+
+class ClusterTopics(Topics):
+    """All topics of the cluster. ``by_key`` are the replicas that are here, ``directories`` this broker's log
+    directories."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        by_key: Mapping[Key, Replica],
+        directories: Callable[[], Sequence[LogDir]],
+        *,
+        node_id: int,
+    ) -> None:
+        super().__init__()
+        self._view = view
+        self._by_key = by_key
+        self._directories = directories
+        self._node_id = node_id
+        self.gone: Callable[[Topic], None] = lambda _: None
+        """Is told of a topic that the cluster no longer has."""
+        for state in view.topics.values():
+            self._show(state)
+        view.listeners.append(self._seen)
+
+    def _seen(self, changes: Changes) -> None:
+        for name in changes.topics:
+            state, before = self._view.topics.get(name), self.by_name.get(name)
+            if before is not None and (state is None or state.topic_id != before.topic_id):
+                self.hide(name)
+                for partition in before.partitions:
+                    if partition is not None:
+                        partition.wake()
+                self.gone(before)
+            if state is not None:
+                self._show(state)
+
+    def _show(self, state: TopicState) -> None:
+        partitions = HerePartitions(self._by_key, state.topic_id, len(state.assignment))
+        self._put(Topic(state.name, state.topic_id, partitions))
+
+    def partition(self, topic: str | UUID, number: int) -> Partition | None:
+        found = self.find(topic)
+        return None if found is None else self._by_key.get((found.topic_id, number))
+
+    def standing(self, topic: Topic, number: int) -> Standing:
+        """Who has a partition; what the metadata of Kafka's brokers say (``KRaftMetadataCache``)."""
+        key = (topic.topic_id, number)
+        stored = self._view.partitions.get(key)
+        if stored is None:  # nobody who is to have it has been there yet
+            state = self._view.topics_by_id.get(topic.topic_id)
+            chosen = () if state is None or number >= len(state.assignment) else state.assignment[number]
+            return Standing(Code.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen))
+        state_of = stored.state
+        is_led = state_of.leader in self._view.brokers
+        return Standing(
+            Code.NONE if is_led else Code.LEADER_NOT_AVAILABLE,
+            state_of.leader if is_led else NO_LEADER,
+            state_of.leader_epoch,
+            state_of.replicas,
+            state_of.isr_nodes,
+            self._offline(key, state_of.replicas),
+            tuple(member.node_id for member in state_of.elr),
+            state_of.last_known,
+        )
+
+    def _offline(self, key: Key, nodes: Sequence[int]) -> Sequence[int]:
+        brokers = self._view.brokers
+        there = [node for node in nodes if node in brokers and not _is_offline(brokers[node].offline, key)]
+        return () if len(there) == len(nodes) else tuple(node for node in nodes if node not in there)
+
+    def why_not(self, topic: str | UUID, number: int) -> Code:
+        found = self.find(topic)
+        if found is None or not 0 <= number < len(found.partitions):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        me = self._view.brokers.get(self._node_id)
+        if me is not None and _is_offline(me.offline, (found.topic_id, number)):
+            return Code.KAFKA_STORAGE_ERROR
+        return Code.NOT_LEADER_OR_FOLLOWER
+
+    def low_watermark(self, partition: Partition) -> int:
+        """The least start of the logs of all replicas whose brokers are there (``lowWatermarkIfLeader``)."""
+        starts = [partition.log.log_start_offset]
+        if isinstance(partition, Replica) and partition.progress is not None:
+            brokers = self._view.brokers
+            followers = partition.progress.followers.items()
+            starts += [follower.log_start_offset for node, follower in followers if node in brokers]
+        return min(starts)
+
+    def overrides(self, name: str) -> Mapping[str, str]:
+        state = self._view.topics.get(name)
+        return {} if state is None else state.config
+
+    def directories(self) -> Sequence[LogDir]:
+        return self._directories()
+
+
+def _is_offline(offline: Sequence[str], key: Key) -> bool:
+    """Whether a broker that names these as offline cannot serve its replica of a partition."""
+    return bool(offline) and offline_name(*key) in offline

@@ -1,0 +1,172 @@
+"""The states of partitions, for those who want other ones: ElectLeaders, AlterPartitionReassignments.
+
+A change is a function of the state as it is; where somebody else has changed that meanwhile, it is asked again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from seglog.broker.codes import Code, RefusedError
+from seglog.broker.store_writes import read, write
+from seglog.broker.topics import LocalTopics, Topic, Topics
+from seglog.cluster.model import (
+    NO_LEADER,
+    Broker,
+    Member,
+    PartitionState,
+    Stored,
+    TopicRules,
+    decode_partition,
+    encode,
+    of_partition,
+    partition_name,
+)
+from seglog.cluster.store import (
+    Change,
+    MetadataStore,
+    NoSuchNameError,
+    StoreError,
+    VersionChangedError,
+    in_commits,
+)
+from seglog.cluster.view import ClusterView
+from seglog.core.errors import SeglogError
+
+Key = tuple[UUID, int]
+Brokers = Mapping[int, Broker]
+Decide = Callable[[PartitionState, Brokers, TopicRules], PartitionState]
+"""The state that is wanted in place of the one that is there: the same one if nothing is to change. `RefusedError`."""
+_MANY: Final = 2
+
+
+class PartitionStates(ABC):
+    """Of all partitions of a cluster, or of a node that is alone."""
+
+    @abstractmethod
+    def of(self, topic: Topic, number: int) -> PartitionState | None:
+        """None: there is no such partition, or none of its replicas has been there yet."""
+
+    @abstractmethod
+    async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
+        """Have these partitions changed; what those were refused for that were."""
+
+
+class ClusterStates(PartitionStates):
+    """Those in the metadata store."""
+
+    def __init__(self, store: MetadataStore, view: ClusterView) -> None:
+        self._store = store
+        self._view = view
+
+    def of(self, topic: Topic, number: int) -> PartitionState | None:
+        stored = self._view.partitions.get((topic.topic_id, number))
+        return None if stored is None else stored.state
+
+    async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
+        """Many in few commits; those of a commit that was refused one by one."""
+        refused: dict[Key, SeglogError] = {}
+        steps: list[Change] = []
+        keys: dict[str, Key] = {}
+        for key, decide in wanted.items():
+            stored = self._view.partitions.get(key)
+            try:
+                changed = self._decided(key, stored, decide)
+            except SeglogError as error:
+                refused[key] = error
+                continue
+            if stored is not None and changed is not None:
+                name = partition_name(*key)
+                keys[name] = key
+                steps.append(Change(name, encode(changed), stored.version))
+        for commit in in_commits(steps):
+            for key in await self._commit([step for step in commit if isinstance(step, Change)], keys):
+                try:
+                    await self._change_one(key, wanted[key])
+                except SeglogError as error:
+                    refused[key] = error
+        return refused
+
+    def _decided(self, key: Key, stored: Stored | None, decide: Decide) -> PartitionState | None:
+        """None: nothing is to change. `RefusedError`."""
+        topic = self._view.topics_by_id.get(key[0])
+        if topic is None:
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if stored is None:
+            raise RefusedError(Code.REQUEST_TIMED_OUT, "None of its replicas has been there yet.")
+        brokers = of_partition(self._view.brokers, key)
+        changed = decide(stored.state, brokers, self._view.view().rules(topic))
+        return None if changed == stored.state else changed
+
+    async def _commit(self, steps: Sequence[Change], keys: Mapping[str, Key]) -> Iterable[Key]:
+        """The keys of those that could not be written all together."""
+        if len(steps) < _MANY:
+            return [keys[step.name] for step in steps]
+        try:
+            versions = await self._store.commit(steps)
+        except StoreError:
+            return [keys[step.name] for step in steps]
+        for step, version in zip(steps, versions, strict=True):
+            assert step.value is not None
+            self._view.note(step.name, step.value, version)
+        return ()
+
+    async def _change_one(self, key: Key, decide: Decide) -> None:
+        name = partition_name(*key)
+        while True:
+            found = await read(self._store.get(name))
+            stored = None if found is None else Stored(decode_partition(name, found.value), found.version)
+            if found is not None:
+                self._view.note(name, found.value, found.version)
+            changed = self._decided(key, stored, decide)
+            if changed is None or stored is None:
+                return
+            value = encode(changed)
+            try:
+                version = await write(self._store, name, value, stored.version)
+            except (VersionChangedError, NoSuchNameError):
+                continue
+            self._view.note(name, value, version)
+            return
+
+
+class LocalStates(PartitionStates):
+    """A node that is alone leads all that it has, or nobody does. Nothing of that can be changed."""
+
+    def __init__(self, topics: LocalTopics, node_id: int) -> None:
+        self._topics: Topics = topics
+        self._node_id = node_id
+
+    def of(self, topic: Topic, number: int) -> PartitionState | None:
+        if not 0 <= number < len(topic.partitions):
+            return None
+        standing = self._topics.standing(topic, number)
+        isr = tuple(Member(node, 0) for node in standing.isr)
+        return PartitionState(
+            replicas=tuple(standing.replicas),
+            leader=standing.leader,
+            leader_epoch=max(standing.leader_epoch, 0),
+            isr=isr,
+            elr=() if isr else (Member(self._node_id, 0),),
+        )
+
+    async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
+        refused: dict[Key, SeglogError] = {}
+        for (topic_id, number), decide in wanted.items():
+            topic = self._topics.find(topic_id)
+            state = None if topic is None else self.of(topic, number)
+            try:
+                if state is None:
+                    raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+                there = {} if state.leader == NO_LEADER else {self._node_id: _alone(self._node_id)}
+                decide(state, there, TopicRules())
+            except SeglogError as error:
+                refused[topic_id, number] = error
+        return refused
+
+
+def _alone(node_id: int) -> Broker:
+    return Broker(node_id=node_id, epoch=0, kept_since=0)

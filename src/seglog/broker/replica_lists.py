@@ -1,0 +1,30 @@
+"""Lists of replicas that a client has made (``ReplicationControlManager.validateManualPartitionAssignment``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seglog.broker.codes import Code, RefusedError
+from seglog.broker.identity import Identity
+
+
+def check_replicas(brokers: Sequence[int], identity: Identity, factor: int | None) -> None:
+    """`RefusedError` if a partition cannot have its replicas on these brokers. ``factor``: how many there must be."""
+    what = "The manual partition assignment includes"
+    if not brokers:
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
+    registered = identity.registered()
+    before = None
+    for broker in sorted(brokers):
+        if broker not in registered:
+            message = f"{what} broker {broker}, but no such broker is registered."
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        if broker == before:
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} the broker {broker} more than once.")
+        before = broker
+    if factor is not None and len(brokers) != factor:
+        message = (
+            f"{what} a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {factor} replica(s)."
+        )
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,66 @@
+"""Writes to the metadata store on behalf of a client: what it is told when the store cannot be reached, and what became
+of a write whose answer was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from seglog.broker.codes import Code, RefusedError
+from seglog.cluster.store import (
+    MISSING,
+    MetadataStore,
+    NameExistsError,
+    NoSuchNameError,
+    StoreClosedError,
+    StoreFailedError,
+    UnknownOutcomeError,
+    VersionChangedError,
+)
+
+T = TypeVar("T")
+
+
+def _try_again(error: Exception) -> RefusedError:
+    return RefusedError(Code.REQUEST_TIMED_OUT, f"The metadata store cannot be reached: {error}")
+
+
+async def read(answer: Awaitable[T]) -> T:
+    """What the store answers. `RefusedError` that clients retry if it fails."""
+    try:
+        return await answer
+    except (StoreFailedError, StoreClosedError) as error:
+        raise _try_again(error) from error
+
+
+async def write(store: MetadataStore, name: str, value: bytes, version: int) -> int:
+    """Compare-and-set of one value, which no other write makes equal to this one; `MISSING` creates it. Its version.
+
+    `NameExistsError`, `NoSuchNameError`, `VersionChangedError`; `RefusedError` that clients retry if the store fails.
+    """
+    try:
+        return await (store.create(name, value) if version == MISSING else store.cas(name, value, version))
+    except UnknownOutcomeError as error:
+        found = await read(store.get(name))
+        if found is not None and found.value == value:
+            return found.version
+        if (MISSING if found is None else found.version) == version:
+            raise _try_again(error) from error
+        if found is None:
+            raise NoSuchNameError(name) from error
+        raise (NameExistsError if version == MISSING else VersionChangedError)(name) from error
+    except (StoreFailedError, StoreClosedError) as error:
+        raise _try_again(error) from error
+
+
+async def delete(store: MetadataStore, name: str, version: int) -> None:
+    """As `write`. A value that is gone after a lost answer is taken for deleted by us."""
+    try:
+        await store.delete(name, version)
+    except UnknownOutcomeError as error:
+        found = await read(store.get(name))
+        if found is None:
+            return
+        raise (_try_again(error) if found.version == version else VersionChangedError(name)) from error
+    except (StoreFailedError, StoreClosedError) as error:
+        raise _try_again(error) from error
