@@ -73,6 +73,10 @@ GROUPS_COMMANDS: Final[Mapping[str, Command]] = {
 
 CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "up": Command("seglog.cli.cluster_up", "Run a cluster of several brokers on this machine."),
+    "status": Command("seglog.cli.cluster_status", "How a cluster is, and what to do about what is wrong."),
+    "add-broker": Command("seglog.cli.cluster_moves", "Give new brokers their share of the partitions.", "add_broker"),
+    "remove-broker": Command("seglog.cli.cluster_moves", "Move everything off a broker.", "remove_broker"),
+    "replace-disk": Command("seglog.cli.cluster_moves", "Wait until a broker has its replicas again.", "replace_disk"),
 }
 
 PERF_COMMANDS: Final[Mapping[str, Command]] = {

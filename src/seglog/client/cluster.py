@@ -108,6 +108,10 @@ class ClusterAdmin(Admin):
             for one in answer.results
         ]
 
+    def addresses(self) -> list[HostPort]:
+        """Where all brokers listen that are there."""
+        return list(self._brokers().values())
+
     def racks(self) -> dict[int, str | None]:
         """Of each broker that is there."""
         return {broker.node_id: broker.rack for broker in self._metadata().brokers}

@@ -1,0 +1,105 @@
+"""A cluster as its metadata store has it: also when no broker answers, and with what only the store knows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from uuid import UUID
+
+from seglog.cluster import model
+from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
+from seglog.cluster.open import SQLITE, open_store, parse_store
+from seglog.cluster.store import StoreError, Versioned
+from seglog.core.clock import SystemClock
+from seglog.core.fs import OsFs
+
+_SESSION_MS = 10_000
+
+
+def look(address: str) -> ClusterSeen:
+    """Brokers and partitions. `StoreError`, `InvalidConfigError`."""
+    where = parse_store(address)
+    if where.kind == SQLITE and not OsFs().exists(where.path):
+        raise StoreError(f"{where.path}: there is no such metadata store")
+    return read(asyncio.run(_load(address)))
+
+
+async def _load(address: str) -> dict[str, Versioned]:
+    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS)
+    try:
+        return await store.load("")
+    finally:
+        await store.close()
+
+
+def read(values: Mapping[str, Versioned]) -> ClusterSeen:
+    """What the values of a store say. What a later seglog has written is left out."""
+    brokers: dict[int, BrokerSeen] = {}
+    names: dict[UUID, str] = {}
+    states: dict[tuple[UUID, int], model.PartitionState] = {}
+    assigned: dict[tuple[UUID, int], tuple[int, ...]] = {}
+    for name, (value, _) in values.items():
+        kind, _, rest = name.partition("/")
+        with suppress(model.InvalidStateError):
+            if kind == model.BROKERS and rest:
+                broker = model.decode_broker(name, value)
+                brokers[broker.node_id] = BrokerSeen(
+                    node_id=broker.node_id,
+                    rack=broker.rack,
+                    listeners=broker.listeners,
+                    epoch=broker.epoch,
+                    since=broker.kept_since,
+                    is_stopping=broker.is_stopping,
+                )
+            elif kind == model.TOPICS and rest:
+                topic = model.decode_topic(name, value)
+                names[topic.topic_id] = topic.name
+                assigned.update({(topic.topic_id, at): nodes for at, nodes in enumerate(topic.assignment)})
+            elif kind == model.PARTITIONS and rest:
+                states[model.parse_partition_name(name)] = model.decode_partition(name, value)
+    partitions = [
+        _seen(names[topic_id], number, states.get((topic_id, number)), replicas)
+        for (topic_id, number), replicas in assigned.items()
+    ]
+    return ClusterSeen(
+        cluster_id=_field(values, "cluster", "cluster.id") or "",
+        controller=_controller(values),
+        brokers=dict(sorted(brokers.items())),
+        partitions=tuple(sorted(partitions, key=lambda one: one.place)),
+    )
+
+
+def _seen(topic: str, number: int, state: model.PartitionState | None, assigned: tuple[int, ...]) -> PartitionSeen:
+    """One without a state is so new that nobody has looked at it yet."""
+    if state is None:
+        return PartitionSeen(topic=topic, number=number, replicas=assigned, isr=(), leader=None)
+    return PartitionSeen(
+        topic=topic,
+        number=number,
+        replicas=state.replicas,
+        isr=state.isr_nodes,
+        leader=None if state.leader == model.NO_LEADER else state.leader,
+        leader_epoch=state.leader_epoch,
+        elr=tuple(member.node_id for member in state.elr),
+        last_known=state.last_known,
+        adding=state.adding,
+        removing=state.removing,
+        min_insync=state.min_insync,
+    )
+
+
+def _controller(values: Mapping[str, Versioned]) -> int | None:
+    found = _field(values, "controller", "node_id")
+    return int(found) if found is not None and found.isdecimal() else None
+
+
+def _field(values: Mapping[str, Versioned], name: str, key: str) -> str | None:
+    """One field of a JSON value; None if there is none."""
+    if name not in values:
+        return None
+    with suppress(ValueError, AttributeError):
+        found = json.loads(values[name].value).get(key)
+        return None if found is None else str(found)
+    return None

@@ -1,0 +1,100 @@
+"""`seglog cluster status`, `add-broker`, `remove-broker` and `replace-disk` with three nodes of real Kafka."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.client.bootstrap import parse_bootstrap
+from seglog.client.cluster import ClusterAdmin
+from seglog.cluster.moves import Move
+from tests.broker.clients import AdminClient, NewTopic
+from tests.cli.run import Run, run_here
+from tests.kafka import tools
+from tests.kafka.ensemble import KafkaEnsemble
+from tests.kafka.waiting import wait_until
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[KafkaEnsemble]:
+    with KafkaEnsemble(tmp_path / "kafka", {"min.insync.replicas": "1"}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    return run_here(capfdbinary)
+
+
+def state(run: Run, kafka: KafkaEnsemble) -> tuple[int, dict[str, Any]]:
+    ran = run("cluster", "status", "-b", kafka.bootstrap, "--json")
+    (document,) = ran.objects
+    return ran.code, document
+
+
+def on_brokers(document: dict[str, Any]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for partition in document["partitions"]:
+        for node in partition["replicas"]:
+            found[node] = found.get(node, 0) + 1
+    return found
+
+
+def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: KafkaEnsemble) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    assignment = [[1, 2] if number % 2 else [2, 1] for number in range(PARTITIONS)]
+    for made in admin.create_topics([NewTopic("t", PARTITIONS, replica_assignment=assignment)]).values():
+        made.result(30)
+    lines = kafka.nodes[0].log_dir.parent / "lines"
+    lines.write_text("".join(f"line {number}\n" for number in range(10_000)))
+    assert run("produce", "t", "-b", kafka.bootstrap, lines).code == 0
+    code, document = state(run, kafka)
+    assert (code, document["healthy"], on_brokers(document)) == (0, True, {1: 6, 2: 6})
+    assert all(len(set(one["ends"].values())) == 1 < len(one["ends"]) for one in document["partitions"])
+
+    added = run("cluster", "add-broker", "-b", kafka.bootstrap, "--json", "--at-once", "2")
+    assert (added.code, added.err) == (0, "")
+    assert added.objects[-1] == {"finished": True, "node": [3], "moved": 4}
+    _, document = state(run, kafka)
+    assert on_brokers(document) == {1: 4, 2: 4, 3: 4}
+    assert sorted(one["leader"] for one in document["partitions"]) == [1, 1, 2, 2, 3, 3]
+    described = tools.topics(kafka.bootstrap, "--describe", "--topic", "t")
+    for one in document["partitions"]:
+        replicas = ",".join(map(str, one["replicas"]))
+        assert f"Partition: {one['partition']}\tLeader: {one['leader']}\tReplicas: {replicas}\t" in described
+
+    removed = run("cluster", "remove-broker", "2", "-b", kafka.bootstrap)
+    assert (removed.code, removed.lines[-1]) == (0, "broker 2 has no replicas any more: it can be stopped")
+    assert on_brokers(state(run, kafka)[1]) == {1: 6, 3: 6}
+    refused = run("cluster", "remove-broker", "3", "-b", kafka.bootstrap, "--dry-run")
+    assert refused.code == 0
+    assert all("1,3 -> 1,2" in line or "3,1 -> 1,2" in line for line in refused.lines)
+
+    third = kafka.nodes[2]
+    third.kill()
+    wait_until(lambda: state(run, kafka)[0] == 1, "Kafka to see that a broker is gone")
+    finding = state(run, kafka)[1]["findings"][0]
+    assert (finding["kind"], len(finding["partitions"])) == ("under-replicated", PARTITIONS)
+    assert finding["advice"] == "start broker 3; if it will not come back: seglog cluster remove-broker 3"
+    for directory in third.log_dir.glob("t-*"):
+        shutil.rmtree(directory)
+    third.start()
+    replaced = run("cluster", "replace-disk", "3", "-b", kafka.bootstrap)
+    assert (replaced.code, replaced.lines[-1]) == (0, "broker 3 has all its 6 replicas in sync")
+    assert state(run, kafka)[0] == 0
+
+
+def test_what_kafka_refuses_is_said(kafka: KafkaEnsemble) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    for made in admin.create_topics([NewTopic("u", 1, 1)]).values():
+        made.result(30)
+    with ClusterAdmin(parse_bootstrap(kafka.bootstrap), 30) as cluster:
+        refused = cluster.reassign([Move(("u", 0), (1,), (1, 9)), Move(("none", 0), (1,), (2,))])
+    assert sorted(refused) == [("none", 0), ("u", 0)]
+    assert "9" in refused["u", 0]
