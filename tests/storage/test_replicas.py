@@ -227,3 +227,10 @@ def test_logs_without_epochs_agree_where_both_are_committed() -> None:
 def test_a_high_watermark_beyond_the_log_says_nothing_of_another_log() -> None:
     lost, longer = replica("lost", 0, 40, 90, (1, 0)), replica("longer", 0, 95, 50, (1, 0), (2, 45))
     assert choose([lost, longer])[:2] == (longer, 50)
+
+
+def test_a_dead_broker_claims_what_an_unclean_election_threw_away() -> None:
+    dead, new = replica("dead", 0, 100, 100, (1, 0)), replica("new", 0, 80, 70, (1, 0), (3, 50))
+    assert choose([dead, new]) == (new, 70, (), new)
+    fresh = new._replace(claimed=40)  # its high watermark has not moved yet: what both have is read
+    assert choose([dead, fresh]) == (fresh, 50, (dead,), dead)

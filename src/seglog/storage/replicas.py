@@ -20,7 +20,7 @@ The rule:
    leader's directory is not among those given, a leader that was deposed may be taken for the authority: then a part
    of what is committed is read later, when a replica has the newer epoch.)
 3. Read may be whoever agrees with the authority up to there: of these the one that begins first (retention and
-   DeleteRecords come to each of them at their own time), then the one with the highest high watermark.
+   DeleteRecords come to each of them at their own time), then the authority.
 
 If no file says a high watermark, or all is asked for, the authority is read to its end.
 """
@@ -96,5 +96,5 @@ def choose(replicas: Sequence[Replica], *, to_end: bool = False) -> Choice:
     by = None if to_end else max(replicas, key=lambda replica: min(replica.committed, shared[id(replica)]))
     until = authority.log_end if by is None else min(by.committed, shared[id(by)])
     able = [replica for replica in replicas if shared[id(replica)] >= until]
-    able.sort(key=lambda replica: (replica.log_start, -replica.committed, -replica.log_end, replica.directory))
+    able.sort(key=lambda replica: (replica.log_start, replica is not authority, -replica.committed, replica.directory))
     return Choice(able[0], until, tuple(able[1:]), by)
