@@ -79,7 +79,7 @@ class Reassignments:
 
         def cancel(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
             if not (state.adding or state.removing):
-                raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+                raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS)
             try:
                 back = cancel_reassignment(state)
             except ValueError as error:
@@ -94,12 +94,12 @@ class Reassignments:
 
         def move(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
             assert target is not None
+            check_replicas(target, self._identity, None)
             if not may_change:
                 now = len(set(state.replicas) - set(state.removing))
                 if now != len(target):
                     message = f"The replication factor is changed from {now} to {len(target)}"
                     raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
-            check_replicas(target, self._identity, None)
             moved = reassign(state, tuple(target))
             return settle(moved, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
 
