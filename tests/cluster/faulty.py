@@ -14,6 +14,7 @@ from seglog.cluster.store import (
     Names,
     Session,
     Step,
+    StoreClosedError,
     StoreFailedError,
     UnknownOutcomeError,
     Versioned,
@@ -21,15 +22,16 @@ from seglog.cluster.store import (
 )
 
 BEFORE = "before"
+UNKNOWN = "unknown"
 AFTER = "after"
 
 
 class Faulty:
     """Everything goes to ``store``.
 
-    `fail` makes the next commits of something fail: `BEFORE` says that it has failed, and it was not done; `AFTER` and
-    ``unknown`` say that nobody knows, and it was done or not. `hold_commits` keeps commits back until `release`,
-    `hold_answers` what was read.
+    `fail` makes the next commits of something fail: with `BEFORE` they fail, with `UNKNOWN` and `AFTER` nobody knows
+    their outcome; with `AFTER` they are done. `hold_commits` keeps commits back until `release`, `hold_answers` what
+    was read.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -39,10 +41,11 @@ class Faulty:
         self.sessions: list[Session] = []
         self._going: asyncio.Event | None = None
         self._is_of_answers = False
+        self._is_gone = False
         self._failures: list[tuple[str, str]] = []
 
     def fail(self, *how: str, at: str = "") -> None:
-        """``how`` is `BEFORE`, `AFTER`, or "unknown": for each commit in turn that has a step below ``at``."""
+        """One of ``how`` for each commit in turn that has a step whose name begins with ``at``."""
         self._failures += [(one, at) for one in how]
 
     def hold_commits(self) -> None:
@@ -52,6 +55,10 @@ class Faulty:
     def hold_answers(self) -> None:
         self._going, self._is_of_answers = asyncio.Event(), True
         self.held.clear()
+
+    def forget_reads(self) -> None:
+        """Nothing is read any more: who wrote has gone, and what it wrote may still come."""
+        self._is_gone = True
 
     def release(self) -> None:
         if self._going is not None:
@@ -74,6 +81,8 @@ class Faulty:
         return found
 
     async def get_many(self, names: Collection[str]) -> dict[str, Versioned]:
+        if self._is_gone:
+            raise StoreClosedError("the process has gone")
         found = await self.store.get_many(names)
         await self._hold(is_answer=True)
         return found
@@ -92,7 +101,7 @@ class Faulty:
         how = self._failure(steps)
         if how == BEFORE:
             raise StoreFailedError("the disk is full")
-        if how == "unknown":
+        if how == UNKNOWN:
             raise UnknownOutcomeError("the connection was lost")
         versions = await self.store.commit(steps)
         if how == AFTER:

@@ -1,0 +1,333 @@
+"""This broker among the others: its session with the metadata store, its registration, its epoch.
+
+A registration is one commit: the counter of epochs moves on, an earlier registration of the same log directories goes,
+ours comes and lasts as long as our session. The compare-and-set on the counter keeps out what an earlier life of this
+broker had on its way. Whoever relies on us must be told when nobody knows whether the session lives (`resigned`), and
+when we know it again (`confirmed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from seglog.cluster.model import Broker, InvalidStateError, Member, broker_name, decode_broker, encode
+from seglog.cluster.store import (
+    MISSING,
+    Change,
+    MetadataStore,
+    NameExistsError,
+    NoSuchNameError,
+    Session,
+    SessionLostError,
+    StoreClosedError,
+    StoreError,
+    StoreFailedError,
+    UnknownOutcomeError,
+    VersionChangedError,
+    Versioned,
+)
+from seglog.cluster.view import Changes, ClusterView
+from seglog.core.clock import Clock
+
+BROKER_EPOCHS: Final = "epochs/broker"
+"""How many registrations there were in the cluster: the epoch of the last one."""
+_LOOKS: Final = 10
+"""How often in its time a session is looked at."""
+_LEAST_SECONDS: Final = 0.1
+_MOST_SECONDS: Final = 2.0
+_CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
+
+_log: Final = logging.getLogger("seglog.cluster")
+
+
+class Registration(NamedTuple):
+    """``listeners``: addresses by the listener's name; ``directories``: the ids of the log directories."""
+
+    node_id: int
+    listeners: Mapping[str, str]
+    rack: str | None
+    directories: tuple[str, ...]
+
+
+def _nothing() -> None:
+    pass
+
+
+class Membership:
+    """`join`, then `run` as long as the broker runs, then `leave`.
+
+    ``me`` is None before the first registration and from the loss of a session to the next one. ``kept_since`` is given
+    the epoch that we are about to have, writes it down, and returns since which epoch nothing was lost; it is called in
+    a thread.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        view: ClusterView,
+        registration: Registration,
+        *,
+        session_timeout_ms: int,
+        kept_since: Callable[[int], int],
+        clock: Clock,
+    ) -> None:
+        self.me: Member | None = None
+        self.session: Session | None = None
+        self.resigned: Callable[[], None] = _nothing
+        self.confirmed: Callable[[], None] = _nothing
+        self._store = store
+        self._view = view
+        self._timeout_ms = session_timeout_ms
+        self._kept_since = kept_since
+        self._clock = clock
+        self._name = broker_name(registration.node_id)
+        self._wanted = Broker(
+            node_id=registration.node_id,
+            epoch=0,
+            kept_since=0,
+            listeners=dict(registration.listeners),
+            rack=registration.rack,
+            directories=registration.directories,
+        )
+        """As it is to be; its epochs are those of the last registration."""
+        self._is_written = True
+        self._is_relied_on = False
+        """`confirmed` was called, and `resigned` not since."""
+        self._has_left = False
+        self._writing = asyncio.Lock()
+        self._woken = asyncio.Event()
+
+    @property
+    def offline(self) -> tuple[str, ...]:
+        """Partitions whose log directory has failed, as the registration names them."""
+        return self._wanted.offline
+
+    @property
+    def is_certain(self) -> bool:
+        """Nobody else can have seen the end of our session."""
+        return self.me is not None and self.session is not None and self.session.is_certain
+
+    # Joining
+
+    async def join(self) -> None:
+        """Register in a new epoch. `StoreError`, which names both, if another broker has this node id; what the store
+        raises when it fails, and what ``kept_since`` raises: then there is no registration."""
+        async with self._writing:
+            self.me = None
+            while not await self._register():
+                await asyncio.sleep(_LEAST_SECONDS)
+        self._look()
+
+    async def _register(self) -> bool:
+        """False: the session has ended at once."""
+        session = await self._store.session(self._timeout_ms, self._woken.set)
+        try:
+            value = await self._enter(session)
+        except SessionLostError:
+            value = None
+        except BaseException:
+            await session.close()
+            raise
+        if value is None or not session.is_alive or self._has_left:
+            await session.close()
+            return self._has_left
+        self.session, self._is_written = session, value == encode(self._wanted)
+        self.me = Member(self._wanted.node_id, self._wanted.epoch)
+        self._view.note(self._name, value, 0)
+        _log.info("broker %d is registered in epoch %d", *self.me)
+        return True
+
+    async def _enter(self, session: Session) -> bytes | None:
+        """The registration in the store; None if it has gone again."""
+        while True:
+            found = await self._store.get_many([BROKER_EPOCHS, self._name])
+            counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
+            epoch = 1 if counter is None else int(counter.value) + 1
+            steps = [Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version)]
+            if former is not None:
+                self._check_former(former)
+                steps.append(Change(self._name, None, former.version))
+            kept_since = await asyncio.to_thread(self._kept_since, epoch)
+            self._wanted = replace(self._wanted, epoch=epoch, kept_since=kept_since)
+            value = encode(self._wanted)
+            steps.append(Change(self._name, value, MISSING, session))
+            try:
+                await self._store.commit(steps)
+            except _CHANGED:
+                continue
+            except UnknownOutcomeError:
+                # Whatever is there in this epoch is ours: the counter gives each number once.
+                seen = await self._store.get(self._name)
+                if seen is None or seen.value != value:
+                    return None
+            return value
+
+    def _check_former(self, former: Versioned) -> None:
+        """A registration of our own directories is of a life that is over: only one process can have them open."""
+        broker = self._there(former)
+        assert broker is not None
+        if not set(broker.directories) & set(self._wanted.directories):
+            raise StoreError(
+                f"node id {broker.node_id} is taken by the broker at {_where(broker)}; the one at "
+                f"{_where(self._wanted)} has other log directories and needs another node.id"
+            )
+        _log.info("the registration of epoch %d of broker %d is taken away", broker.epoch, broker.node_id)
+
+    # Being there
+
+    async def run(self) -> None:
+        """Look at the session, and join again when it was lost, until it is cancelled, or `leave` or the end of the
+        store. `StoreError` if another broker has taken our node id."""
+        self._view.listeners.append(self._seen)
+        every = max(self._timeout_ms / 1000 / _LOOKS, _LEAST_SECONDS)
+        try:
+            while not self._has_left:
+                self._look()
+                if self.me is None:
+                    await self._join_again()
+                    continue
+                self._woken.clear()
+                try:
+                    if self._has_gone():
+                        await self._look_for_us()
+                    elif not self._is_written:
+                        await self.update()
+                except StoreFailedError as error:
+                    _log.warning("the registration of broker %d is not as it should be: %s", self.me.node_id, error)
+                await self._wait(every)
+        except StoreClosedError:
+            self._lose()
+        finally:
+            self._view.listeners.remove(self._seen)
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _seen(self, changes: Changes) -> None:
+        if self.me is not None and self.me.node_id in changes.brokers and self._has_gone():
+            self._woken.set()
+
+    def _has_gone(self) -> bool:
+        """Whether the view does not show our registration."""
+        if self.me is None:
+            return False
+        seen = self._view.brokers.get(self.me.node_id)
+        return seen is None or seen.epoch != self.me.epoch
+
+    def _look(self) -> None:
+        """At the session; tell who relies on us."""
+        if self.me is None:
+            return
+        if self.session is None or not self.session.is_alive:
+            _log.warning("the session of broker %d in epoch %d has ended", *self.me)
+            self._lose()
+        elif not self.session.is_certain:
+            self._resign()
+        elif not self._is_relied_on:
+            self._is_relied_on = True
+            self.confirmed()
+
+    def _resign(self) -> None:
+        if self._is_relied_on:
+            self._is_relied_on = False
+            self.resigned()
+
+    def _lose(self) -> None:
+        self.me = None
+        self._resign()
+
+    async def _join_again(self) -> None:
+        seconds = _LEAST_SECONDS
+        while not self._has_left:
+            try:
+                await self.join()
+            except StoreFailedError as error:
+                _log.warning("broker %d cannot join again yet: %s", self._wanted.node_id, error)
+                await asyncio.sleep(seconds)
+                seconds = min(seconds * 2, _MOST_SECONDS)
+            else:
+                return
+
+    async def _look_for_us(self) -> None:
+        """The session lives, and the view has no registration of ours: someone has removed it, or taken our node id."""
+        found = await self._store.get(self._name)
+        me, session = self.me, self.session
+        if me is None or session is None:
+            return
+        other = self._there(found)
+        if other is not None and other.epoch == me.epoch:
+            return
+        _log.warning("the registration of broker %d in epoch %d was removed", *me)
+        self._lose()
+        await session.close()
+        if other is not None:
+            raise StoreError(f"node id {me.node_id} was taken by the broker at {_where(other)} in epoch {other.epoch}")
+
+    def _there(self, found: Versioned | None) -> Broker | None:
+        """`StoreError` if it cannot be read: a later seglog has registered there."""
+        try:
+            return None if found is None else decode_broker(self._name, found.value)
+        except InvalidStateError as error:
+            raise StoreError(f"node id {self._wanted.node_id} is taken: {error}") from error
+
+    async def update(self, **changes: Any) -> None:
+        """Fields of `Broker` as they are from now on, also after the next loss of the session. `StoreFailedError` if
+        the store fails for as long as a session lasts: `run` goes on trying."""
+        self._wanted = replace(self._wanted, **changes)
+        self._is_written = False
+        until = self._clock.monotonic() + self._timeout_ms / 1000
+        while self.me is not None and not self._is_written:
+            try:
+                async with self._writing:
+                    await self._write()
+            except StoreFailedError:
+                if self._clock.monotonic() > until:
+                    raise
+                await asyncio.sleep(_LEAST_SECONDS)
+
+    async def _write(self) -> None:
+        """By compare-and-set on our registration, if there is one; the next one has it else."""
+        me = self.me
+        if me is None or self._is_written:
+            return
+        found = await self._store.get(self._name)
+        if me != self.me:
+            return
+        there = self._there(found)
+        if found is None or there is None or there.epoch != me.epoch:
+            self._is_written = True  # it has gone: `run` finds out, and the next one is as it should be
+            self._woken.set()
+            return
+        wanted = self._wanted
+        value, version = encode(wanted), found.version
+        if value != found.value:
+            try:
+                version = await self._store.cas(self._name, value, version)
+            except (*_CHANGED, UnknownOutcomeError):
+                return  # read it again
+        if me == self.me:
+            self._is_written = wanted is self._wanted
+            self._view.note(self._name, value, version)
+
+    async def leave(self) -> None:
+        """End the session, and with it the registration."""
+        self._has_left = True
+        session, self.session = self.session, None
+        self._lose()
+        self._woken.set()
+        if session is not None:
+            await session.close()
+
+
+def _where(broker: Broker) -> str:
+    """What tells brokers apart for who reads an error."""
+    listeners = ", ".join(broker.listeners.values()) or "an unknown address"
+    return f"{listeners} (log directories {', '.join(broker.directories) or 'unknown'})"

@@ -1,0 +1,157 @@
+"""A broker's part in a cluster without the rest of the broker: store, view, membership and office."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from seglog.cluster.membership import Membership, Registration
+from seglog.cluster.model import (
+    NO_LEADER,
+    Broker,
+    Member,
+    TopicRules,
+    TopicState,
+    broker_name,
+    decode_broker,
+    encode,
+    topic_name,
+)
+from seglog.cluster.office import Office
+from seglog.cluster.open import open_store
+from seglog.cluster.sqlite import SqliteSession
+from seglog.cluster.sqlite_file import MetadataFile
+from seglog.cluster.store import MISSING, Change, MetadataStore
+from seglog.cluster.view import ClusterView
+from seglog.core.clock import SystemClock
+from tests.cluster.contract import SOON, TIMEOUT_MS
+from tests.cluster.faulty import Faulty
+
+CLOCK: Final = SystemClock()
+
+
+class Party:
+    """``kept`` is what its disk says of its lives; ``heard`` what it was told of its session."""
+
+    def __init__(
+        self,
+        store: Faulty,
+        node: int,
+        *,
+        directories: Sequence[str] = (),
+        timeout_ms: int = TIMEOUT_MS,
+        balance_seconds: float | None = None,
+        unclean: bool = False,
+    ) -> None:
+        self.store = store
+        self.node = node
+        self.kept: list[int] = []
+        self.heard: list[str] = []
+        self.rules = TopicRules(1, unclean)
+        self.view = ClusterView(store, lambda _: self.rules)
+        registration = Registration(
+            node, {"PLAINTEXT": f"host{node}:9092"}, f"rack{node}", tuple(directories) or (f"disk-of-{node}",)
+        )
+        self.membership = Membership(
+            store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, clock=CLOCK
+        )
+        self.membership.resigned = self._resigned
+        self.membership.confirmed = lambda: self.heard.append("confirmed")
+        self.office = Office(
+            store, self.view, self.membership, clock=CLOCK, imbalance=0.1, balance_seconds=balance_seconds
+        )
+        self._running: list[asyncio.Task[None]] = []
+
+    def _kept_since(self, epoch: int) -> int:
+        self.kept.append(epoch)
+        return self.kept[0]
+
+    def _resigned(self) -> None:
+        self.heard.append("resigned")
+        self.office.resign()
+
+    async def join(self) -> None:
+        await self.view.start()
+        await self.membership.join()
+
+    def run(self, *, office: bool = False) -> None:
+        self._running.append(asyncio.create_task(self.membership.run()))
+        if office:
+            self._running.append(asyncio.create_task(self.office.run()))
+
+    async def ended(self) -> None:
+        """Raises what made it end."""
+        await asyncio.wait_for(asyncio.gather(*self._running), SOON)
+
+    async def stop(self) -> None:
+        """As a process that is killed: its session goes on for its time."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._running.clear()
+        await self.view.stop()
+
+    async def sees(self, condition: Callable[[], bool]) -> None:
+        assert await self.view.until(condition, SOON)
+
+    async def hears(self, *what: str) -> None:
+        async with asyncio.timeout(SOON):
+            while tuple(self.heard) != what:
+                assert len(self.heard) <= len(what), self.heard
+                await asyncio.sleep(0.005)
+
+    def member(self) -> Member | None:
+        return self.membership.me
+
+    def is_certain(self) -> bool:
+        return self.membership.is_certain
+
+    def epoch(self) -> int | None:
+        """Of the controller, if this is it."""
+        return self.office.epoch
+
+    async def registered(self) -> Broker | None:
+        """What the store says now."""
+        found = await self.store.store.get(broker_name(self.node))
+        return None if found is None else decode_broker(broker_name(self.node), found.value)
+
+    def led(self) -> set[int]:
+        """Who leads the partitions that it sees."""
+        return {stored.state.leader for stored in self.view.partitions.values()}
+
+    def is_settled(self, partitions: int, *leaders: int) -> bool:
+        """Whether it sees so many partitions, all led by these."""
+        return len(self.view.partitions) == partitions and NO_LEADER not in self.led() and self.led() <= set(leaders)
+
+
+@asynccontextmanager
+async def stores(address: str, number: int, timeout_ms: int = TIMEOUT_MS) -> AsyncIterator[list[Faulty]]:
+    """So many clients of one store."""
+    async with AsyncExitStack() as stack:
+        made = []
+        for _ in range(number):
+            store = Faulty(await open_store(address, clock=CLOCK, session_timeout_ms=timeout_ms))
+            stack.push_async_callback(store.close)
+            made.append(store)
+        yield made
+
+
+def end_session(path: Path, store: Faulty) -> None:
+    """Take the last session of a client of SQLite away from it, as when it was silent for too long."""
+    session = store.sessions[-1]
+    assert isinstance(session, SqliteSession)
+    file = MetadataFile(str(path))
+    file.connect()
+    file.disconnect([session.key])
+
+
+async def make_topic(
+    store: MetadataStore, name: str, assignment: Sequence[Sequence[int]], number: int = 1
+) -> TopicState:
+    topic = TopicState(name=name, topic_id=UUID(int=number), assignment=tuple(map(tuple, assignment)))
+    await store.commit([Change(topic_name(name), encode(topic), MISSING)])
+    return topic

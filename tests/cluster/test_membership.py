@@ -1,0 +1,287 @@
+"""A broker joins, is lost and joins again: several stores on one SQLite file, which fail where a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.cluster.membership import BROKER_EPOCHS
+from seglog.cluster.model import Broker, Member, broker_name, encode
+from seglog.cluster.store import StoreError, StoreFailedError, Versioned
+from tests.cluster.contract import SOON
+from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
+from tests.cluster.party import Party, end_session, stores
+
+Work = Callable[[list[Faulty]], Coroutine[Any, Any, None]]
+
+
+def run(path: Path, work: Work, number: int = 2) -> None:
+    async def with_stores() -> None:
+        async with stores(f"sqlite:{path / 'store'}", number) as made:
+            await asyncio.wait_for(work(made), SOON)
+
+    asyncio.run(with_stores())
+
+
+def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        parties = [Party(store, number + 1) for number, store in enumerate(made)]
+        await asyncio.gather(*(party.join() for party in parties))
+        epochs = {me.epoch for party in parties if (me := party.member())}
+        assert epochs == {1, 2, 3, 4}
+        assert await made[0].get(BROKER_EPOCHS) == Versioned(b"4", 3)
+        for party in parties:
+            assert party.heard == ["confirmed"]
+            assert party.is_certain()
+            me = party.member()
+            assert me is not None
+            assert party.view.brokers[party.node] == await party.registered()
+            assert await party.registered() == Broker(
+                node_id=party.node,
+                epoch=me.epoch,
+                kept_since=party.kept[0],
+                listeners={"PLAINTEXT": f"host{party.node}:9092"},
+                rack=f"rack{party.node}",
+                directories=(f"disk-of-{party.node}",),
+            )
+            assert party.kept[-1] == me.epoch  # it was on the disk before anybody knew of it
+            await party.membership.leave()
+            assert party.member() is None
+            assert not party.is_certain()
+            assert await party.registered() is None
+            await party.stop()
+
+    run(tmp_path, work, 4)
+
+
+def test_who_has_lost_the_session_joins_again_in_a_new_epoch(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        await party.join()
+        party.run()
+        await party.membership.update(offline=("x/1",), listeners={"PLAINTEXT": "elsewhere:1"})
+        for life in range(2, 4):
+            party.heard.clear()
+            end_session(tmp_path / "store", made[0])
+            await party.hears("resigned", "confirmed")
+            assert party.member() == Member(1, life)
+        registered = await party.registered()
+        assert registered is not None
+        assert (registered.epoch, registered.kept_since, registered.offline) == (3, 1, ("x/1",))
+        assert registered.listeners == {"PLAINTEXT": "elsewhere:1"}
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_joining_again_is_tried_until_the_store_works(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        await party.join()
+        party.run()
+        made[0].fail(BEFORE, BEFORE, at=BROKER_EPOCHS)
+        end_session(tmp_path / "store", made[0])
+        await party.hears("confirmed", "resigned", "confirmed")
+        assert party.member() == Member(1, 2)
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path) -> None:
+    """Someone holds the write lock for longer than two thirds of its time, and lets go."""
+
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1, timeout_ms=900)
+        await party.join()
+        party.run()
+        other = sqlite3.connect(tmp_path / "store", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await party.hears("confirmed", "resigned")
+        assert party.member() == Member(1, 1)
+        assert not party.is_certain()
+        other.execute("ROLLBACK")
+        other.close()
+        await party.hears("confirmed", "resigned", "confirmed")
+        assert party.member() == Member(1, 1)
+        assert party.is_certain()
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_an_earlier_life_of_the_same_directories_is_taken_away(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        killed = Party(made[0], 1, directories=("a", "b"))
+        await killed.join()
+        killed.run()
+        again = Party(made[1], 1, directories=("b", "c"))
+        await again.join()
+        assert again.member() == Member(1, 2)
+        with pytest.raises(StoreError, match=r"taken by the broker at host1:9092 \(log directories b, c\) in epoch 2"):
+            await killed.ended()
+        assert killed.heard == ["confirmed", "resigned"]
+        assert killed.member() is None
+        registered = await again.registered()
+        assert registered is not None
+        assert registered.epoch == 2  # the end of the first one's session has not taken it away
+        await killed.stop()
+        await again.stop()
+
+    run(tmp_path, work)
+
+
+def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        first, other = Party(made[0], 1, directories=("a",)), Party(made[1], 1, directories=("b",))
+        await first.join()
+        with pytest.raises(StoreError) as refused:
+            await other.join()
+        assert not isinstance(refused.value, StoreFailedError)
+        assert str(refused.value) == (
+            "node id 1 is taken by the broker at host1:9092 (log directories a); the one at host1:9092 "
+            "(log directories b) has other log directories and needs another node.id"
+        )
+        assert other.heard == []
+        assert other.member() is None
+        assert not made[1].sessions[-1].is_alive
+        registered = await first.registered()
+        assert registered is not None
+        assert registered.directories == ("a",)
+        await made[0].store.cas(broker_name(1), b"{}", 0)
+        with pytest.raises(StoreError, match="node id 1 is taken: brokers/1 in the metadata store cannot be read"):
+            await other.membership.join()
+        await first.stop()
+        await other.stop()
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize(("how", "epoch"), [(BEFORE, None), (UNKNOWN, 1), (AFTER, 1)])
+def test_a_commit_that_fails_under_a_registration(how: str, epoch: int | None, tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        made[0].fail(how, at=BROKER_EPOCHS)
+        if epoch is None:
+            with pytest.raises(StoreFailedError, match="the disk is full"):
+                await party.join()
+            assert party.member() is None
+            assert not made[0].sessions[-1].is_alive
+            await party.membership.join()
+        else:
+            await party.join()
+        assert party.member() == Member(1, 1)
+        assert await made[1].get(BROKER_EPOCHS) == Versioned(b"1", 0)
+        assert party.heard == ["confirmed"]
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> None:
+    """Its registration comes to the store after that of the next life."""
+
+    async def work(made: list[Faulty]) -> None:
+        killed, again = Party(made[0], 1), Party(made[1], 1)
+        made[0].hold_commits()
+        joining = asyncio.create_task(killed.join())
+        await made[0].held.wait()
+        await again.join()
+        made[0].forget_reads()  # the process has gone: nobody reads and tries again
+        made[0].release()
+        await asyncio.wait([joining])
+        registered = await again.registered()
+        assert registered is not None
+        assert registered.epoch == 1
+        assert await made[1].get(BROKER_EPOCHS) == Versioned(b"1", 0)
+        await killed.stop()
+        await again.stop()
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
+def test_an_update_is_written_once_whatever_fails(how: str, tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        await party.join()
+        made[0].fail(how, how, at=broker_name(1))
+        await party.membership.update(is_stopping=True)
+        registered = await party.registered()
+        assert registered is not None
+        assert registered.is_stopping
+        assert party.view.brokers[1].is_stopping
+        assert party.member() == Member(1, 1)
+        await asyncio.gather(*(party.membership.update(offline=(f"x/{number}",)) for number in range(3)))
+        registered = await party.registered()
+        assert registered is not None
+        assert registered == party.view.brokers[1]
+        assert registered.offline == party.membership.offline == ("x/2",)
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_an_update_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1, timeout_ms=1000)
+        await party.join()
+        made[0].fail(*[BEFORE] * 13, at=broker_name(1))
+        with pytest.raises(StoreFailedError):
+            await party.membership.update(offline=("x/1",))
+        party.run()
+        await party.sees(lambda: party.view.brokers[1].offline == ("x/1",))
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_a_registration_that_someone_has_removed_is_made_again(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        await party.join()
+        party.run()
+        await made[1].delete(broker_name(1))
+        await party.hears("confirmed", "resigned", "confirmed")
+        assert party.member() == Member(1, 2)
+        # A view that says so wrongly is not believed.
+        party.view.note(broker_name(1), encode(Broker(node_id=1, epoch=9, kept_since=9)), 0)
+        await party.sees(lambda: party.view.brokers[1].epoch == 2)
+        assert party.member() == Member(1, 2)
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_leaving_while_joining_leaves_nothing(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        made[0].hold_commits()
+        joining = asyncio.create_task(party.join())
+        await made[0].held.wait()
+        await party.membership.leave()
+        made[0].release()
+        await joining
+        assert await party.registered() is None
+        assert party.heard == []
+        party.run()
+        await party.ended()
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_a_counter_that_is_there_goes_on(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        await made[1].create(BROKER_EPOCHS, b"41")
+        party = Party(made[0], 7)
+        await party.join()
+        assert party.member() == Member(7, 42)
+        await party.stop()
+
+    run(tmp_path, work)
