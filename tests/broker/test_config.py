@@ -16,12 +16,14 @@ from tests.core.kafka_keys import keys
 KAFKA = keys(
     """
 advertised.listeners | LIST | null | none
+auto.leader.rebalance.enable | BOOLEAN | true | null
 auto.create.topics.enable | BOOLEAN | true | null
 broker.id | INT | -1 | null
 broker.rack | STRING | null | null
 broker.session.timeout.ms | INT | 9000 | null
 connections.max.idle.ms | LONG | 600000 | null
 controller.listener.names | LIST | REQUIRED | none
+controlled.shutdown.enable | BOOLEAN | true | null
 default.replication.factor | INT | 1 | null
 delete.topic.enable | BOOLEAN | true | null
 fetch.max.bytes | INT | 57671680 | [1024,...]
@@ -29,6 +31,8 @@ group.initial.rebalance.delay.ms | INT | 3000 | null
 group.max.session.timeout.ms | INT | 1800000 | null
 group.max.size | INT | 2147483647 | [1,...]
 group.min.session.timeout.ms | INT | 6000 | null
+inter.broker.listener.name | STRING | null | null
+leader.imbalance.check.interval.seconds | LONG | 300 | [1,...]
 listeners | LIST | [PLAINTEXT://:9092] | none
 log.dir | LIST | [/tmp/kafka-logs] | none
 log.dirs | LIST | null | none
@@ -47,12 +51,21 @@ offsets.topic.num.partitions | INT | 50 | [1,...]
 offsets.topic.replication.factor | SHORT | 3 | [1,...]
 offsets.topic.segment.bytes | INT | 104857600 | [1,...]
 queued.max.request.bytes | LONG | -1 | null
+replica.fetch.backoff.ms | INT | 1000 | [0,...]
+replica.fetch.max.bytes | INT | 1048576 | [0,...]
+replica.fetch.min.bytes | INT | 1 | null
+replica.fetch.response.max.bytes | INT | 10485760 | [0,...]
+replica.fetch.wait.max.ms | INT | 500 | null
+replica.lag.time.max.ms | LONG | 30000 | null
+replica.selector.class | STRING | null | null
 socket.request.max.bytes | INT | 104857600 | [1,...]
 """
 )
 """Printed from ``AbstractKafkaConfig.CONFIG_DEF`` of Kafka 4.3.0: name, type, default, valid values."""
 
 OURS = {
+    "cluster.store": ("string", ""),  # of our own
+    "leader.imbalance.per.broker.percentage": ("int", "10"),  # of Kafka before 4.0
     "controller.listener.names": ("string", ""),
     "listener.security.protocol.map": ("string", BROKER_KEYS["listener.security.protocol.map"].default),
     "listeners": ("list", "PLAINTEXT://127.0.0.1:9092"),  # loopback
@@ -154,8 +167,25 @@ def test_a_file_copied_from_a_broker_passes() -> None:
         {"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": "2097152"},
         {"offsets.topic.compression.codec": "5"},
         {"log.retention.hours": "-2"},
+        {"replica.fetch.wait.max.ms": "501", "replica.lag.time.max.ms": "500"},
+        {"replica.selector.class": "example.Selector"},
+        {"inter.broker.listener.name": "OTHER"},
+        {
+            "listeners": "PLAINTEXT://:1,INSIDE://:2",
+            "controller.listener.names": "INSIDE",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT",
+            "inter.broker.listener.name": "inside",
+        },
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(InvalidConfigError):
         BrokerConfig.from_mapping(given)
+
+
+def test_there_may_be_several_directories_and_a_node_that_is_alone_has_one() -> None:
+    assert BrokerConfig.from_mapping({"log.dirs": " /a, /b,", "log.dir": "/c"}).data_dirs == ("/a", "/b")
+    config = BrokerConfig.from_mapping({"log.dir": "/c"})
+    assert (config.data_dirs, config.data_dir) == (("/c",), "/c")
+    with pytest.raises(InvalidConfigError, match="one log directory"):
+        assert BrokerConfig.from_mapping({"log.dirs": "/a,/b"}).data_dir

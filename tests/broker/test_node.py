@@ -67,12 +67,18 @@ def test_each_listener_tells_its_own_address(start: Callable[..., RunningNode]) 
         {"listeners": "SSL://127.0.0.1:0"},
         {"listeners": "PLAINTEXT://127.0.0.1:0", "authorizer.class.name": "some.Authorizer"},
         {"advertised.listeners": "OTHER://host:1"},
-        {"log.dirs": "/a,/b"},
     ],
 )
 def test_what_cannot_be_kept_is_refused_at_the_start(settings: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError):
         RunningNode(tmp_path, settings)
+
+
+def test_a_node_that_is_alone_has_one_directory(tmp_path: Path) -> None:
+    running = RunningNode(tmp_path, {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"})
+    with pytest.raises(InvalidConfigError, match="one log directory"):
+        running.start()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_broker_on_the_directory_is_refused(start: Callable[..., RunningNode]) -> None:

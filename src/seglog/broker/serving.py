@@ -80,7 +80,7 @@ class Serving(ABC):
         rng: Random | None = None,
         ground: Ground | None = None,
     ) -> None:
-        if not config.data_dir:
+        if not config.data_dirs:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
         self.config = config
         self._cluster_id = cluster_id

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from seglog.core.addresses import Address, Addresses, parse_host_port
+from seglog.core.cluster_config import ClusterConfig
 from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, LogDirConfig
 from seglog.core.errors import InvalidConfigError
-from seglog.core.settings import Boolean, Scaled, Setting, check, int32, int64, setting, settings_of, unknown
+from seglog.core.settings import Boolean, Scaled, Setting, Text, check, int32, int64, setting, settings_of, unknown
 from seglog.core.types import MAX_INT32
 
 __all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "BrokerConfig", "default_text", "keys_of_environment"]
@@ -23,24 +24,8 @@ _PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,S
 IN_FLIGHT_BYTES: Final = 256 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Any text."""
-
-    type: ClassVar[str] = "string"
-    allowed: ClassVar[str] = "a text"
-
-    def parse(self, value: object) -> str:
-        if not isinstance(value, str):
-            raise TypeError("not a text")
-        return value.strip()
-
-    def format(self, value: Any) -> str:
-        return str(value)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ClusterConfig):
     """A broker's configuration. ``given`` has the keys that were given a value, with their texts; ``notes``, what is to
     be said of keys that are unknown or have no effect.
 
@@ -100,8 +85,8 @@ class BrokerConfig:
         "what is listened on; by default loopback, Kafka's default is all interfaces",
         default=(Address("PLAINTEXT", "127.0.0.1", 9092),),
     )
-    log_dir: str = setting("log.dir", Text(), "the directory of the logs, if log.dirs is not given", default="")
-    log_dirs: str = setting("log.dirs", Text(), "the directory of the logs; no more than one", default="")
+    log_dir: str = setting("log.dir", Text(), "the directories of the logs, if log.dirs is not given", default="")
+    log_dirs: str = setting("log.dirs", Text(), "the directories of the logs; a node alone has one", default="")
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate",
         int32(1),
@@ -177,6 +162,7 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         check(self, _OWN.values())
+        self.check_cluster()
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -202,8 +188,9 @@ class BrokerConfig:
         for listener in self.advertised_listeners:
             if listener.name not in known:
                 raise InvalidConfigError(f"advertised.listeners={listener} is not allowed: listeners has no such name")
-        if "," in self.log_dirs.strip(","):
-            raise InvalidConfigError(f"log.dirs={self.log_dirs!r} is not allowed: a broker has one log directory here")
+        name = self.inter_broker_listener_name.upper()
+        if name and name not in {listener.name for listener in self.broker_listeners}:
+            raise InvalidConfigError(f"inter.broker.listener.name={name} is not allowed: listeners has no such name")
 
     def _protocol_pairs(self) -> list[str]:
         pairs = [pair for pair in self.listener_security_protocol_map.split(",") if pair.strip()]
@@ -220,8 +207,20 @@ class BrokerConfig:
         return [listener for listener in self.listeners if listener.name not in left_out]
 
     @property
+    def data_dirs(self) -> tuple[str, ...]:
+        """The log directories; none if neither key is given."""
+        given = self.log_dirs.strip(", ") or self.log_dir
+        return tuple(path.strip() for path in given.split(",") if path.strip())
+
+    @property
     def data_dir(self) -> str:
-        return self.log_dirs.strip(",") or self.log_dir
+        """The log directory of a node that is alone. `InvalidConfigError` if there are several."""
+        if len(self.data_dirs) > 1:
+            raise InvalidConfigError(
+                f"log.dirs={','.join(self.data_dirs)!r} is not allowed: a node that is alone has one log directory. "
+                "Give it one, or let it join a cluster (cluster.store)"
+            )
+        return self.data_dirs[0] if self.data_dirs else ""
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object]) -> BrokerConfig:
@@ -314,7 +313,7 @@ _REFUSED: Final = dict.fromkeys(
     ("authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "super.users"), _NO_SECURITY
 )
 _PASSED_OVER: Final = re.compile(
-    r"(add\.partitions\.to\.txn|alter\.(config|log)|auto\.leader|background\.threads|broker\.heartbeat|"
+    r"(add\.partitions\.to\.txn|alter\.(config|log)|background\.threads|broker\.heartbeat|"
     r"client\.quota|config\.providers|connection\.failed|connections\.max\.reauth|controlled\.shutdown|"
     r"controller\.|cordoned\.|create\.topic\.policy|delegation\.token|early\.start|"
     r"(delete\.records|(share\.)?fetch|producer)\.purgatory|follower\.|leader\.|group\.(consumer|coordinator|share|streams)\.|"

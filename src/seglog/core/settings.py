@@ -70,6 +70,22 @@ def int64(low: int, high: int = MAX_INT64, *, also: int | None = None) -> Intege
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """Any text."""
+
+    type: ClassVar[str] = "string"
+    allowed: ClassVar[str] = "a text"
+
+    def parse(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise TypeError("not a text")
+        return value.strip()
+
+    def format(self, value: Any) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Scaled:
     """A whole number in a greater unit: the value is the number times ``factor``, but for the odd value ``also``."""
 
