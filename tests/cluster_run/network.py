@@ -1,0 +1,158 @@
+"""Where brokers of a test live: on loopback, or each in a network namespace of its own, so that links can be cut."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from tests.kafka.process import free_port
+
+_PORT: Final = 9092
+_numbers: Final = itertools.count()
+
+
+class Network(Protocol):
+    """Addresses of brokers by their numbers, from 1 on; 0 is where the test and its clients are."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def address(self, node_id: int) -> str:
+        """``host:port``, always the same."""
+
+    def prefix(self, node_id: int) -> Sequence[str]:
+        """What stands before the broker's command."""
+
+    def cut(self, source: int, target: int) -> None:
+        """What ``source`` sends does not arrive at ``target`` any more."""
+
+    def heal(self) -> None:
+        """All cuts are over."""
+
+
+class Loopback:
+    """Nothing can be cut."""
+
+    def __init__(self) -> None:
+        self._ports: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def address(self, node_id: int) -> str:
+        if node_id not in self._ports:
+            self._ports[node_id] = free_port(frozenset(self._ports.values()))
+        return f"127.0.0.1:{self._ports[node_id]}"
+
+    def prefix(self, node_id: int) -> Sequence[str]:
+        del node_id
+        return ()
+
+    def cut(self, source: int, target: int) -> None:
+        raise NotImplementedError(f"loopback cannot be cut between {source} and {target}")
+
+    def heal(self) -> None:
+        pass
+
+
+class Namespaces:
+    """A namespace for each of ``count`` brokers, on one bridge with the test; needs root (`can_be_made`).
+
+    A cut is a route into nothing at the sender's side: packets are lost as by a firewall, connections stay open, and
+    the other direction still arrives, if it needs no answer.
+    """
+
+    def __init__(self, count: int) -> None:
+        number = next(_numbers)
+        self._name = f"sl{os.getpid() % 100_000}n{number}"
+        self._subnet = f"10.{200 + os.getpid() % 50}.{number % 250}"
+        self._count = count
+        self._cuts: set[tuple[int, int]] = set()
+
+    @staticmethod
+    def can_be_made() -> bool:
+        """Whether this machine lets us."""
+        name = f"sltry{os.getpid() % 100_000}"
+        try:
+            made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+        except FileNotFoundError:
+            return False
+        if made.returncode:
+            return False
+        link = ["ip", "link", "add", name, "type", "bridge"]
+        bridged = subprocess.run(link, capture_output=True, check=False).returncode == 0
+        if bridged:
+            _ip("link", "del", name)
+        _ip("netns", "del", name)
+        return bridged
+
+    def __enter__(self) -> Self:
+        bridge = self._name
+        try:
+            _ip("link", "add", bridge, "type", "bridge")
+            _ip("addr", "add", f"{self.host(0)}/24", "dev", bridge)
+            _ip("link", "set", bridge, "up")
+            for node_id in range(1, self._count + 1):
+                self._add(node_id)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _add(self, node_id: int) -> None:
+        space, outside, inside = self._space(node_id), f"{self._name}v{node_id}", f"{self._name}w{node_id}"
+        _ip("netns", "add", space)
+        _ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", space)
+        _ip("link", "set", outside, "master", self._name, "up")
+        _ip("-n", space, "addr", "add", f"{self.host(node_id)}/24", "dev", inside)
+        _ip("-n", space, "link", "set", inside, "up")
+        _ip("-n", space, "link", "set", "lo", "up")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node_id in range(1, self._count + 1):
+            subprocess.run(["ip", "netns", "del", self._space(node_id)], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "del", self._name], capture_output=True, check=False)
+
+    def _space(self, node_id: int) -> str:
+        return f"{self._name}b{node_id}"
+
+    def host(self, node_id: int) -> str:
+        """The address of a broker, or with 0 of the test: what a ZooKeeper of the test has to listen on."""
+        return f"{self._subnet}.{node_id + 1}"
+
+    def address(self, node_id: int) -> str:
+        return f"{self.host(node_id)}:{_PORT}"
+
+    def prefix(self, node_id: int) -> Sequence[str]:
+        return ("ip", "netns", "exec", self._space(node_id))
+
+    def cut(self, source: int, target: int) -> None:
+        self._route("add", source, target)
+        self._cuts.add((source, target))
+
+    def heal(self) -> None:
+        for source, target in self._cuts:
+            self._route("del", source, target)
+        self._cuts.clear()
+
+    def _route(self, act: str, source: int, target: int) -> None:
+        where = ("-n", self._space(source)) if source else ()
+        _ip(*where, "route", act, "blackhole", f"{self.host(target)}/32")
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
