@@ -1,0 +1,208 @@
+"""Since when a broker's directories have lost nothing: what each end of a life leaves of that."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+
+import pytest
+
+from seglog.core.errors import LogDirOfflineError
+from seglog.core.fs import OsFs
+from seglog.core.types import TopicPartition
+from seglog.storage.checkpoint import write_offsets
+from seglog.storage.layout import HIGH_WATERMARKS
+from seglog.storage.life import BOOT_ID, LIFE, Life, boot_id, decode_life, encode_life, read_life
+from seglog.storage.log_dirs import LogDirs
+from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
+from tests.cases import case
+from tests.storage.disk import fill
+from tests.storage.test_log_dirs import ONE, PATHS, logs, open_dirs, wanted
+
+TWO_DIRS = PATHS[:2]
+
+
+class Machine:
+    """Its disks, and which start of it this is."""
+
+    def __init__(self) -> None:
+        self.fs = MemoryFs(clock=ManualClock())
+        self.boots = 0
+        for path in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random"):
+            self.fs.mkdir(path)
+        self.start()
+
+    def start(self) -> None:
+        self.boots += 1
+        if self.fs.exists("/proc/sys/kernel/random"):
+            self.fs.write(BOOT_ID, f"boot {self.boots}\n".encode())
+
+    def power_cut(self, rng: random.Random) -> None:
+        for path in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random", "/"):
+            self.fs.fsync_dir(path)
+        self.fs.crash(rng)
+        self.start()
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def live(machine: Machine, epoch: int, *, paths: tuple[str, ...] = TWO_DIRS) -> tuple[LogDirs, int]:
+    """A broker that starts, is registered, and works."""
+    dirs = open_dirs(machine.fs, paths)
+    kept = dirs.kept_since(epoch)
+    for log in logs(dirs.hold_many(wanted("a", ONE, 0, 1))):
+        fill(log, 2)
+    return dirs, kept
+
+
+def test_a_first_life_has_kept_nothing_from_before_and_keeps_it_through_clean_stops(machine: Machine) -> None:
+    for epoch in (4, 9, 11):
+        dirs, kept = live(machine, epoch)
+        assert kept == 4
+        assert dirs.kept_since(epoch + 1) == 4, "another registration in the same life"
+        dirs.close()
+        machine.start()  # the machine is started anew, too
+    assert {read_life(machine.fs, path) for path in TWO_DIRS} == {read_life(machine.fs, "/d1")}
+
+
+def test_a_process_that_dies_loses_nothing_and_a_machine_that_does_may(machine: Machine) -> None:
+    assert live(machine, 1)[1] == 1
+    machine.fs.kill()
+    assert live(machine, 2)[1] == 1
+    machine.power_cut(random.Random(1))
+    assert live(machine, 3)[1] == 3
+    machine.fs.kill()
+    assert live(machine, 4)[1] == 3
+
+
+def test_without_an_id_of_the_start_only_a_clean_stop_counts(machine: Machine) -> None:
+    machine.fs.unlink(BOOT_ID)
+    live(machine, 1)[0].close()
+    assert live(machine, 2)[1] == 1
+    machine.fs.kill()
+    assert live(machine, 3)[1] == 3
+
+
+def _remove(machine: Machine, path: str) -> None:
+    for name in machine.fs.listdir(path):
+        if machine.fs.stat(f"{path}/{name}").is_dir:
+            _remove(machine, f"{path}/{name}")
+        else:
+            machine.fs.unlink(f"{path}/{name}")
+    machine.fs.rmdir(path)
+
+
+def _cut_below_the_high_watermark(machine: Machine) -> None:
+    machine.fs.unlink("/d1/.kafka_cleanshutdown")
+    write_offsets(machine.fs, f"/d1/{HIGH_WATERMARKS}", {TopicPartition("a", 0): 99})
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(lambda machine: _remove(machine, "/d1/a-0"), id="a partition is gone"),
+        pytest.param(lambda machine: _remove(machine, "/d1"), id="a disk was replaced"),
+        pytest.param(lambda machine: machine.fs.unlink(f"/d2/{LIFE}"), id="the file is gone"),
+        pytest.param(lambda machine: machine.fs.write(f"/d2/{LIFE}", b"{"), id="the file is garbage"),
+        pytest.param(_cut_below_the_high_watermark, id="a log ends below its high watermark"),
+    ],
+)
+def test_what_was_lost_while_nobody_looked_is_found(machine: Machine, loss: Callable[[Machine], None]) -> None:
+    live(machine, 1)[0].close()
+    live(machine, 2)[0].close()
+    loss(machine)
+    dirs, kept = live(machine, 3)
+    assert kept == 3
+    dirs.close()
+    assert live(machine, 4)[1] == 3, "it was lost once"
+
+
+def test_what_is_missing_is_not_forgotten_before_it_was_written_down(machine: Machine) -> None:
+    live(machine, 1)[0].close()
+    _remove(machine, "/d1/a-0")
+    open_dirs(machine.fs, TWO_DIRS)
+    machine.fs.kill()  # before it was registered
+    assert live(machine, 2)[1] == 2
+    machine.fs.kill()
+    assert live(machine, 3)[1] == 2
+
+
+def test_one_more_directory_is_no_loss_and_one_fewer_is(machine: Machine) -> None:
+    live(machine, 1)[0].close()
+    dirs, kept = live(machine, 2, paths=PATHS)
+    assert kept == 1
+    dirs.close()
+    assert live(machine, 3)[1] == 3
+
+
+def test_a_disk_that_failed_may_have_lost_what_it_says_it_has(machine: Machine) -> None:
+    dirs, _ = live(machine, 1)
+    machine.fs.fail_at("fsync", 1, path="/d2/a-1", error=errno.EIO)
+    with pytest.raises(LogDirOfflineError):
+        dirs.dir_of(TopicPartition("a", 1)).flush()
+    assert not machine.fs.exists(f"/d2/{LIFE}")
+    assert dirs.kept_since(2) == 1, "what is served was kept"
+    machine.fs.kill()
+    assert open_dirs(machine.fs, TWO_DIRS).kept_since(3) == 3
+
+
+def test_a_disk_that_can_not_even_be_marked_is_known_to_the_others(machine: Machine) -> None:
+    dirs, _ = live(machine, 1)
+    machine.fs.fail_at(["fsync", "fsync_dir", "unlink", "pwrite"], 1, path="/d2", error=errno.EIO, times=99)
+    with pytest.raises(LogDirOfflineError):
+        dirs.dir_of(TopicPartition("a", 1)).flush()
+    assert machine.fs.exists(f"/d2/{LIFE}")
+    machine.fs.kill()
+    machine.fs.fail_at("listdir", 1, path="/d2", times=99)
+    assert open_dirs(machine.fs, TWO_DIRS).kept_since(3) == 1, "of a directory that is away nothing is served"
+    machine.fs.kill()
+    assert open_dirs(machine.fs, TWO_DIRS).kept_since(4) == 4, "it came back"
+    machine.fs.kill()
+    assert open_dirs(machine.fs, TWO_DIRS).kept_since(5) == 4
+
+
+def test_a_crash_at_every_change_never_says_that_more_was_kept(machine: Machine) -> None:
+    """A power cut anywhere in two lives: what is told afterwards is the epoch that it is told in."""
+    boots = machine.boots
+
+    def crash(call: Call) -> None:
+        case()
+        left = machine.fs.after_crash(random.Random(call.number))
+        for path in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random"):
+            if not left.exists(path):
+                left.mkdir(path)
+        left.write(BOOT_ID, f"boot {boots + call.number}\n".encode())
+        with LogDirs.open(TWO_DIRS, fs=left, clock=ManualClock(), cluster_id="c", node_id=7) as dirs:
+            was_clean = all(one.was_clean for one in dirs.dirs)
+            assert dirs.kept_since(9) == (kept if was_clean else 9)
+
+    kept = 1
+    fs = CrashFs(machine.fs, before_change=crash)
+    for epoch in (1, 2):
+        with LogDirs.open(TWO_DIRS, fs=fs, clock=ManualClock(), cluster_id="c", node_id=7) as dirs:
+            assert dirs.kept_since(epoch) == kept
+            logs(dirs.hold_many(wanted("a", ONE, 0, 1)))
+    assert fs.changes > 50
+
+
+def test_the_file_reads_back_and_garbage_is_none() -> None:
+    life = Life(17, None, frozenset({"a", "b"}), frozenset({"b"}))
+    assert decode_life(encode_life(life)) == life
+    for data in (
+        b"",
+        b"[]",
+        b"{}",
+        encode_life(life).replace(b"17", b'"x"'),
+        encode_life(life).replace(b": 1,", b": 2,"),
+    ):
+        assert decode_life(data) is None
+
+
+def test_this_machine_has_an_id_of_its_start() -> None:
+    found = boot_id(OsFs())
+    assert found == boot_id(OsFs())
+    assert found is None or len(found) == 36
