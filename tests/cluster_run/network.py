@@ -12,6 +12,7 @@ from typing import Final, Protocol, Self
 from tests.kafka.process import free_port
 
 _PORT: Final = 9092
+_NOBODY: Final = "02:00:00:00:00:01"
 _numbers: Final = itertools.count()
 
 
@@ -68,8 +69,8 @@ class Loopback:
 class Namespaces:
     """A namespace for each of ``count`` brokers, on one bridge with the test; needs root (`can_be_made`).
 
-    A cut is a route into nothing at the sender's side: packets are lost as by a firewall, connections stay open, and
-    the other direction still arrives, if it needs no answer.
+    A cut gives the sender a hardware address that nobody has: packets are lost without a word, connections stay open,
+    and what comes the other way still arrives.
     """
 
     def __init__(self, count: int) -> None:
@@ -139,17 +140,18 @@ class Namespaces:
         return ("ip", "netns", "exec", self._space(node_id))
 
     def cut(self, source: int, target: int) -> None:
-        self._route("add", source, target)
+        self._neighbour(source, "replace", self.host(target), "lladdr", _NOBODY, "nud", "permanent")
         self._cuts.add((source, target))
 
     def heal(self) -> None:
         for source, target in self._cuts:
-            self._route("del", source, target)
+            self._neighbour(source, "del", self.host(target))
         self._cuts.clear()
 
-    def _route(self, act: str, source: int, target: int) -> None:
+    def _neighbour(self, source: int, *arguments: str) -> None:
         where = ("-n", self._space(source)) if source else ()
-        _ip(*where, "route", act, "blackhole", f"{self.host(target)}/32")
+        device = f"{self._name}w{source}" if source else self._name
+        _ip(*where, "neigh", *arguments, "dev", device)
 
 
 def _ip(*arguments: str) -> None:
