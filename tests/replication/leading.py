@@ -13,6 +13,7 @@ from uuid import UUID
 
 from seglog.broker.codes import Code
 from seglog.broker.fetch import Fetch
+from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.neighbours import Neighbours
 from seglog.broker.requests import Context
 from seglog.broker.sessions import SessionCache
@@ -129,13 +130,24 @@ class Leader:
         self._fetch = self._new_fetch()
 
     def _new_fetch(self) -> Fetch:
+        fetch = FollowerFetch(
+            self.topics,
+            lambda replica, asked: replica.serve_replica(asked, BROKERS, 0),
+            max_bytes=MAX_INT32,
+            now_ms=lambda: int(SystemClock().monotonic() * 1000),
+            rng=Random(1),
+        )
         neighbours = Neighbours(
-            serve=lambda replica, asked: replica.serve_replica(asked, BROKERS, 0),
+            fetch=fetch,
             brokers=lambda: BROKERS,
             listener="BROKERS",
             rack_aware=False,
         )
         return Fetch(self.topics, self.sessions, max_bytes=MAX_INT32, neighbours=neighbours)
+
+    def forget(self) -> None:
+        """All sessions."""
+        self._fetch = self._new_fetch()
 
     def lead(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
         found = self.disk.have(name, partitions)

@@ -81,20 +81,6 @@ def test_only_what_has_changed_is_named(run: Run) -> None:
     run(act)
 
 
-def test_a_leader_without_room_for_sessions(run: Run) -> None:
-    async def act(both: Both) -> None:
-        leaders = both.leader.lead("t", 2)
-        both.leader.sessions._slots = 0
-        both.follow("t", 2)
-        both.run()
-        for number in range(4):
-            leaders[number % 2].append(batch())
-            await both.until_same()
-        assert {one.session_epoch for one in both.leader.requests} == {0}
-
-    run(act)
-
-
 def test_a_session_that_is_forgotten_begins_anew(run: Run) -> None:
     async def act(both: Both) -> None:
         (leader,) = both.leader.lead("t")
@@ -103,10 +89,8 @@ def test_a_session_that_is_forgotten_begins_anew(run: Run) -> None:
         for _ in range(3):
             leader.append(batch())
             await both.until_same()
-            for session_id in list(both.leader.sessions._sessions):
-                both.leader.sessions.close(session_id)
+            both.leader.forget()
         assert [one.session_epoch for one in both.leader.requests].count(0) >= 3
-        assert len(both.leader.sessions) <= 1
 
     run(act)
 

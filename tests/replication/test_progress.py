@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.replication.following import truncation_point
-from seglog.replication.progress import Progress
+from seglog.replication.progress import Follower, Progress
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 
 BROKERS = {node: Broker(node_id=node, epoch=node, kept_since=0) for node in (1, 2, 3)}
@@ -20,7 +20,7 @@ def leading(state: PartitionState = STATE, epoch_start: int = 100) -> Progress:
 
 
 def fetched(progress: Progress, node: int, offset: int, end: int, now_ms: int, epoch: int | None = None) -> None:
-    progress.followers[node].fetched(offset, 0, node if epoch is None else epoch, end, now_ms)
+    progress.followers[node].fetched(offset, 0, node if epoch is None else epoch, end, now_ms, None)
 
 
 def mark(progress: Progress, end: int, now_ms: int, current: int = 90) -> int:
@@ -73,7 +73,9 @@ def test_both_forms_of_the_isr_count_while_a_change_is_on_its_way() -> None:
     fetched(progress, 2, 130, 130, 20)
     assert mark(progress, 130, 20) == 120  # 3 counts already
     progress.refused()
-    progress.followers[3].caught_up_ms = -LAG
+    silent = progress.followers[3] = Follower(-LAG)
+    silent.end_offset, silent.broker_epoch = 120, 3
+    silent.heard.note(10)
     assert mark(progress, 130, 20) == 130
     proposed = progress.propose(110, 130, BROKERS, 20)
     assert proposed is not None

@@ -121,7 +121,7 @@ def _kafka_13141(patch: pytest.MonkeyPatch) -> None:
     def serve(self: Replica, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
         if self.progress is not None and asked.node_id in self.progress.followers:
             follower = self.progress.followers[asked.node_id]
-            follower.fetched(asked.offset, 0, asked.broker_epoch, self.log.log_end_offset, now_ms)
+            follower.fetched(asked.offset, 0, asked.broker_epoch, self.log.log_end_offset, now_ms, None)
             self.advance(brokers, now_ms)
         return honest(self, asked, brokers, now_ms)
 

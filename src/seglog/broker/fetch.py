@@ -9,18 +9,17 @@ from uuid import UUID
 from seglog.broker.neighbours import NO_REPLICA, Neighbours
 from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
+from seglog.broker.slices import fetched_partition
 from seglog.broker.topics import Topics
 from seglog.cluster.model import Member
 from seglog.core.errors import SeglogError
-from seglog.core.fs import File
 from seglog.core.types import NO_OFFSET
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
-from seglog.replication.partition import Partition
-from seglog.replication.replica import Replica, ReplicaFetch
-from seglog.replication.waiters import Waiter, Waiting
-from seglog.storage.reads import Fetched, UpTo
+from seglog.replication.replica import Replica
+from seglog.replication.waiters import Waiter
+from seglog.storage.reads import UpTo
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
@@ -38,20 +37,9 @@ class NotABrokerError(SeglogError):
     code = 31
 
 
-class FileSlice(NamedTuple):
-    """Bytes of a segment's file."""
-
-    file: File
-    position: int
-    size: int
-
-    def read_part(self, start: int, size: int) -> bytes:
-        return self.file.pread(size, self.position + start)
-
-
 class _Request(NamedTuple):
-    """A request, its session found, if it has one. ``is_full``: every partition is answered. ``follower`` is the broker
-    that asks, None for a consumer, which may stand in a ``rack``."""
+    """A request, its session found, if it has one. ``is_full``: every partition is answered. The consumer may stand
+    in a ``rack``."""
 
     partitions: Iterable[tuple[PartitionKey, Wanted]]
     session: Session | None
@@ -60,7 +48,6 @@ class _Request(NamedTuple):
     min_bytes: int
     up_to: UpTo
     version: int
-    follower: Member | None
     rack: str
 
 
@@ -86,7 +73,10 @@ class Fetch:
         """The response's body, or a wait for it."""
         message = read_request(ApiKey.FETCH, context.version, frame, body)
         try:
-            request = self._resolve(message, context)
+            follower = self._follower(message, context)
+            if follower is not None and self._neighbours is not None:
+                return self._neighbours.fetch(message, context.version, follower)
+            request = self._resolve(message, context.version)
         except SeglogError as error:
             return write_fetch(context.version, [], error=error.code)
         result = self._read(request)
@@ -94,9 +84,7 @@ class Fetch:
             return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
-    def _resolve(self, message: Message, context: Context) -> _Request:
-        version = context.version
-        follower = self._follower(message, context)
+    def _resolve(self, message: Message, version: int) -> _Request:
         named: str = "topic_id" if version >= TOPIC_IDS else "topic"
         none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
         wanted = [
@@ -107,7 +95,6 @@ class Fetch:
                     partition.partition_max_bytes,
                     partition.current_leader_epoch,
                     partition.last_fetched_epoch,
-                    partition.log_start_offset,
                 ),
             )
             for topic in message.topics
@@ -140,7 +127,6 @@ class Fetch:
             min_bytes=message.min_bytes,
             up_to=UpTo.LAST_STABLE if message.isolation_level else UpTo.HIGH_WATERMARK,
             version=version,
-            follower=follower,
             rack=message.rack_id if version >= FROM_FOLLOWERS else "",
         )
 
@@ -152,9 +138,9 @@ class Fetch:
         node_id = message.replica_id if state is None else state.replica_id
         if node_id < 0:
             return None
-        if context.listener != self._neighbours.listener:
+        if context.listener != self._neighbours.listener or state is None:
             raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
-        return Member(node_id, -1 if state is None else state.replica_epoch)
+        return Member(node_id, state.replica_epoch)
 
     def _read(self, request: _Request) -> _Result:
         found = []
@@ -162,10 +148,7 @@ class Fetch:
         is_urgent = False
         for key, wanted in list(request.partitions):
             left = max(request.max_bytes - size, 0)
-            if request.follower is None:
-                fetched = self._read_one(key, wanted, request, left, is_first=size == 0)
-            else:
-                fetched = self._serve(key, wanted, request.follower, left, is_first=size == 0)
+            fetched = self._read_one(key, wanted, request, left, is_first=size == 0)
             found.append((key, fetched))
             if fetched.records is not None:
                 size += fetched.records.size
@@ -187,44 +170,17 @@ class Fetch:
             if request.rack and self._neighbours is not None and isinstance(partition, Replica):
                 preferred = self._neighbours.preferred(partition, request.rack, wanted.fetch_offset)
                 if preferred != NO_REPLICA:
-                    return _fetched(number, partition, None, up_to)._replace(preferred_read_replica=preferred)
+                    return fetched_partition(number, partition, None, up_to)._replace(preferred_read_replica=preferred)
             diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:
-                return _fetched(number, partition, None, up_to)._replace(
+                return fetched_partition(number, partition, None, up_to)._replace(
                     diverging=(diverging.epoch, diverging.end_offset)
                 )
             limit = min(wanted.max_bytes, left)
             slice_ = partition.read(wanted.fetch_offset, limit, up_to, min_one=is_first)
         except SeglogError as error:
             return FetchedPartition(number, error.code)
-        return _fetched(number, partition, slice_, up_to)
-
-    def _serve(
-        self, key: PartitionKey, wanted: Wanted, follower: Member, left: int, *, is_first: bool
-    ) -> FetchedPartition:
-        """A slice for another broker, up to the end of the log."""
-        topic, number = key
-        partition = self._topics.partition(topic, number)
-        if not isinstance(partition, Replica):
-            return FetchedPartition(number, self._why_not(topic, number), aborted=())
-        asked = ReplicaFetch(
-            *follower,
-            wanted.current_leader_epoch,
-            wanted.fetch_offset,
-            wanted.last_fetched_epoch,
-            wanted.log_start_offset,
-            min(wanted.max_bytes, left),
-            min_one=is_first,
-        )
-        assert self._neighbours is not None
-        try:
-            answer = self._neighbours.serve(partition, asked)
-        except SeglogError as error:
-            return FetchedPartition(number, error.code)
-        fetched = _fetched(number, partition, answer.records, UpTo.LOG_END)
-        if answer.diverging is None:
-            return fetched
-        return fetched._replace(diverging=(answer.diverging.epoch, answer.diverging.end_offset))
+        return fetched_partition(number, partition, slice_, up_to)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:
         found = self._topics.find(topic)
@@ -233,21 +189,21 @@ class Fetch:
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
     async def _wait(self, request: _Request, result: _Result, seconds: float) -> FetchAnswer:
-        where = []
-        for (_, wanted), (key, fetched) in zip(list(request.partitions), result.partitions, strict=True):
+        partitions = []
+        for key, fetched in result.partitions:
             partition = self._topics.partition(*key)
-            waiters = None if partition is None else _waiters(partition, wanted, fetched, request.follower)
-            if waiters is None:  # it changed after it was read, before this began to wait
+            if partition is None or partition.log.high_watermark != fetched.high_watermark:
+                # It changed after it was read, before this began to wait.
                 return self._answer(request, self._read(request))
-            where.append(waiters)
+            partitions.append(partition)
         waiter = Waiter(request.min_bytes - result.size, seconds)
-        for waiters in where:
-            waiters[waiter] = None
+        for partition in partitions:
+            partition.waiters[waiter] = None
         try:
             await waiter.wait()
         finally:
-            for waiters in where:
-                waiters.pop(waiter, None)
+            for partition in partitions:
+                partition.waiters.pop(waiter, None)
         return self._answer(request, self._read(request))
 
     def _answer(self, request: _Request, result: _Result) -> FetchAnswer:
@@ -255,40 +211,6 @@ class Fetch:
             if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
                 partition.bytes_out += fetched.records.size
         return _answer(request, result)
-
-
-def _waiters(
-    partition: Partition, wanted: Wanted, fetched: FetchedPartition, follower: Member | None
-) -> dict[Waiting, None] | None:
-    """Those who wait for what this reader waits for; None if it is there."""
-    log = partition.log
-    if follower is None:
-        return partition.waiters if log.high_watermark == fetched.high_watermark else None
-    if not isinstance(partition, Replica) or log.log_end_offset > wanted.fetch_offset:
-        return None
-    return partition.followers
-
-
-def _fetched(number: int, partition: Partition, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
-    log = partition.log
-    committed = up_to is UpTo.LAST_STABLE
-    aborted = None
-    records = None
-    if slice_ is not None:
-        if committed and not slice_.is_cut:
-            aborted = [(txn.producer_id, txn.first_offset) for txn in slice_.aborted]
-        if slice_.file is not None and slice_.size:
-            records = FileSlice(slice_.file, slice_.position, slice_.size)
-    return FetchedPartition(
-        number,
-        0,
-        log.high_watermark,
-        log.last_stable_offset,
-        log.log_start_offset,
-        aborted,
-        -1,
-        records,
-    )
 
 
 def _answer(request: _Request, result: _Result) -> FetchAnswer:

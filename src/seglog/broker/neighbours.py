@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from seglog.broker.follower_fetch import FollowerFetch
 from seglog.cluster.model import Broker
-from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -15,10 +16,10 @@ RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class Neighbours(NamedTuple):
-    """``serve`` answers a follower; ``brokers`` are those that are there; ``listener`` is the one by which brokers
+    """``fetch`` answers followers; ``brokers`` are those that are there; ``listener`` is the one by which brokers
     come, and no others may say that they are brokers (CVE-2018-1288)."""
 
-    serve: Callable[[Replica, ReplicaFetch], ReplicaAnswer]
+    fetch: FollowerFetch
     brokers: Callable[[], Mapping[int, Broker]]
     listener: str
     rack_aware: bool

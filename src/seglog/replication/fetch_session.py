@@ -1,7 +1,8 @@
 """What the leader knows of what a follower wants: its session's other end (KIP-227, ``FetchSessionHandler``). Pure.
 
 The first request names every partition, those after it what has changed. What an answer does not name has no news, and
-costs nothing on either side. When nobody can be sure any more that both ends have the same, all begins anew.
+costs nothing on either side; but if it was asked for anew, that there is no news is one: what the leader has told before
+is so for this question too. When nobody can be sure any more that both ends have the same, all begins anew.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ PartitionKey = tuple[bytes, int]
 
 
 class FetchSession:
-    """``asked``: what was last asked of each partition, as the leader has it."""
+    """``asked``: what was last asked of each partition, as the leader has it; ``told``: what it told last, high
+    watermark and log start."""
 
     def __init__(self) -> None:
         self.asked: dict[PartitionKey, ReplicaFetch] = {}
+        self.told: dict[PartitionKey, tuple[int, int]] = {}
+        self._named: list[PartitionKey] = []
         self._session_id = NO_SESSION
         self._epoch = FULL
 
@@ -51,39 +55,51 @@ class FetchSession:
         asked = self.asked
         if self.is_full:
             asked.clear()
+            self.told.clear()
+        self._named = []
         changed: dict[bytes, list[WantedPartition]] = {}
         gone: dict[bytes, list[int]] = {}
         for key, one in wanted:
             if asked.get(key) != one:
                 asked[key] = one
+                self._named.append(key)
                 topic_id, number = key
                 partition = WantedPartition(
                     number, one.leader_epoch, one.offset, one.last_epoch, one.log_start_offset, one.max_bytes
                 )
                 changed.setdefault(topic_id, []).append(partition)
         for key in forgotten:
+            self.told.pop(key, None)
             if asked.pop(key, None) is not None:
                 gone.setdefault(key[0], []).append(key[1])
         return write_request(head._replace(session_id=self._session_id, session_epoch=self._epoch), changed, gone)
 
-    def answered(self, response: FetchResponse) -> None:
-        """The leader has done what was asked. `InvalidRequestError` if its answer is not to what was asked."""
-        asked = self.asked
-        for topic_id, number, *_ in response.partitions:
-            if (topic_id, number) not in asked:
+    def answered(self, response: FetchResponse) -> list[PartitionKey]:
+        """The leader has done what was asked; what was asked for anew and has no news.
+
+        `InvalidRequestError` if it is not the answer to what was asked.
+        """
+        asked, told = self.asked, self.told
+        answered = set()
+        for topic_id, number, error, high_watermark, log_start_offset, _, _ in response.partitions:
+            key = (topic_id, number)
+            if key not in asked:
                 raise InvalidRequestError(f"partition {number} of topic id {topic_id.hex()}, which was not asked for")
+            answered.add(key)
+            if not error:
+                told[key] = (high_watermark, log_start_offset)
         session_id = response.session_id
         if self.is_full:
-            named = {partition[:2] for partition in response.partitions}
-            if len(named) < len(asked):
-                raise InvalidRequestError(f"{len(named)} partitions, where {len(asked)} were asked for")
+            if len(answered) < len(asked):
+                raise InvalidRequestError(f"{len(answered)} partitions, where {len(asked)} were asked for")
             self._session_id = session_id
             # A leader without room for a session is asked for everything again and again.
             self._epoch = FULL if session_id == NO_SESSION else 1
-            return
+            return []
         if session_id not in (self._session_id, NO_SESSION):
             raise InvalidRequestError(f"session {session_id}, where {self._session_id} was asked")
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, FULL
         else:
             self._epoch = 1 if self._epoch == MAX_INT32 else self._epoch + 1
+        return [key for key in self._named if key not in answered]

@@ -19,10 +19,11 @@ from seglog.cluster.model import Broker, Member
 from seglog.core.addresses import parse_host_port
 from seglog.core.clock import Clock
 from seglog.core.errors import InvalidRequestError, LogClosedError, LogDirOfflineError, RequestFailedError, SeglogError
+from seglog.core.types import Buffer
 from seglog.net.dial import Link, LinkLostError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.replica_fetch import AnsweredPartition, FetchResponse, RequestHead
+from seglog.protocol.replica_fetch import FetchResponse, RequestHead
 from seglog.replication.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, PartitionKey
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.replica import Replica, ReplicaAnswer
@@ -191,6 +192,11 @@ class Fetcher:
             self._is_failing = True
             _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, error)
 
+    def _note_success(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            _log.info("broker %d is fetched from again", self.leader.node_id)
+
     async def _pause(self, milliseconds: float) -> None:
         """Wait so long, or until something is followed."""
         try:
@@ -244,7 +250,10 @@ class Fetcher:
             try:
                 response = self._understood(answer)
                 if response is not None:
+                    quiet = self._session.answered(response)
+                    self._note_success()
                     await self._take_all(link, response)
+                    self._take_quiet(quiet)
             except InvalidRequestError as error:
                 raise LinkLostError(f"the answer of {link.peer} is none: {error}") from error
 
@@ -306,10 +315,6 @@ class Fetcher:
             return None
         if response.error:
             raise RequestFailedError(f"it refuses with error {response.error}")
-        session.answered(response)
-        if self._is_failing:
-            self._is_failing = False
-            _log.info("broker %d is fetched from again", self.leader.node_id)
         return response
 
     async def _take_all(self, link: Link, response: FetchResponse) -> None:
@@ -328,17 +333,23 @@ class Fetcher:
             elif partition.error:
                 self._failed(key, followed, f"broker {self.leader.node_id} answers with error {partition.error}")
             else:
-                self._take(key, followed, partition)
+                _, _, _, high_watermark, log_start_offset, diverging, records = partition
+                agreed = None if diverging is None else EpochEnd(*diverging)
+                self._take(key, followed, ReplicaAnswer(agreed, None, high_watermark, log_start_offset), records)
             if self._now() - begun > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 begun = self._now()
         if outside:
             await self._find_the_way_back(link, outside)
 
-    def _take(self, key: PartitionKey, followed: _Followed, partition: AnsweredPartition) -> None:
-        _, _, _, high_watermark, log_start_offset, diverging, records = partition
-        agreed = None if diverging is None else EpochEnd(*diverging)
-        answer = ReplicaAnswer(agreed, None, high_watermark, log_start_offset)
+    def _take_quiet(self, keys: list[PartitionKey]) -> None:
+        """Partitions without news: what was told before was perhaps not taken, as that was for another question."""
+        for key in keys:
+            followed, told = self._followed.get(key), self._session.told.get(key)
+            if followed is not None and told is not None and not followed.waits_until:
+                self._take(key, followed, ReplicaAnswer(None, None, *told), b"")
+
+    def _take(self, key: PartitionKey, followed: _Followed, answer: ReplicaAnswer, records: Buffer) -> None:
         try:
             followed.replica.take(self._session.asked[key], answer, records)
         except SeglogError as error:

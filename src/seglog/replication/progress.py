@@ -22,29 +22,61 @@ from seglog.cluster.model import Broker, Member, PartitionState, Stored
 UNKNOWN: Final = -1
 
 
-class Follower:
-    """A replica that fetches from us. ``end_offset`` is the next that it asks for, unknown until it does."""
+class Heard:
+    """When a follower asked us last for anything at all, and the time ``before`` that. In a fetch session a partition
+    that has no news is in no request: that its follower is there shows here."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "log_start_offset", "seen_end")
+    __slots__ = ("before_ms", "ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.ms = self.before_ms = now_ms
+
+    def note(self, now_ms: int) -> None:
+        self.before_ms, self.ms = self.ms, now_ms
+
+
+class Follower:
+    """A replica that fetches from us. ``end_offset`` is the next that it asks for, unknown until it does.
+
+    ``seen_end`` is where our log ended when it last asked for this partition: having come so far, it had everything
+    then, and has it for as long as it is heard of and this partition is not in its requests.
+    """
+
+    __slots__ = ("_caught_up_ms", "broker_epoch", "end_offset", "heard", "log_start_offset", "seen_end")
 
     def __init__(self, now_ms: int) -> None:
         self.end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.broker_epoch = UNKNOWN
-        self.caught_up_ms = now_ms
-        self.fetched_ms = now_ms
         self.seen_end = UNKNOWN
-        """Where our log ended at its last fetch: having come so far, it had everything at that time."""
+        self.heard = Heard(now_ms)
+        self._caught_up_ms = now_ms
 
-    def fetched(self, offset: int, log_start_offset: int, broker_epoch: int, log_end: int, now_ms: int) -> None:
+    @property
+    def caught_up_ms(self) -> int:
+        """When it last had everything."""
+        has_all = self.seen_end != UNKNOWN and self.end_offset >= self.seen_end
+        return max(self._caught_up_ms, self.heard.ms) if has_all else self._caught_up_ms
+
+    @property
+    def fetched_ms(self) -> int:
+        return self.heard.ms
+
+    def fetched(
+        self, offset: int, log_start_offset: int, broker_epoch: int, log_end: int, now_ms: int, heard: Heard | None
+    ) -> None:
+        """``heard`` is that of its session, which knows already that it has asked now."""
+        if heard is None:
+            self.heard.note(now_ms)
+        else:
+            self.heard = heard
         if offset >= log_end:
-            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+            self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif self.seen_end != UNKNOWN and offset >= self.seen_end:
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self._caught_up_ms = max(self._caught_up_ms, self.heard.before_ms)
         self.end_offset = offset
         self.log_start_offset = log_start_offset
         self.broker_epoch = broker_epoch
-        self.fetched_ms = now_ms
         self.seen_end = log_end
 
 

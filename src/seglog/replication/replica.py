@@ -16,7 +16,7 @@ from seglog.core.errors import NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
 from seglog.replication.partition import COMMITTED, Partition
-from seglog.replication.progress import Progress
+from seglog.replication.progress import Heard, Progress
 from seglog.replication.waiters import Waiting
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
@@ -41,6 +41,7 @@ class ReplicaFetch(NamedTuple):
     log_start_offset: int
     max_bytes: int
     min_one: bool = True
+    heard: Heard | None = None
 
 
 class ReplicaAnswer(NamedTuple):
@@ -59,7 +60,8 @@ def _nothing(replica: Replica) -> None:
 class Replica(Partition):
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
 
-    ``followers`` wait for the end of the log to grow. ``appended`` is told when it has been appended to as the leader,
+    ``followers`` are told when the end of the log grows, and by how much, and with 0 when only more is committed.
+    ``appended`` is told when it has been appended to as the leader,
     and ``committed`` when the high watermark has moved.
     """
 
@@ -193,6 +195,8 @@ class Replica(Partition):
         size, self._unseen = self._unseen, 0
         for waiter in tuple(self.waiters):
             waiter.grown(size or MAX_INT32)
+        for follower in self.followers:
+            follower.grown(0)  # it learns of it with what it is told next
         self.committed(self)
 
     def wake(self) -> None:
@@ -212,7 +216,9 @@ class Replica(Partition):
         if diverging is not None:  # it has not what it says: nothing is learnt (KAFKA-13141)
             return ReplicaAnswer(diverging, None, log.high_watermark, log.log_start_offset)
         found = log.read(asked.offset, asked.max_bytes, up_to=UpTo.LOG_END, min_one=asked.min_one)
-        follower.fetched(asked.offset, asked.log_start_offset, asked.broker_epoch, log.log_end_offset, now_ms)
+        follower.fetched(
+            asked.offset, asked.log_start_offset, asked.broker_epoch, log.log_end_offset, now_ms, asked.heard
+        )
         self.advance(brokers, now_ms)
         return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)
 

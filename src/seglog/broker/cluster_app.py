@@ -1,0 +1,273 @@
+"""The composition root of a broker in a cluster, top to bottom. What is opened last is closed first; before that, what
+it leads goes to others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from seglog.broker.cluster_changes import ClusterChanges, topic_rules
+from seglog.broker.cluster_topics import ClusterTopics
+from seglog.broker.elections import Elections
+from seglog.broker.follower_fetch import FollowerFetch
+from seglog.broker.groups import TopicOfOffsets, group_settings
+from seglog.broker.identity import ClusterIdentity
+from seglog.broker.neighbours import RACK_AWARE, Neighbours
+from seglog.broker.partition_states import ClusterStates
+from seglog.broker.producers import ProducerIds
+from seglog.broker.reassignments import Reassignments
+from seglog.broker.requests import Handler
+from seglog.broker.serving import Serving
+from seglog.broker.settings import Configuration
+from seglog.broker.warm import warm_up
+from seglog.broker.watermarks import Watermarks
+from seglog.cluster.membership import Membership, Registration
+from seglog.cluster.model import Broker
+from seglog.cluster.office import Office
+from seglog.cluster.open import open_store
+from seglog.cluster.store import NameExistsError, StoreError
+from seglog.cluster.view import ClusterView
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.settings import OFFSETS_TOPIC
+from seglog.core.addresses import Address
+from seglog.core.broker_config import BrokerConfig
+from seglog.core.errors import InvalidConfigError
+from seglog.replication.fetcher import Fetcher, FetcherConfig
+from seglog.replication.followed import Followed
+from seglog.replication.replica import Replica
+from seglog.replication.replicas import Replicas
+from seglog.storage.checkpoint import encode_id, new_cluster_id
+from seglog.storage.log_dir import LogDir
+from seglog.storage.log_dirs import LogDirs
+
+_log: Final = logging.getLogger("seglog.broker")
+_CLUSTER: Final = "cluster"
+HANDOVER_SECONDS: Final = 15.0
+"""How long a broker that is stopped waits for others to lead what it leads."""
+
+
+class ClusterNode(Serving):
+    """A broker that shares its topics with others. ``directories`` are its log directories."""
+
+    directories: LogDirs
+    topics: ClusterTopics
+    view: ClusterView
+    membership: Membership
+    office: Office
+    replicas: Replicas
+
+    @property
+    def paths(self) -> list[str]:
+        return [directory.path for directory in self.directories.dirs]
+
+    async def _start(self) -> None:
+        config = self.config
+        node_id = config.node_id if config.node_id >= 0 else config.broker_id
+        if node_id < 0:
+            raise InvalidConfigError("node.id is not given: each broker of a cluster has its own")
+        self.store = await open_store(
+            config.cluster_store, clock=self._clock, session_timeout_ms=config.broker_session_timeout_ms
+        )
+        self._parts.push_async_callback(self.store.close)
+        cluster_id = await self._cluster()
+        await self._open_directories(node_id, cluster_id)
+        await self._configure(node_id)
+        current = self.configuration.current
+        self.view = ClusterView(self.store, lambda topic: topic_rules(topic, self.configuration.current))
+        await self.view.start()
+        self._parts.push_async_callback(self.view.stop)
+        self.identity = ClusterIdentity(
+            self.view, node_id=node_id, cluster_id=cluster_id, rack=current.broker_rack or None
+        )
+        self._compose(current, node_id)
+        ids = ProducerIds(self.store)
+        self._parts.push_async_callback(ids.close)
+        settings = group_settings(current, is_alone=False)
+        offsets = TopicOfOffsets(self.topics, self.changes, settings, lambda: len(self.identity.racks()))
+        self.groups = GroupCoordinator(offsets, settings, clock=self._clock, rng=self._rng)
+        self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
+        self.replicas.changed.append(self._moved)
+        self._begin("groups", self.groups.run())
+        await self._open_to_clients(ids)
+        await self._join()
+        self._begin("warm-up", warm_up())
+
+    async def _cluster(self) -> str:
+        """The cluster's id, which the first broker chooses."""
+        found = await self.store.get(_CLUSTER)
+        if found is None:
+            chosen = self._cluster_id or new_cluster_id(self._rng)
+            try:
+                await self.store.create(_CLUSTER, json.dumps({"cluster.id": chosen}).encode())
+            except NameExistsError:
+                found = await self.store.get(_CLUSTER)
+            else:
+                return chosen
+        assert found is not None
+        there = str(json.loads(found.value)["cluster.id"])
+        if self._cluster_id not in (None, there):
+            raise InvalidConfigError(f"{self.config.cluster_store} is of cluster {there}, not {self._cluster_id}")
+        return there
+
+    async def _open_directories(self, node_id: int, cluster_id: str) -> None:
+        config = self.config
+        self.directories = await asyncio.to_thread(
+            LogDirs.open,
+            config.data_dirs,
+            config=config.directory,
+            background=True,
+            cluster_id=cluster_id,
+            node_id=node_id,
+            fs=self._fs,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self._parts.push_async_callback(asyncio.to_thread, self.directories.close)
+
+    async def _configure(self, node_id: int) -> None:
+        static = {**self.config.given, "node.id": str(node_id), "broker.id": str(node_id)}
+        self.configuration = Configuration(BrokerConfig.from_mapping(static), self.store, node_id)
+        await self.configuration.load()
+        if self.configuration.current.directory != self.config.directory:
+            self.directories.reconfigure(self.configuration.current.directory)
+
+    def _compose(self, current: BrokerConfig, node_id: int) -> None:
+        listener = inter_broker_listener(current)
+        self.membership = Membership(
+            self.store,
+            self.view,
+            Registration(node_id, {}, current.broker_rack or None, self._directory_ids()),
+            session_timeout_ms=current.broker_session_timeout_ms,
+            kept_since=self.directories.kept_since,
+            clock=self._clock,
+        )
+        self.office = Office(
+            self.store,
+            self.view,
+            self.membership,
+            clock=self._clock,
+            imbalance=current.leader_imbalance_per_broker_percentage / 100,
+            balance_seconds=(
+                current.leader_imbalance_check_interval_seconds if current.auto_leader_rebalance_enable else None
+            ),
+        )
+        fetching = FetcherConfig._make(getattr(current, name) for name in FetcherConfig._fields)
+
+        def reader(broker: Broker) -> Fetcher:
+            return Fetcher(broker, listener, self.membership, fetching, clock=self._clock)
+
+        self.replicas = Replicas(
+            self.directories,
+            self.view,
+            self.membership,
+            self.store,
+            Followed(lambda: self.view.brokers, reader),
+            node_id=node_id,
+            clock=self._clock,
+            lag_max_ms=current.replica_lag_time_max_ms,
+        )
+        self.topics = ClusterTopics(self.view, self.replicas.by_key, lambda: self.directories.dirs, node_id=node_id)
+        fetch = FollowerFetch(
+            self.topics,
+            self.replicas.serve,
+            max_bytes=current.fetch_max_bytes,
+            now_ms=lambda: self.replicas.now_ms,
+            rng=self._rng,
+        )
+        self.neighbours = Neighbours(
+            fetch,
+            lambda: self.view.brokers,
+            listener,
+            rack_aware=current.replica_selector_class == RACK_AWARE,
+        )
+        self.changes = ClusterChanges(self.store, self.view, self.topics, self.identity, rng=self._rng)
+        self._parts.push_async_callback(self.changes.close)
+        self._publish_watermarks()
+
+    def _directory_ids(self) -> tuple[str, ...]:
+        ids = (directory.meta.directory_id for directory in self.directories.dirs)
+        return tuple(encode_id(one) for one in ids if one is not None)
+
+    def _publish_watermarks(self) -> None:
+        """Of each log directory, of the partitions that are in it."""
+        published: dict[LogDir, Watermarks] = {}
+        for directory in self.directories.dirs:
+            published[directory] = watermarks = Watermarks(self._fs, directory.path)
+            watermarks.open(())
+            self._parts.callback(watermarks.close)
+
+        self.replicas.shown = lambda replica: published[replica.directory].add(replica)
+        self.replicas.hidden = lambda replica: published[replica.directory].remove(replica)
+
+    async def _join(self) -> None:
+        """Lead and follow what the cluster says, and be told of changes, from here on."""
+        loop = asyncio.get_running_loop()
+
+        def failed(directory: LogDir, error: OSError) -> None:  # in any thread
+            loop.call_soon_threadsafe(self._directory_failed, directory, error)
+
+        self.directories.failed = failed
+        await self.replicas.start()
+        self._parts.push_async_callback(self.replicas.close)
+        await self.membership.update(listeners={name: _host_port(at) for name, at in self.identity.advertised.items()})
+        self.membership.resigned = self._resigned
+        self.membership.confirmed = self.replicas.confirmed
+        await self.membership.join()
+        self._parts.push_async_callback(self.membership.leave)
+        self._begin("membership", self.membership.run())
+        self._begin("controller", self.office.run())
+        self._begin("replicas", self.replicas.run())
+        self._parts.push_async_callback(self._hand_over)
+
+    def _more_handlers(self) -> Mapping[int, Handler]:
+        states = ClusterStates(self.store, self.view)
+        apis = (
+            Elections(states, self.topics),
+            Reassignments(states, self.topics, self.identity),
+        )
+        return {key: handler for api in apis for key, handler in api.handlers().items()}
+
+    async def _hand_over(self) -> None:
+        """Have others lead what we lead, before we accept nothing more (KIP-143: controlled shutdown)."""
+        if not self.config.controlled_shutdown_enable:
+            return
+        try:
+            await self.membership.update(is_stopping=True)
+        except StoreError as error:
+            _log.warning("what this broker leads cannot be handed over: %s", error)
+            return
+        if not await self.view.until(lambda: not self.replicas.leads_for_others(), HANDOVER_SECONDS):
+            _log.warning("%d partitions are still led here", len(self.replicas.leads_for_others()))
+
+    # What is told of from elsewhere
+
+    def _resigned(self) -> None:
+        _log.warning("the session of node %d in the metadata store is in doubt", self.identity.node_id)
+        self.office.resign()
+        self.replicas.resign()
+
+    def _moved(self, replica: Replica) -> None:
+        if replica.topic_partition.topic == OFFSETS_TOPIC:
+            self.groups.moved()
+
+    def _directory_failed(self, directory: LogDir, error: OSError) -> None:
+        """What is in it is led by others; the other directories go on (KIP-112)."""
+        _log.critical("%s is out of use until the next start: %s", directory.path, error)
+        offline = self.replicas.directory_failed(directory)
+        self._begin("offline", self.membership.update(offline=offline))
+
+
+def inter_broker_listener(config: BrokerConfig) -> str:
+    """The listener by which other brokers come: that which is named, or the first."""
+    names = [listener.name for listener in config.broker_listeners]
+    wanted = config.inter_broker_listener_name
+    if wanted and wanted not in names:
+        raise InvalidConfigError(f"inter.broker.listener.name={wanted!r} is not allowed: listeners has no such name")
+    return wanted or names[0]
+
+
+def _host_port(address: Address) -> str:
+    return f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"

@@ -1,0 +1,270 @@
+"""Fetch as other brokers ask it: everything they follow here in one session each, up to the end of the logs.
+
+A follower of a thousand partitions asks a thousand times a second. Only what has news is looked at: what the request
+names, and what was touched since by an append, by a commit, or by another leader. That the follower is there counts
+for all of its partitions (`Heard`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from seglog.broker.sessions import (
+    FULL,
+    NO_SESSION,
+    FetchSessionIdNotFoundError,
+    InvalidFetchSessionEpochError,
+    PartitionKey,
+    Told,
+    Wanted,
+)
+from seglog.broker.slices import fetched_partition
+from seglog.broker.topics import Topics
+from seglog.cluster.model import Member
+from seglog.core.errors import SeglogError
+from seglog.core.types import MAX_INT32, NO_OFFSET
+from seglog.protocol.fetch import FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
+from seglog.protocol.messages import Message
+from seglog.replication.progress import Heard
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.waiters import Waiter
+from seglog.storage.reads import UpTo
+
+Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
+SWEEP_MS: Final = 500
+
+
+class _Watched:
+    """A partition of a session, among the followers of its replica."""
+
+    __slots__ = ("key", "replica", "session")
+
+    def __init__(self, session: _Session, key: PartitionKey, replica: Replica) -> None:
+        self.session = session
+        self.key = key
+        self.replica = replica
+
+    def grown(self, size: int) -> None:
+        session = self.session
+        session.touched[self.key] = None
+        if size and session.waiter is not None:
+            session.waiter.grown(size)
+
+
+class _Session:
+    """What one broker follows here. ``touched`` is to be looked at with its next request, in this order."""
+
+    __slots__ = ("epoch", "heard", "session_id", "swept_ms", "told", "touched", "waiter", "wanted", "watched")
+
+    def __init__(self, session_id: int, now_ms: int) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.heard = Heard(now_ms)
+        self.swept_ms = now_ms
+        self.wanted: dict[PartitionKey, Wanted] = {}
+        self.told: dict[PartitionKey, Told] = {}
+        self.touched: dict[PartitionKey, None] = {}
+        self.watched: dict[PartitionKey, _Watched] = {}
+        self.waiter: Waiter | None = None
+
+    def update(
+        self,
+        topics: Topics,
+        wanted: Iterable[tuple[PartitionKey, Wanted]],
+        forgotten: Iterable[PartitionKey],
+    ) -> None:
+        for key, one in wanted:
+            self.wanted[key] = one
+            self.touched[key] = None
+            self._watch(topics, key)
+        for key in forgotten:
+            self.wanted.pop(key, None)
+            self.told.pop(key, None)
+            self.touched.pop(key, None)
+            self._unwatch(key)
+
+    def _watch(self, topics: Topics, key: PartitionKey) -> None:
+        replica = topics.partition(*key)
+        watched = self.watched.get(key)
+        if watched is not None and watched.replica is replica:
+            return
+        self._unwatch(key)
+        if isinstance(replica, Replica):
+            watched = self.watched[key] = _Watched(self, key, replica)
+            replica.followers[watched] = None
+
+    def _unwatch(self, key: PartitionKey) -> None:
+        watched = self.watched.pop(key, None)
+        if watched is not None:
+            watched.replica.followers.pop(watched, None)
+
+    def asked(self, now_ms: int) -> None:
+        """Here is a request. Now and then logs are looked at whose start has moved: retention tells nobody."""
+        self.heard.note(now_ms)
+        if now_ms - self.swept_ms >= SWEEP_MS:
+            self.swept_ms = now_ms
+            for key, watched in self.watched.items():
+                told = self.told.get(key)
+                if told is not None and told.log_start_offset != watched.replica.log.log_start_offset:
+                    self.touched[key] = None
+
+    def close(self) -> None:
+        for key in list(self.watched):
+            self._unwatch(key)
+        self.wanted.clear()
+        self.touched.clear()
+
+
+class FollowerFetch:
+    """Answers the Fetch requests of brokers. ``serve`` answers for one replica; one session a broker."""
+
+    def __init__(self, topics: Topics, serve: Serve, *, max_bytes: int, now_ms: Callable[[], int], rng: Random) -> None:
+        self._topics = topics
+        self._serve = serve
+        self._max_bytes = max_bytes
+        self._now_ms = now_ms
+        self._rng = rng
+        self._sessions: dict[int, _Session] = {}
+
+    def __call__(self, message: Message, version: int, follower: Member) -> FetchAnswer | Awaitable[FetchAnswer]:
+        is_full = message.session_epoch in (FULL, NO_SESSION)
+        wanted = [
+            (
+                (topic.topic_id, partition.partition),
+                Wanted(
+                    partition.fetch_offset,
+                    partition.partition_max_bytes,
+                    partition.current_leader_epoch,
+                    partition.last_fetched_epoch,
+                    partition.log_start_offset,
+                ),
+            )
+            for topic in message.topics
+            for partition in topic.partitions
+        ]
+        forgotten = [(topic.topic_id, number) for topic in message.forgotten_topics_data for number in topic.partitions]
+        try:
+            session = self._begin(follower) if is_full else self._find(message, follower)
+        except SeglogError as error:
+            return write_fetch(version, [], error=error.code)
+        session.asked(self._now_ms())
+        session.update(self._topics, wanted, forgotten)
+        pass_ = _Pass(self, session, follower, min(message.max_bytes, self._max_bytes), is_full=is_full)
+        pass_.read()
+        if pass_.is_urgent or pass_.size >= message.min_bytes or message.max_wait <= 0:
+            return pass_.answer(version)
+        return pass_.wait(version, message.min_bytes, message.max_wait / 1000)
+
+    def _begin(self, follower: Member) -> _Session:
+        former = self._sessions.get(follower.node_id)
+        if former is not None:
+            former.close()
+        session_id = self._rng.randrange(1, MAX_INT32)
+        session = self._sessions[follower.node_id] = _Session(session_id, self._now_ms())
+        return session
+
+    def _find(self, message: Message, follower: Member) -> _Session:
+        session = self._sessions.get(follower.node_id)
+        if session is None or session.session_id != message.session_id:
+            raise FetchSessionIdNotFoundError(f"broker {follower.node_id} has no fetch session {message.session_id}")
+        if message.session_epoch != session.epoch:
+            raise InvalidFetchSessionEpochError(
+                f"the fetch session of broker {follower.node_id} is at epoch {session.epoch}, "
+                f"not {message.session_epoch}"
+            )
+        session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
+        return session
+
+    def read(
+        self, session: _Session, follower: Member, key: PartitionKey, left: int, *, is_first: bool
+    ) -> FetchedPartition:
+        """A slice of one partition, or where the logs go apart."""
+        topic, number = key
+        replica, wanted = self._topics.partition(topic, number), session.wanted[key]
+        if not isinstance(replica, Replica):
+            return FetchedPartition(number, self._topics.why_not(topic, number), aborted=())
+        asked = ReplicaFetch(
+            *follower,
+            wanted.current_leader_epoch,
+            wanted.fetch_offset,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
+            min(wanted.max_bytes, left),
+            is_first,
+            session.heard,
+        )
+        try:
+            answer = self._serve(replica, asked)
+        except SeglogError as error:
+            return FetchedPartition(number, error.code)
+        fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
+        if fetched.records is not None:
+            replica.bytes_out += fetched.records.size
+        elif answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
+            session.touched[key] = None  # there was no room for it: its turn is next
+        if answer.diverging is None:
+            return fetched
+        return fetched._replace(diverging=(answer.diverging.epoch, answer.diverging.end_offset))
+
+
+class _Pass:
+    """One request: what was found for it so far."""
+
+    def __init__(
+        self, fetch: FollowerFetch, session: _Session, follower: Member, max_bytes: int, *, is_full: bool
+    ) -> None:
+        self._fetch = fetch
+        self._session = session
+        self._follower = follower
+        self._max_bytes = max_bytes
+        self._is_full = is_full
+        self._news: dict[PartitionKey, FetchedPartition] = {}
+        self.size = 0
+        self.is_urgent = False
+
+    def read(self) -> None:
+        """Look at what was touched."""
+        session = self._session
+        touched, session.touched = session.touched, {}
+        for key in touched:
+            before = self._news.get(key)
+            if before is not None and before.records is not None:
+                session.touched[key] = None  # it has got its share of this answer
+                continue
+            left = max(self._max_bytes - self.size, 0)
+            fetched = self._fetch.read(session, self._follower, key, left, is_first=self.size == 0)
+            told = Told(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            if fetched.records is not None:
+                self.size += fetched.records.size
+            if fetched.records is not None or fetched.is_urgent or self._is_full or session.told.get(key) != told:
+                session.told[key] = told
+                self._news[key] = fetched
+            self.is_urgent = self.is_urgent or fetched.is_urgent
+
+    async def wait(self, version: int, min_bytes: int, seconds: float) -> FetchAnswer:
+        """The answer when there is something to read, or the time is over."""
+        session = self._session
+        waiter = session.waiter = Waiter(min_bytes - self.size, seconds)
+        if any(key not in self._news for key in session.touched):
+            waiter.grown(MAX_INT32)  # something came after it was read, before this began to wait
+        try:
+            await waiter.wait()
+        finally:
+            if session.waiter is waiter:
+                session.waiter = None
+        self.read()
+        return self.answer(version)
+
+    def answer(self, version: int) -> FetchAnswer:
+        topics: dict[UUID, list[FetchedPartition]] = {}
+        for (topic, _), fetched in self._news.items():
+            assert isinstance(topic, UUID)
+            topics.setdefault(topic, []).append(fetched)
+        return write_fetch(
+            version,
+            [FetchedTopic(topic, partitions) for topic, partitions in topics.items()],
+            session_id=self._session.session_id,
+        )
