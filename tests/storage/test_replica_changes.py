@@ -145,6 +145,27 @@ def test_a_partition_whose_files_are_gone_is_reported_until_it_is_made_anew(disk
         assert len(values(opened.log("a"))) == 1
 
 
+def test_a_crash_while_a_missing_partition_is_made_anew(disk: Disk) -> None:
+    with disk.open() as opened:
+        log = opened.hold("a", ONE, 0, CONFIG)
+        fill(log, 2)
+    for name in disk.names(f"{DIR}/a-0"):
+        disk.fs.unlink(f"{DIR}/a-0/{name}")
+    disk.fs.rmdir(f"{DIR}/a-0")
+    disk.fs.fsync_dir(DIR)
+
+    def crash(call: Call) -> None:
+        case()
+        left = disk.fs.after_crash(random.Random(call.number))
+        with LogDir.open(DIR, fs=left, clock=disk.clock, config=DIRECTORY) as after:
+            assert after.refused.keys() == after.missing, after.refused
+            fill(after.hold("a", ONE, 0, CONFIG), 1)
+
+    fs = CrashFs(disk.fs, before_change=crash)
+    with LogDir.open(DIR, fs=fs, clock=disk.clock, config=DIRECTORY) as opened:
+        opened.hold("a", ONE, 0, CONFIG)
+
+
 def test_a_damaged_partition_is_given_as_its_error(disk: Disk) -> None:
     opened = disk.open()
     log = opened.hold("a", ONE, 0, CONFIG)
