@@ -112,15 +112,15 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _own_cpu() -> float:
+def own_cpu() -> float:
     """Of this process, and of the clients that it has waited for."""
     return sum(os.times()[:4])
 
 
 def used(server: Server, work: Callable[[], float]) -> Use:
-    own, theirs = _own_cpu(), cpu_of(server.pid)
+    own, theirs = own_cpu(), cpu_of(server.pid)
     wall = work()
-    return Use(wall, cpu_of(server.pid) - theirs, _own_cpu() - own)
+    return Use(wall, cpu_of(server.pid) - theirs, own_cpu() - own)
 
 
 def turn_about(

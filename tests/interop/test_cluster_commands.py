@@ -23,7 +23,8 @@ PARTITIONS = 6
 
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[KafkaEnsemble]:
-    with KafkaEnsemble(tmp_path / "kafka", {"min.insync.replicas": "1"}) as kafka:
+    soon = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+    with KafkaEnsemble(tmp_path / "kafka", {"min.insync.replicas": "1", **soon}) as kafka:
         yield kafka
 
 
@@ -53,7 +54,7 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
         made.result(30)
     lines = kafka.nodes[0].log_dir.parent / "lines"
     lines.write_text("".join(f"line {number}\n" for number in range(10_000)))
-    assert run("produce", "t", "-b", kafka.bootstrap, lines).code == 0
+    assert run("produce", "t", "-b", kafka.bootstrap, "--from-file", lines).code == 0
     code, document = state(run, kafka)
     assert (code, document["healthy"], on_brokers(document)) == (0, True, {1: 6, 2: 6})
     assert all(len(set(one["ends"].values())) == 1 < len(one["ends"]) for one in document["partitions"])
@@ -72,14 +73,16 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
     removed = run("cluster", "remove-broker", "2", "-b", kafka.bootstrap)
     assert (removed.code, removed.lines[-1]) == (0, "broker 2 has no replicas any more: it can be stopped")
     assert on_brokers(state(run, kafka)[1]) == {1: 6, 3: 6}
-    refused = run("cluster", "remove-broker", "3", "-b", kafka.bootstrap, "--dry-run")
-    assert refused.code == 0
-    assert all("1,3 -> 1,2" in line or "3,1 -> 1,2" in line for line in refused.lines)
+    planned = run("cluster", "remove-broker", "3", "-b", kafka.bootstrap, "--dry-run")
+    assert planned.code == 0
+    assert {line.rpartition(" ")[2] for line in planned.lines} == {"1,2", "2,1"}
 
     third = kafka.nodes[2]
     third.kill()
-    wait_until(lambda: state(run, kafka)[0] == 1, "Kafka to see that a broker is gone")
-    finding = state(run, kafka)[1]["findings"][0]
+    wait_until(lambda: len(state(run, kafka)[1]["brokers"]) == 2, "Kafka to see that a broker is gone")
+    code, document = state(run, kafka)
+    (finding,) = document["findings"]
+    assert code == 1
     assert (finding["kind"], len(finding["partitions"])) == ("under-replicated", PARTITIONS)
     assert finding["advice"] == "start broker 3; if it will not come back: seglog cluster remove-broker 3"
     for directory in third.log_dir.glob("t-*"):
@@ -89,12 +92,7 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
     assert (replaced.code, replaced.lines[-1]) == (0, "broker 3 has all its 6 replicas in sync")
     assert state(run, kafka)[0] == 0
 
-
-def test_what_kafka_refuses_is_said(kafka: KafkaEnsemble) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-    for made in admin.create_topics([NewTopic("u", 1, 1)]).values():
-        made.result(30)
     with ClusterAdmin(parse_bootstrap(kafka.bootstrap), 30) as cluster:
-        refused = cluster.reassign([Move(("u", 0), (1,), (1, 9)), Move(("none", 0), (1,), (2,))])
-    assert sorted(refused) == [("none", 0), ("u", 0)]
-    assert "9" in refused["u", 0]
+        not_there = cluster.reassign([Move(("t", 0), (1, 3), (1, 9)), Move(("none", 0), (1,), (2,))])
+    assert sorted(not_there) == [("none", 0), ("t", 0)]
+    assert "9" in not_there["t", 0]
