@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench import librdkafka
-from bench.brokers import ROUNDS, Use, own_cpu, load, median
+from bench.brokers import ROUNDS, Use, load, median, own_cpu
 from bench.clusters import Cluster, both, cpu, delete_topic, new_topic
 from bench.kafka import BROKER, describe
 
