@@ -1,0 +1,329 @@
+"""Coordinators move with the partition that they live in: what was promised by one is kept by the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+
+from seglog.cluster.model import Stored
+from seglog.coordinators import homes, runtime
+from seglog.coordinators.codes import Code
+from seglog.coordinators.loading import load
+from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncRequest
+from seglog.coordinators.shard import Shard
+from seglog.coordinators.steps import GroupLimits, Step
+from seglog.replication.partition import Partition
+from tests.cases import case
+from tests.coordinators.cluster import NODES, TOPIC, Cluster, Node
+from tests.coordinators.coordinated import commit, refused
+from tests.coordinators.driver import RANGE
+from tests.coordinators.travellers import Mate, Promises, Traveller
+
+T = TypeVar("T")
+SECONDS = 12.0
+TIMES = 4_000, 6_000
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_answered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strict(step: Step) -> None:
+        for ticket, _ in step.replies:
+            assert isinstance(ticket, asyncio.Future)
+            assert ticket.cancelled() or not ticket.done(), "answered twice"
+        answer(step)
+
+    answer: Callable[[Step], None] = homes.answer
+    monkeypatch.setattr(homes, "answer", strict)
+    monkeypatch.setattr(runtime, "answer", strict)
+
+
+async def disturb(cluster: Cluster, rng: Random, until: float) -> None:
+    """Elections of which brokers hear late, followers that are cut off, sessions in doubt."""
+    while cluster.world.now < until:
+        await asyncio.sleep(rng.uniform(0.0, 1.5))
+        what = rng.random()
+        if what < 0.6:
+            cluster.elect(rng.choice(cluster.state.state.isr_nodes), latest=rng.choice([0.0, 0.01, 0.5, 3.0]))
+        elif what < 0.8:
+            share = rng.choice([0.0, 0.3, 0.6])
+            for node in cluster.nodes.values():
+                node.is_cut = rng.random() < share
+        else:
+            await cluster.leader.doubt(rng.uniform(0.0, 0.5))
+    for node in cluster.nodes.values():
+        node.is_cut = False
+
+
+def story(seed: int) -> Promises:
+    rng = Random(seed)
+    cluster = Cluster(seed, min_insync=rng.choice([1, 2]))
+    promises = Promises()
+    cluster.elect(rng.choice(NODES))
+    travellers = [Traveller(cluster, promises, f"alone-{number}") for number in range(2)]
+    travellers += [
+        Mate(cluster, promises, f"mate-{number}", f"i-{number}" if number == 0 else None) for number in range(3)
+    ]
+    tasks = [cluster.loop.create_task(one.run()) for one in travellers]
+    cluster.wait(cluster.loop.create_task(disturb(cluster, rng, SECONDS)))
+    cluster.run(5.0)
+    for one in travellers:
+        one.has_time = False
+    for task in tasks:
+        cluster.wait(task)
+    cluster.run(10.0)  # by then all have everything
+    for one in travellers:
+        one.fetch(cluster.leader)
+        if one.group == one.name:
+            cluster.wait(cluster.loop.create_task(one.commit(cluster.leader)))
+    check_logs(cluster)
+    cluster.close()
+    return promises
+
+
+def check_logs(cluster: Cluster) -> None:
+    """All have one log, and the leader knows what it says."""
+    leader = cluster.leader
+    ends = {node.replica.log.log_end_offset for node in cluster.nodes.values()}
+    assert ends == {leader.replica.log.high_watermark}
+    known = leader.coordinator.shard("any")
+    for node in cluster.nodes.values():
+        told = Shard(GroupLimits(), 4096)
+        for _ in load(told, node.replica):
+            pass
+        assert set(told.groups) == set(known.groups)
+        for group in told.groups:
+            assert told.offsets.of(group) == known.offsets.of(group)
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_what_is_promised_is_kept(block: int) -> None:
+    count = max(settings().max_examples // 12, 1)
+    for seed in range(block * count, (block + 1) * count):
+        case()
+        promises = story(seed)
+        assert promises.codes["committed"] > 20
+        assert promises.codes["NOT_COORDINATOR"]
+
+
+# One thing at a time
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Broker 1 leads, and all have everything."""
+    made = Cluster(1, min_insync=2)
+    made.elect(1)
+    made.run(1.0)
+    yield made
+    made.close()
+
+
+def offset_of(node: Node, group: str = "g") -> int | None:
+    found = node.coordinator.shard(group).fetch(group, ("t", 0), TOPIC, require_stable=False).value
+    return None if found is None else found.offset
+
+
+def begin(cluster: Cluster, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """It waits for something by now."""
+    task = cluster.loop.create_task(work)
+    cluster.run(0.1)
+    return task
+
+
+def cut(cluster: Cluster, *numbers: int) -> None:
+    for number, node in cluster.nodes.items():
+        node.is_cut = number in numbers
+
+
+def joining(instance: str = "i", group: str = "g") -> JoinRequest:
+    return JoinRequest(group, "", instance, "c", "/h", *TIMES, "consumer", RANGE, 9)
+
+
+async def stable(node: Node) -> JoinAnswer:
+    """A static member that is alone in its group."""
+    joined = await node.coordinator.join(joining())
+    request = SyncRequest("g", joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
+    assert (await node.coordinator.sync(request)).code is Code.NONE
+    return joined
+
+
+def test_who_does_not_lead_coordinates_nothing(cluster: Cluster) -> None:
+    cluster.wait(begin(cluster, cluster.nodes[1].coordinator.commit(commit())))
+    for number in (2, 3):
+        other = cluster.nodes[number].coordinator
+        assert list(other.shards()) == []
+        with refused(Code.NOT_COORDINATOR):
+            other.heartbeat("g", "m", None, 1)
+        with refused(Code.NOT_COORDINATOR):
+            other.shard("g")
+        other.topics_deleted([("t", TOPIC)])  # who leads does what is to be done
+        other.expire_offsets()
+    found = cluster.loop.create_task(cluster.nodes[3].coordinator.locate("g"))
+    cluster.wait(found)
+    assert found.result() == 1
+    assert offset_of(cluster.nodes[1]) == 1
+    cluster.nodes[1].coordinator.topics_deleted([("t", TOPIC)])
+    cluster.run(1.0)
+    assert offset_of(cluster.nodes[1]) is None
+    assert len({node.replica.log.log_end_offset for node in cluster.nodes.values()}) == 1
+
+
+def test_what_is_not_committed_is_told_to_nobody_and_may_be_gone(cluster: Cluster) -> None:
+    old, new = cluster.nodes[1], cluster.nodes[2]
+    cluster.wait(begin(cluster, old.coordinator.commit(commit(offset=5))))
+    cut(cluster, 2, 3)
+    commits = [begin(cluster, old.coordinator.commit(commit(offset=offset))) for offset in (6, 7)]
+    first = begin(cluster, old.coordinator.commit(commit("h")))
+    deletion = begin(cluster, old.coordinator.delete_group("g"))
+    assert offset_of(old) == 5
+    assert old.coordinator.shard("g").places("g") == [("t", 0)]
+    assert offset_of(old, "h") is None
+    cluster.elect(2)
+    for task in (*commits, first, deletion):
+        with refused(Code.NOT_COORDINATOR):
+            cluster.wait(task)
+    with refused(Code.NOT_COORDINATOR):
+        old.coordinator.shard("g")
+    cut(cluster)
+    cluster.run(1.0)
+    assert offset_of(new) == 5
+    assert "h" not in new.coordinator.shard("h").groups
+    cluster.elect(1)  # whose own decisions are gone as well
+    cluster.run(1.0)
+    assert offset_of(old) == 5
+    assert "h" not in old.coordinator.shard("h").groups
+
+
+def test_what_is_told_follows_the_high_watermark(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+    cluster.wait(begin(cluster, node.coordinator.commit(commit(offset=5))))
+    cut(cluster, 2, 3)
+    commits = [begin(cluster, node.coordinator.commit(commit(offset=offset))) for offset in (6, 7)]
+    cut(cluster)
+    for task in commits:
+        cluster.wait(task)
+    assert offset_of(node) == 7
+    cluster.wait(begin(cluster, node.coordinator.delete_group("g")))
+    assert offset_of(node) is None
+    assert node.coordinator.shard("g").places("g") == []
+
+
+def test_a_new_coordinator_waits_until_it_knows_what_is_committed(cluster: Cluster) -> None:
+    cluster.wait(cluster.loop.create_task(cluster.nodes[1].coordinator.commit(commit(offset=5))))
+    log = cluster.nodes[2].replica.log
+    assert log.high_watermark < log.log_end_offset  # it has not heard yet that all have it
+    cut(cluster, 1, 3)
+    cluster.elect(2)
+    cluster.run(0.5)
+    new = cluster.nodes[2].coordinator
+    for ask in (lambda: new.shard("g"), lambda: list(new.shards()), lambda: new.heartbeat("g", "m", None, 1)):
+        with refused(Code.COORDINATOR_LOAD_IN_PROGRESS):
+            ask()
+    cluster.elect(3)  # nobody loads any more what is led elsewhere
+    cluster.run(0.5)
+    with refused(Code.NOT_COORDINATOR):
+        new.shard("g")
+    cluster.elect(2)
+    cut(cluster)
+    cluster.run(0.5)
+    assert offset_of(cluster.nodes[2]) == 5
+
+
+def test_too_few_replicas_refuse_before_anything_is_written(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+    cut(cluster, 2, 3)
+    late = begin(cluster, node.coordinator.commit(commit()))
+    with refused(Code.COORDINATOR_NOT_AVAILABLE):
+        cluster.wait(late)  # in time
+    cluster.run(3.0)
+    assert cluster.state.state.isr_nodes == (1,)
+    end = node.replica.log.log_end_offset
+    with refused(Code.COORDINATOR_NOT_AVAILABLE):
+        cluster.wait(begin(cluster, node.coordinator.commit(commit())))
+    joined = begin(cluster, node.coordinator.join(joining(group="h")))
+    cluster.wait(joined)
+    assert joined.result().code is Code.COORDINATOR_NOT_AVAILABLE
+    assert node.replica.log.log_end_offset == end
+
+
+def test_all_who_wait_are_sent_elsewhere(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+    task = begin(cluster, stable(node))
+    cluster.wait(task)
+    cut(cluster, 2, 3)
+    waiting: list[asyncio.Task[Any]] = [begin(cluster, node.coordinator.join(joining()))]  # it was started anew
+    waiting.append(begin(cluster, node.coordinator.join(joining("j"))))
+    assert not any(one.done() for one in waiting)
+    cluster.run(0.1)
+    assert node.coordinator._homes[0].timers
+    cluster.elect(2)
+    for one in waiting:
+        cluster.wait(one, 0.5)
+        answer: Answer = one.result()
+        assert answer.code is Code.NOT_COORDINATOR
+    cut(cluster)
+    cluster.run(1.0)
+    group = cluster.nodes[2].coordinator.shard("g").groups["g"]
+    assert [member.member_id for member in group.members] == [task.result().member_id]
+    left = begin(cluster, cluster.nodes[2].coordinator.leave("g", [Leaving("", "i")]))
+    cluster.wait(left)
+    assert left.result() == [Code.NONE]
+
+
+def test_a_new_epoch_of_the_same_leader_begins_with_what_the_log_says(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+    joined = cluster.loop.create_task(node.coordinator.join(joining()))
+    cluster.wait(joined)
+    member_id = joined.result().member_id
+    cut(cluster, 2, 3)
+    request = SyncRequest("g", member_id, "i", 1, None, None, {member_id: b"A"})
+    synced = begin(cluster, node.coordinator.sync(request))
+    cluster.elect(1)
+    cluster.wait(synced, 0.5)
+    assert synced.result().code is Code.NOT_COORDINATOR
+    cut(cluster)
+    cluster.run(0.5)
+    synced = begin(cluster, node.coordinator.sync(request._replace(assignments={member_id: b"B"})))
+    cluster.wait(synced)
+    assert synced.result().assignment == b"A"  # it was written, and is committed by now
+    cluster.wait(begin(cluster, node.coordinator.commit(commit("h"))))
+
+
+def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead comes and goes while a long log is read."""
+    for offset in range(600):
+        cluster.loop.create_task(cluster.nodes[1].coordinator.commit(commit(offset=offset)))
+    cluster.run(2.0)
+    node = cluster.nodes[2]
+    steps = []
+
+    def counted(shard: Shard, partition: Partition) -> Iterator[None]:
+        for step in load(shard, partition):
+            steps.append(partition.leader_epoch)
+            if len(steps) == 10:
+                node.see(replace_leader(cluster, 3))
+            yield step
+
+    monkeypatch.setattr(runtime, "load", counted)
+    node.see(replace_leader(cluster, 2))
+    cluster.run(0.1)
+    assert len(steps) == 10
+    with refused(Code.NOT_COORDINATOR):
+        node.coordinator.shard("g")
+    cluster.elect(2)
+    cluster.run(1.0)
+    assert len(steps) > 600
+    assert offset_of(node) == 599
+
+
+def replace_leader(cluster: Cluster, leader: int) -> Stored:
+    """The store has it, and nobody has heard of it."""
+    state = replace(cluster.state.state, leader=leader, leader_epoch=cluster.state.state.leader_epoch + 1)
+    cluster.state = Stored(state, cluster.state.version + 1)
+    return cluster.state

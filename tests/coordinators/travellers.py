@@ -1,0 +1,193 @@
+"""Clients of groups whose coordinator moves, and what they may rely on: a model that knows of nothing but answers.
+
+What was committed is never gone, and what was seen as committed neither: a coordinator of an epoch tells nothing older
+than what one of this or an earlier epoch has told or confirmed. (One that does not know yet that it is none may tell
+less than its successor: Kafka's does so, too.) In one generation a member is assigned one thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncRequest
+from seglog.coordinators.shard import Commit, CommitRequest
+from tests.coordinators.cluster import TOPIC, Cluster, Node
+from tests.coordinators.driver import RANGE
+
+GROUP: Final = "crew"
+_AWAY: Final = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
+_ANEW: Final = {Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS}
+_RESET: Final = {Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID}
+
+
+class Promises:
+    """What was told, and to whom; ``codes`` counts the answers."""
+
+    def __init__(self) -> None:
+        self.codes: Counter[str] = Counter()
+        self._tried: dict[str, int] = {}
+        self._told: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._assigned: dict[tuple[int, str], bytes] = {}
+
+    def tried(self, name: str) -> int:
+        self._tried[name] = self._tried.get(name, 0) + 1
+        return self._tried[name]
+
+    def committed(self, name: str, epoch: int, offset: int) -> None:
+        told = self._told[name]
+        told[epoch] = max(told.get(epoch, 0), offset)
+
+    def fetched(self, name: str, epoch: int, offset: int) -> None:
+        before = max((told for since, told in self._told[name].items() if since <= epoch), default=0)
+        assert before <= offset <= self._tried.get(name, 0), f"{name} goes back from {before} to {offset} in {epoch}"
+        self.committed(name, epoch, offset)
+
+    def assigned(self, generation: int, member_id: str, assignment: bytes) -> None:
+        there = self._assigned.setdefault((generation, member_id), assignment)
+        assert there == assignment, f"{member_id} has two assignments in generation {generation}"
+        assert assignment.startswith(b"%d/" % generation)
+
+    @contextmanager
+    def counted(self, *expected: set[Code]) -> Iterator[None]:
+        """Errors that a client expects; with them it goes on."""
+        try:
+            yield
+        except CoordinatorError as error:
+            if not any(error.group_code in codes for codes in expected):
+                raise
+            self.codes[error.group_code.name] += 1
+
+
+class Traveller:
+    """A client: it asks any broker who coordinates, and goes there."""
+
+    def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
+        self.cluster = cluster
+        self.promises = promises
+        self.name = name
+        self.group = name
+        self.has_time = True
+        self.rng = cluster.world.rng
+
+    async def find(self) -> Node | None:
+        asked = self.rng.choice(list(self.cluster.nodes.values()))
+        return self.cluster.nodes.get(await asked.coordinator.locate(self.group))
+
+    def fetch(self, node: Node) -> None:
+        with self.promises.counted(_AWAY):
+            shard = node.coordinator.shard(self.group)
+            epoch = node.replica.leader_epoch
+            found = shard.fetch(self.group, (self.name, 0), TOPIC, require_stable=True).value
+            self.promises.fetched(self.name, epoch, 0 if found is None else found.offset)
+
+    async def commit(self, node: Node, generation: int = -1, member_id: str = "", instance: str | None = None) -> None:
+        """Raises `CoordinatorError`."""
+        offset, epoch = self.promises.tried(self.name), node.replica.leader_epoch
+        commits = [Commit((self.name, 0), TOPIC, offset, -1, "")]
+        codes = await node.coordinator.commit(CommitRequest(self.group, generation, member_id, instance, commits, 9))
+        assert codes == [Code.NONE]
+        self.promises.codes["committed"] += 1
+        self.promises.committed(self.name, epoch, offset)
+
+    async def run(self) -> None:
+        """Only store offsets."""
+        while self.has_time:
+            await asyncio.sleep(self.rng.uniform(0.0, 0.1))
+            node = await self.find()
+            if node is None:
+                continue
+            self.fetch(node)
+            with self.promises.counted(_AWAY):
+                await self.commit(node)
+                self.fetch(node)
+
+
+class Mate(Traveller):
+    """A member of the group, static or not, that now and then leaves or is started anew."""
+
+    def __init__(self, cluster: Cluster, promises: Promises, name: str, instance: str | None) -> None:
+        super().__init__(cluster, promises, name)
+        self.group = GROUP
+        self.instance = instance
+        self.member_id = ""
+
+    async def run(self) -> None:
+        while self.has_time:
+            await asyncio.sleep(self.rng.uniform(0.0, 0.1))
+            node = await self.find()
+            if node is None:
+                continue
+            with self.promises.counted(_AWAY, _ANEW):
+                joined = await self._join(node)
+                if joined is not None and await self._sync(node, joined):
+                    await self._work(joined.generation)
+
+    async def _join(self, node: Node) -> JoinAnswer | None:
+        protocols = ("consumer", RANGE)
+        request = JoinRequest(GROUP, self.member_id, self.instance, self.name, "/h", 4_000, 6_000, *protocols, 9)
+        joined = await node.coordinator.join(request)
+        self.promises.codes[f"join {joined.code.name}"] += 1
+        if joined.code is Code.MEMBER_ID_REQUIRED or joined.code is Code.NONE:
+            self.member_id = joined.member_id
+        elif joined.code in _RESET:
+            self.member_id = ""
+        else:
+            assert joined.code in _AWAY | _ANEW
+        return joined if joined.code is Code.NONE else None
+
+    async def _sync(self, node: Node, joined: JoinAnswer) -> bool:
+        assignments = {}
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            word = self.rng.getrandbits(32)
+            assignments = {
+                member.member_id: b"%d/%d/%s" % (joined.generation, word, member.member_id.encode())
+                for member in joined.members
+            }
+        request = SyncRequest(
+            GROUP, self.member_id, self.instance, joined.generation, "consumer", joined.protocol, assignments
+        )
+        synced = await node.coordinator.sync(request)
+        self.promises.codes[f"sync {synced.code.name}"] += 1
+        if synced.code in _RESET:
+            self.member_id = ""
+        if synced.code is not Code.NONE:
+            assert synced.code in _AWAY | _ANEW | _RESET
+            return False
+        self.promises.assigned(joined.generation, self.member_id, synced.assignment)
+        return True
+
+    async def _work(self, generation: int) -> None:
+        """Until it is told to join again, or has had enough."""
+        while self.has_time and self.rng.random() > 0.02:
+            await asyncio.sleep(self.rng.uniform(0.0, 0.3))
+            node = await self.find()
+            if node is None:
+                continue
+            self.fetch(node)
+            code = await self._commit_as_member(node, generation)
+            if code in _ANEW | _RESET:
+                self.member_id = "" if code in _RESET else self.member_id
+                return
+        if self.instance is not None:
+            self.member_id = ""  # it was started anew
+            return
+        node = await self.find()
+        if node is not None:
+            with self.promises.counted(_AWAY):
+                await node.coordinator.leave(GROUP, [Leaving(self.member_id)])
+                self.member_id = ""
+
+    async def _commit_as_member(self, node: Node, generation: int) -> Code:
+        try:
+            code = node.coordinator.heartbeat(GROUP, self.member_id, self.instance, generation)
+            if code is Code.NONE:
+                await self.commit(node, generation, self.member_id, self.instance)
+        except CoordinatorError as error:
+            code = error.group_code
+        self.promises.codes[f"work {code.name}"] += 1
+        return code
