@@ -62,8 +62,9 @@ class Child:
         """Wait for its end; in words, how and why."""
         code = await self.process.wait()
         await self._listening
-        how = f"with {code}" if code >= 0 else f"by {_signal_name(-code)}"
-        return f"broker {self.node_id} has ended {how}{f': {self.last}' if self.last else ''}"
+        if code < 0:  # nobody had the time to say why
+            return f"broker {self.node_id} was ended by {_signal_name(-code)}"
+        return f"broker {self.node_id} has ended with {code}{f': {self.last}' if self.last else ''}"
 
     async def stop(self) -> bool:
         """Ask it to end, and wait; False if it had to be killed."""

@@ -189,7 +189,8 @@ def _carry_out(asking: Asking, moves: Sequence[Move], at_once: int, teller: Tell
         teller.tell("moved", done, len(moves), _left(seen, running))
         if running:
             pause()
-    changed = [move.place for move in moves if move.place not in failed]
+    there = asking.patiently(lambda admin: admin.racks())
+    changed = [move.place for move in moves if move.place not in failed and move.after[0] in there]
     for (topic, number), reason in asking.patiently(lambda admin: admin.elect_preferred(changed)).items():
         warn(f"seglog: {topic}-{number} has not the leader that it should have: {reason}")
     for (topic, number), reason in failed.items():

@@ -128,7 +128,7 @@ class ClusterAdmin(Admin):
             "timeout": timeout_ms,
             "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         }
-        answer = self._at(self._any_controller()).ask(ALTER_PARTITION_REASSIGNMENTS, contents)
+        answer = self._ask_controller(ALTER_PARTITION_REASSIGNMENTS, contents)
         _check(answer, "reassignment")
         return {
             (topic.name, one.partition_index): one.error_message or describe_code(one.error_code) or ""
@@ -147,7 +147,7 @@ class ClusterAdmin(Admin):
             "timeout": timeout_ms,
             "topic_partitions": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
         }
-        answer = self._at(self._any_controller()).ask(ELECT_LEADERS, contents)
+        answer = self._ask_controller(ELECT_LEADERS, contents)
         _check(answer, "election")
         return {
             (topic.topic, one.partition_id): one.error_message or describe_code(one.error_code) or ""
@@ -179,7 +179,7 @@ class ClusterAdmin(Admin):
 
     def _with_moves(self, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
         contents = {"timeout": 60_000, "topics": None}
-        answer = self._at(self._any_controller()).ask(LIST_PARTITION_REASSIGNMENTS, contents)
+        answer = self._ask_controller(LIST_PARTITION_REASSIGNMENTS, contents)
         _check(answer, "reassignments")
         moving = {(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions}
         return [
@@ -227,12 +227,12 @@ class ClusterAdmin(Admin):
                 if not found.error_code:
                     yield (topic.name, found.partition_index), found.offset
 
-    def _any_controller(self) -> HostPort:
-        """The controller if there is one, else anybody: one of ours needs none, one of Kafka's says so."""
+    def _ask_controller(self, key: int, contents: Mapping[str, Any]) -> Message:
+        """The controller, or who is asked first if it has just gone: brokers of today pass it on, ours need none."""
         try:
-            return self._controller()
+            return self._at(self._controller()).ask(key, contents)
         except RequestFailedError:
-            return next(iter(self._brokers().values()))
+            return self._first.ask(key, contents)
 
     def _address(self, node: int) -> HostPort:
         address = self._brokers().get(node)
