@@ -48,7 +48,7 @@ class AppendPlan(NamedTuple):
     (a message of an old format has none). ``log_append_time`` is -1 unless the topic has LogAppendTime.
     """
 
-    data: bytes | bytearray
+    data: Buffer
     first_offset: int
     last_offset: int
     max_timestamp: int
@@ -88,29 +88,24 @@ def admit(
     if origin is _REPLICATION:
         return _admit_replica(data, end_offset, producers, latest_epoch, leader_epoch, config)
     if leader_epoch != latest_epoch:
-        if leader_epoch < latest_epoch:
-            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} appends to a log that has seen {latest_epoch}")
-        if leader_epoch > MAX_INT32:
-            raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} is above {MAX_INT32}, the last one")
-    batches: Sequence[BatchHeader]
+        _check_epoch(leader_epoch, latest_epoch)
     placed = place_plain(data, end_offset, leader_epoch, config, now_ms)
     if placed is None:
         placed = place_one(data, end_offset, leader_epoch, config, origin, now_ms)
-    if placed is not None:
+    if placed is None:
+        out, batches = place_all(data, end_offset, leader_epoch, config, origin, now_ms)
+        count, max_timestamp, offset_of_max, has_producer = _sum_up(batches)
+    else:
         out, header = placed
         batches = (header,)
         count = header.records_count
         max_timestamp = header.max_timestamp
         offset_of_max = end_offset + count - 1 if max_timestamp >= 0 else -1
         has_producer = header.producer_id >= 0
-    else:
-        out, batches = place_all(data, end_offset, leader_epoch, config, origin, now_ms)
-        count = sum(header.records_count for header in batches)
-        max_timestamp, offset_of_max = _newest(batches)
-        has_producer = any(header.producer_id >= 0 for header in batches)
     if len(out) > config.segment_bytes:
         raise RecordListTooLargeError(f"{len(out)} bytes in one append; a segment takes {config.segment_bytes}")
-    if end_offset + count > MAX_INT64:
+    last_offset = end_offset + count - 1
+    if last_offset >= MAX_INT64:
         raise UnexpectedAppendOffsetError(f"{count} records from offset {end_offset} on go beyond the last one")
     updates = None
     if has_producer:
@@ -123,7 +118,7 @@ def admit(
         (
             out,
             end_offset,
-            end_offset + count - 1,
+            last_offset,
             max_timestamp,
             offset_of_max,
             batches,
@@ -134,6 +129,19 @@ def admit(
             False,
         ),
     )
+
+
+def _check_epoch(leader_epoch: int, latest_epoch: int) -> None:
+    if leader_epoch < latest_epoch:
+        raise FencedLeaderEpochError(f"leader epoch {leader_epoch} appends to a log that has seen {latest_epoch}")
+    if leader_epoch > MAX_INT32:
+        raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} is above {MAX_INT32}, the last one")
+
+
+def _sum_up(batches: Sequence[BatchHeader]) -> tuple[int, int, int, bool]:
+    """Records, the largest timestamp and its offset, and whether there is a producer."""
+    count = sum(header.records_count for header in batches)
+    return (count, *_newest(batches), any(header.producer_id >= 0 for header in batches))
 
 
 def _newest(batches: Sequence[BatchHeader]) -> tuple[int, int]:
@@ -210,7 +218,7 @@ def _admit_replica(
         raise InvalidRecordError("no whole batch")
     if end > config.segment_bytes:
         raise RecordListTooLargeError(f"{end} bytes in one append; a segment takes {config.segment_bytes}")
-    written = data if end == len(data) and not isinstance(data, memoryview) else bytes(memoryview(data)[:end])
+    written = data if end == len(data) else memoryview(data)[:end]
     return AppendPlan(
         written,
         batches[0].base_offset,

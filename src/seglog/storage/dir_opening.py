@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 def load(
     directory: LogDir,
-    *,
     background: bool,
     progress: Callable[[LoadProgress], None] | None,
     cluster_id: str | None,

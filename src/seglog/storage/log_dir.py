@@ -132,14 +132,7 @@ class LogDir:
             lock=lock,
         )
         try:
-            dir_opening.load(
-                opened,
-                background=background,
-                progress=progress,
-                cluster_id=cluster_id,
-                node_id=node_id,
-                make_worker=make_worker,
-            )
+            dir_opening.load(opened, background, progress, cluster_id, node_id, make_worker)
         except OSError as error:
             lock.release()
             raise LogDirOfflineError(f"{path} cannot be opened: {error}") from error

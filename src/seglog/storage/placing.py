@@ -5,6 +5,7 @@ The rules of Kafka 4.3's ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -190,7 +191,7 @@ def _slice(data: Buffer, position: int, header: BatchHeader) -> memoryview:
 
 def place_all(
     data: Buffer, offset: int, leader_epoch: int, config: LogConfig, origin: Origin, now_ms: int
-) -> tuple[bytearray, list[BatchHeader]]:
+) -> tuple[bytearray, Sequence[BatchHeader]]:
     """What is not just one batch of magic 2: of old formats, converted; or several, of a bulk writer."""
     if origin is _BULK and (plain := _place_plain_run(data, offset, leader_epoch, config, now_ms)) is not None:
         return plain

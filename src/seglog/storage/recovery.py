@@ -131,20 +131,7 @@ def load_log(
     )
     log.take_snapshot()
     loader.expire(log.producers)
-    report = RecoveryReport(
-        topic_partition=topic_partition,
-        clean=known.clean,
-        scanned=tuple(loader.scanned),
-        bytes_scanned=loader.bytes_done,
-        rebuilt=loader.rebuilt,
-        cut=loader.cut,
-        leftovers=leftovers,
-        split=tuple(loader.split),
-        unreadable=tuple(loader.unreadable),
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-    )
-    return Loaded(log, report)
+    return Loaded(log, loader.report(log, leftovers))
 
 
 class _Loader:
@@ -182,6 +169,21 @@ class _Loader:
         self.split: list[int] = []
         self.cut: Cut | None = None
         self.unreadable: list[str] = []
+
+    def report(self, log: Log, leftovers: Leftovers) -> RecoveryReport:
+        return RecoveryReport(
+            topic_partition=log.topic_partition,
+            clean=self._known.clean,
+            scanned=tuple(self.scanned),
+            bytes_scanned=self.bytes_done,
+            rebuilt=self.rebuilt,
+            cut=self.cut,
+            leftovers=leftovers,
+            split=tuple(self.split),
+            unreadable=tuple(self.unreadable),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )
 
     def close(self) -> None:
         for segment in self._segments:
