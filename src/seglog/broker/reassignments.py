@@ -94,7 +94,7 @@ class Reassignments:
 
         def move(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
             assert target is not None
-            check_replicas(target, self._identity, None)
+            check_replicas(target, self._identity, None, now=state.replicas)
             if not may_change:
                 now = len(set(state.replicas) - set(state.removing))
                 if now != len(target):

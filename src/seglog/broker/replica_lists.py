@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.identity import Identity
 
 
-def check_replicas(brokers: Sequence[int], identity: Identity, factor: int | None) -> None:
-    """`RefusedError` if a partition cannot have its replicas on these brokers. ``factor``: how many there must be."""
+def check_replicas(
+    brokers: Sequence[int], identity: Identity, factor: int | None, *, now: Collection[int] = ()
+) -> None:
+    """`RefusedError` if a partition cannot have its replicas on these brokers. ``factor``: how many there must be;
+    ``now``: who has replicas of it already, and may be away for a while (Kafka's brokers stay registered)."""
     what = "The manual partition assignment includes"
     if not brokers:
         raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
     registered = identity.registered()
     before = None
     for broker in sorted(brokers):
-        if broker not in registered:
+        if broker not in registered and broker not in now:
             message = f"{what} broker {broker}, but no such broker is registered."
             raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
         if broker == before:

@@ -1,0 +1,384 @@
+"""Topics of a cluster: any broker makes them, grows them, configures and deletes them, and all see it. Answers are
+Kafka's; those of three nodes of Kafka 4.3 are in `KAFKAS`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog.broker.cluster_changes import topic_rules
+from seglog.cluster.model import Member, PartitionState, TopicRules, TopicState
+from seglog.core.broker_config import BrokerConfig
+from seglog.protocol.apis import ApiKey
+from tests.broker.cluster_desk import LISTENER, SOON, Desk, broker, run
+from tests.cases import case
+
+ALL = (1, 2, 3)
+
+
+def numbered(lists: list[list[int]]) -> list[dict[str, Any]]:
+    return [{"partition_index": number, "broker_ids": one} for number, one in enumerate(lists)]
+
+
+def test_a_topic_is_made_by_one_and_led_when_the_controller_has_seen_it(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        topics = [{"name": "t", "num_partitions": 6, "replication_factor": 3}]
+        asked = asyncio.ensure_future(desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=60_000))
+        assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
+        found = await other.metadata("t")
+        assert [(one.error_code, one.leader_id, one.leader_epoch) for one in found.partitions] == [(5, -1, -1)] * 6
+        assert not asked.done()
+        await other.decide()
+        (made,) = (await asked).topics
+        assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 6, 3)
+        found = await desk.metadata("t")
+        assert [sorted(one.replica_nodes) for one in found.partitions] == [[1, 2, 3]] * 6
+        assert sorted(one.leader_id for one in found.partitions) == [1, 1, 2, 2, 3, 3]
+        assert [(one.error_code, one.leader_id) for one in found.partitions] == [
+            (0, one.replica_nodes[0]) for one in found.partitions
+        ]
+        assert found.topic_id == made.topic_id == other.topics.by_name["t"].topic_id
+
+    run(tmp_path, work, desks=2)
+
+
+def test_without_a_controller_a_topic_is_created_all_the_same(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        answer = await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=1)
+        assert answer.topics[0].error_code == 0
+        answer = await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=1)
+        assert (answer.topics[0].error_code, answer.topics[0].error_message) == (36, "Topic 't' already exists.")
+
+    run(tmp_path, work)
+
+
+def test_racks_have_one_replica_each(tmp_path: Path) -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
+
+    async def work(desk: Desk) -> None:
+        await desk.create("t", partitions=12)
+        await desk.ask(ApiKey.CREATE_PARTITIONS, topics=[{"name": "t", "count": 18, "assignments": None}], timeout=1)
+        await desk.decide()
+        found = (await desk.metadata("t")).partitions
+        assert len(found) == 18
+        assert all(sorted(racks[node] for node in one.replica_nodes) == ["a", "b", "c"] for one in found)
+        assert sorted(one.leader_id for one in found) == sorted([*racks] * 3)
+
+    run(tmp_path, work, brokers=[broker(node, rack) for node, rack in racks.items()])
+
+
+WHAT = "The manual partition assignment includes"
+TWO_AND_ONE = (
+    f"{WHAT} a partition with 1 replica(s), but this is not consistent with previous partitions, which have 2 "
+    "replica(s)."
+)
+STOPPING = (
+    "All brokers specified in the manual partition assignment for partition 1 are fenced or in controlled shutdown."
+)
+KAFKAS: list[tuple[list[list[int]], str]] = [
+    ([[1, 2], [1]], TWO_AND_ONE),
+    ([[1, 9]], f"{WHAT} broker 9, but no such broker is registered."),
+    ([[9, 9]], f"{WHAT} broker 9, but no such broker is registered."),
+    ([[1, 1]], f"{WHAT} the broker 1 more than once."),
+    ([[2, 1, 2]], f"{WHAT} the broker 2 more than once."),
+    ([[]], f"{WHAT} an empty replica list."),
+    ([[1], [3]], STOPPING),
+]
+
+
+def test_assignments_that_cannot_be(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.register(broker(3, is_stopping=True))
+        for lists, why in KAFKAS:
+            wanted = {"name": "t", "num_partitions": -1, "replication_factor": -1, "assignments": numbered(lists)}
+            answer = await desk.ask(ApiKey.CREATE_TOPICS, topics=[wanted], timeout=1)
+            assert (answer.topics[0].error_code, answer.topics[0].error_message) == (39, why)
+            assert "t" not in desk.topics.by_name
+
+    run(tmp_path, work)
+
+
+def test_new_partitions_have_as_many_replicas_as_the_others(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.create("t", factor=2)
+
+        async def grow(count: int, assignments: list[list[int]] | None) -> tuple[int, str | None]:
+            told = None if assignments is None else [{"broker_ids": one} for one in assignments]
+            topics = [{"name": "t", "count": count, "assignments": told}]
+            (result,) = (await desk.ask(ApiKey.CREATE_PARTITIONS, topics=topics, timeout=1)).results
+            return result.error_code, result.error_message
+
+        assert await grow(2, [[1]]) == (39, TWO_AND_ONE)
+        assert await grow(3, [[3, 1], [2, 3]]) == (0, None)
+        await desk.decide()
+        assert [desk.state("t", number).replicas for number in (1, 2)] == [(3, 1), (2, 3)]
+        await desk.dies(3)
+        await desk.dies(2)
+        message = "The target replication factor of 2 cannot be reached because only 1 broker(s) are registered."
+        assert await grow(4, None) == (38, message)
+
+    run(tmp_path, work)
+
+
+def test_a_broker_that_stops_gets_no_replicas(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.register(broker(2, is_stopping=True))
+        await desk.create("t", partitions=6, factor=2)
+        assert {node for number in range(6) for node in desk.state("t", number).replicas} == {1, 3}
+        answer = await desk.ask(
+            ApiKey.CREATE_TOPICS, topics=[{"name": "u", "num_partitions": 1, "replication_factor": 3}], timeout=1
+        )
+        message = (
+            "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+            "only 2 broker(s) are registered."
+        )
+        assert (answer.topics[0].error_code, answer.topics[0].error_message) == (38, message)
+
+    run(tmp_path, work)
+
+
+def test_names_that_differ_in_dots_only_are_refused_by_all(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        await desk.create("a.b")
+        refusals = []
+        for one in (desk, other):  # the other may not have seen it yet
+            topics = [{"name": "a_b", "num_partitions": 1, "replication_factor": 1}]
+            answer = await one.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=1)
+            refusals.append((answer.topics[0].error_code, answer.topics[0].error_message))
+        assert refusals == [(17, "Topic 'a_b' collides with existing topic: a.b")] * 2
+
+    run(tmp_path, work, desks=2)
+
+
+def test_a_topic_is_deleted_for_all(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        await desk.create("t", partitions=2)
+        assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
+        old = other.topics.by_name["t"].topic_id
+        answer = await other.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=1000)
+        assert answer.responses[0].error_code == 0
+        assert "t" not in other.topics.by_name
+        assert await desk.view.until(lambda: "t" not in desk.topics.by_name, SOON)
+        assert desk.deleted == other.deleted == ["t"]
+        await desk.decide()
+        assert await desk.view.until(lambda: not desk.view.partitions, SOON)
+        await desk.create("t")
+        assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
+        answer = await other.ask(ApiKey.DELETE_TOPICS, topics=[{"topic_id": old, "name": None}], timeout=1000)
+        assert answer.responses[0].error_code == 100
+
+    run(tmp_path, work, desks=2)
+
+
+def test_configurations_are_those_of_all(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        await desk.create("t", configs=[{"name": "retention.ms", "value": "5"}])
+        assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
+        changes = [
+            {"name": "min.insync.replicas", "value": "2", "config_operation": 0},
+            {"name": "retention.ms", "value": None, "config_operation": 1},
+        ]
+        resource = {"resource_type": 2, "resource_name": "t", "configs": changes}
+        answer = await other.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource])
+        assert answer.responses[0].error_code == 0
+        assert other.topics.overrides("t") == {"min.insync.replicas": "2"}
+        assert await desk.view.until(lambda: desk.topics.overrides("t") == {"min.insync.replicas": "2"}, SOON)
+        await desk.decide()
+        assert desk.state("t").min_insync == 2
+        found = await desk.ask(ApiKey.LIST_CONFIG_RESOURCES, resource_types=[4])
+        assert [one.resource_name for one in found.config_resources] == ["1", "2", "3"]
+
+    run(tmp_path, work, desks=2)
+
+
+def test_rules_of_leaders() -> None:
+    given_ = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
+    config = BrokerConfig.from_mapping({"log.dirs": "/x", **given_})
+
+    def rules(**overrides: str) -> TopicRules:
+
+        from seglog.cluster.model import TopicState
+
+        state = TopicState(
+            name="t", topic_id=UUID(int=1), assignment=(), config={k.replace("_", "."): v for k, v in overrides.items()}
+        )
+        return topic_rules(state, config)
+
+    assert rules() == TopicRules(2, unclean=True)
+    assert rules(min_insync_replicas="3") == TopicRules(3, unclean=True)
+    assert rules(unclean_leader_election_enable="false") == TopicRules(2, unclean=False)
+    assert rules(min_insync_replicas="of a later seglog") == TopicRules(2, unclean=True)
+
+
+def test_defaults_that_another_broker_changes_are_taken_up(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        effects: asyncio.Queue[BrokerConfig] = asyncio.Queue()
+        following = asyncio.ensure_future(desk.configuration.follow(desk.view, desk.changes, effects.put_nowait))
+
+        async def alter(key: str, value: str) -> BrokerConfig:
+            change = {"name": key, "value": value, "config_operation": 0}
+            resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
+            answer = await other.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource])
+            assert answer.responses[0].error_code == 0
+            return await effects.get()
+
+        assert (await alter("max.connections", "77")).max_connections == 77
+        assert (await alter("min.insync.replicas", "2")).directory.topics.min_insync_replicas == 2
+        assert desk.directories[0].config.topics.min_insync_replicas == 2
+        assert desk.configuration.of_cluster == other.configuration.of_cluster
+        own = {"resource_type": 4, "resource_name": "1", "configs": [{"name": "max.connections", "value": "5"}]}
+        assert (await desk.ask(ApiKey.ALTER_CONFIGS, resources=[own])).responses[0].error_code == 0
+        assert (await alter("max.connections", "78")).max_connections == 5
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    run(tmp_path, work, desks=2)
+
+
+def test_what_clients_are_told_of_leaders(tmp_path: Path) -> None:
+    """As ``KRaftMetadataCache`` tells it: of a leader that is gone, and of one that has no such listener."""
+
+    async def work(desk: Desk) -> None:
+        await desk.create("t")
+        state = PartitionState(
+            replicas=ALL, leader=2, leader_epoch=7, isr=(Member(2, 12), Member(1, 11)), elr=(), min_insync=2
+        )
+        await desk.put("t", 0, state)
+
+        async def told(version: int = 13, listener: str = LISTENER) -> tuple[Any, ...]:
+            (one,) = (await desk.metadata("t", version, listener=listener)).partitions
+            assert (one.replica_nodes, one.isr_nodes) == (ALL, (2, 1))
+            return one.error_code, one.leader_id, one.leader_epoch, one.offline_replicas
+
+        assert await told() == (0, 2, 7, ())
+        offline = f"{desk.topics.by_name['t'].topic_id}/0"
+        await desk.register(broker(3, offline=(offline,)))
+        assert await told() == (0, 2, 7, (3,))
+        await desk.register(broker(1, listeners={LISTENER: "h:1", "OTHER": "[::1]:2"}))
+        assert await told(listener="OTHER") == (72, -1, 7, (3,))
+        (one,) = (await desk.metadata("t", 5, listener="OTHER")).partitions
+        assert (one.error_code, one.leader_id) == (5, -1)
+        answer = await desk.ask(ApiKey.METADATA, topics=[], listener="OTHER")
+        assert [(one.node_id, one.host, one.port) for one in answer.brokers] == [(1, "::1", 2)]
+        await desk.dies(2)
+        assert await told() == (5, -1, 7, (2, 3))
+        described = await desk.ask(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[{"name": "t"}], response_partition_limit=10, cursor=None
+        )
+        (one,) = described.topics[0].partitions
+        assert (one.error_code, one.leader_id, one.leader_epoch) == (0, -1, 7)
+
+    run(tmp_path, work)
+
+
+def test_eligible_leaders_are_described(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.create("t")
+        state = PartitionState(
+            replicas=ALL,
+            leader=2,
+            leader_epoch=7,
+            isr=(Member(2, 12),),
+            min_insync=2,
+            elr=(Member(1, 11),),
+            last_known=(3,),
+        )
+        await desk.put("t", 0, state)
+        described = await desk.ask(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[{"name": "t"}], response_partition_limit=10, cursor=None
+        )
+        (one,) = described.topics[0].partitions
+        assert (one.isr_nodes, one.eligible_leader_replicas, one.last_known_elr) == ((2,), (1,), (3,))
+
+    run(tmp_path, work)
+
+
+def test_a_store_that_is_gone_is_a_reason_to_come_again(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.create("t")
+        await desk.store.close()
+        new = [{"name": "u", "num_partitions": 1, "replication_factor": 1}]
+        assert (await desk.ask(ApiKey.CREATE_TOPICS, topics=new, timeout=1)).topics[0].error_code == 7
+        assert (await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=1)).responses[0].error_code == 7
+        assert (await desk.metadata("t")).error_code == 0
+
+    run(tmp_path, work)
+
+
+NAMES = ("a", "b.c", "b_c", "d")
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from(NAMES),
+        st.sampled_from(("create", "create", "delete", "grow", "configure")),
+        st.integers(1, 3),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=10)
+@given(STEPS)
+def test_two_brokers_make_what_one_would(steps: list[tuple[int, str, str, int]]) -> None:
+    """Whoever is asked: afterwards there is what a dictionary has, and all say the same."""
+    case()
+    model: dict[str, tuple[int, str | None]] = {}
+
+    async def work(*desks: Desk) -> None:
+        for which, name, what, number in steps:
+            code = await _one(desks[which], name, what, number)
+            assert code == _expected(model, name, what, number), (name, what, number)
+            found = _topics(desks[which])
+            seen = {topic: (len(state.assignment), state.config.get("retention.ms")) for topic, state in found}
+            assert await desks[1 - which].view.until(lambda: _topics(desks[0]) == _topics(desks[1]), SOON)
+            assert seen == model
+
+    with TemporaryDirectory() as path:
+        run(Path(path), work, desks=2)
+
+
+def _topics(desk: Desk) -> list[tuple[str, TopicState]]:
+    return sorted(desk.view.topics.items())
+
+
+async def _one(desk: Desk, name: str, what: str, number: int) -> int:
+    if what == "create":
+        topics = [{"name": name, "num_partitions": number, "replication_factor": 2}]
+        return int((await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=0)).topics[0].error_code)
+    if what == "delete":
+        answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": name}], timeout=1000)
+        return int(answer.responses[0].error_code)
+    if what == "grow":
+        topics = [{"name": name, "count": number, "assignments": None}]
+        return int((await desk.ask(ApiKey.CREATE_PARTITIONS, topics=topics, timeout=0)).results[0].error_code)
+    resource = {"resource_type": 2, "resource_name": name, "configs": [{"name": "retention.ms", "value": str(number)}]}
+    return int((await desk.ask(ApiKey.ALTER_CONFIGS, resources=[resource])).responses[0].error_code)
+
+
+def _expected(model: dict[str, tuple[int, str | None]], name: str, what: str, number: int) -> int:
+    """What Kafka answers; the model is changed as the cluster must be."""
+    there = model.get(name)
+    if what == "create":
+        if there is not None:
+            return 36
+        if any(other.replace(".", "_") == name.replace(".", "_") for other in model):
+            return 17
+        model[name] = (number, None)
+    elif there is None:
+        return 3
+    elif what == "delete":
+        del model[name]
+    elif what == "grow":
+        if number <= there[0]:
+            return 37
+        model[name] = (number, there[1])
+    else:
+        model[name] = (there[0], str(number))
+    return 0
