@@ -75,12 +75,17 @@ class TopicChanges(ABC):
         """A new topic with so many partitions. `TopicExistsError`."""
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, str], *, factor: int = 1) -> Topic:
-        """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition."""
+        """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition.
+
+        `TopicExistsError` if it exists, and cannot be seen from here yet."""
         try:
             there = self._topics.by_name.get(name)
             return there or await self.create(name, self.place(partitions, factor), config)
         except TopicExistsError:  # two asked at the same time
-            return self._topics.by_name[name]
+            there = self._topics.by_name.get(name)
+            if there is None:
+                raise
+            return there
 
     @abstractmethod
     async def settled(self, topics: Sequence[Topic], seconds: float) -> bool:

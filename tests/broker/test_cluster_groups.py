@@ -1,0 +1,116 @@
+"""Groups of a cluster: every broker knows who coordinates one, and only that broker answers for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from seglog.broker.group_offsets import GroupOffsets
+from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
+from seglog.cluster.model import Broker
+from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.settings import OFFSETS_TOPIC
+from seglog.core.clock import SystemClock
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+from tests.broker.cluster_desk import Desk, broker, run
+
+FOUR = {"offsets.topic.num.partitions": "4"}
+NOBODY = (15, -1, "", -1)
+
+
+@asynccontextmanager
+async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
+    """The desk answers for groups, too."""
+    settings = group_settings(desk.configuration.current, is_alone=False)
+    topic = TopicOfOffsets(desk.topics, desk.changes, settings, lambda: len(desk.identity.racks()))
+    coordinator = GroupCoordinator(topic, settings, clock=SystemClock(), rng=Random(1))
+    for api in (GroupApis(coordinator, desk.identity), GroupOffsets(coordinator, desk.topics)):
+        desk._handlers |= api.handlers()
+    running = asyncio.create_task(coordinator.run())
+    await asyncio.sleep(0)
+    yield coordinator
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def find(desk: Desk, group: str = "g", **more: Any) -> tuple[int, int, str, int]:
+    (found,) = (await desk.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=[group], key_type=0, **more)).coordinators
+    return found.error_code, found.node_id, found.host, found.port
+
+
+async def codes(desk: Desk, group: str = "g") -> list[int]:
+    """What it answers to all that only a coordinator can."""
+    described = await desk.ask(ApiKey.DESCRIBE_GROUPS, groups=[group])
+    deleted = await desk.ask(ApiKey.DELETE_GROUPS, groups_names=[group])
+    heard = await desk.ask(ApiKey.HEARTBEAT, group_id=group, generation_id=1, member_id="m")
+    left = await desk.ask(ApiKey.LEAVE_GROUP, group_id=group, members=[{"member_id": "m"}])
+    fetched = await desk.ask(ApiKey.OFFSET_FETCH, 8, groups=[{"group_id": group, "topics": None}])
+    answers: Sequence[Message] = (*described.groups, *deleted.results, heard, left, *fetched.groups)
+    return [answer.error_code for answer in answers]
+
+
+def test_every_broker_knows_who_coordinates(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        async with AsyncExitStack() as stack:
+            for one in (desk, other):
+                await stack.enter_async_context(groups(one))
+            assert set(await asyncio.gather(find(desk), find(other))) == {NOBODY}  # both want to make the topic
+            (topic,) = (await desk.ask(ApiKey.METADATA, topics=[{"name": OFFSETS_TOPIC}])).topics
+            assert [len(partition.replica_nodes) for partition in topic.partitions] == [3] * 4
+            await desk.decide()
+            states = desk.view.partitions
+            assert await other.view.until(lambda: dict(other.view.partitions) == dict(states), 20)
+            groups_of = [f"g-{number}" for number in range(20)]
+            found = [await find(desk, group) for group in groups_of]
+            assert found == [await find(other, group) for group in groups_of]
+            assert {(code, host, port) for code, _, host, port in found} == {
+                (0, f"10.0.0.{number}", 9092) for number in (1, 2, 3)
+            }
+            assert await find(desk, "g-1", listener="ANOTHER") == NOBODY
+            # Neither has a replica here: they send all elsewhere, and have no groups.
+            assert await codes(desk) == [16] * 5
+            assert not (await desk.ask(ApiKey.LIST_GROUPS)).groups
+            await desk.dies(found[0][1])
+            assert await find(desk, groups_of[0]) == NOBODY
+
+    run(tmp_path, work, desks=2, config=FOUR)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "config", "replicas"),
+    [
+        ([broker(1), broker(2)], {}, 2),
+        ([broker(1), broker(2), broker(3, is_stopping=True)], {}, 2),
+        ([broker(number) for number in range(1, 6)], {}, 3),
+        ([broker(number) for number in range(1, 6)], {"offsets.topic.replication.factor": "4"}, 4),
+        ([broker(number) for number in range(1, 6)], {"offsets.topic.replication.factor": "1"}, 1),
+    ],
+)
+def test_as_many_replicas_as_wanted_and_possible(
+    tmp_path: Path, brokers: list[Broker], config: dict[str, str], replicas: int
+) -> None:
+    async def work(desk: Desk) -> None:
+        async with groups(desk):
+            await find(desk)
+            assignment = desk.view.topics[OFFSETS_TOPIC].assignment
+            assert [len(one) for one in assignment] == [replicas] * 4
+
+    run(tmp_path, work, brokers=brokers, config=FOUR | config)
+
+
+def test_nobody_may_have_a_replica(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        async with groups(desk) as coordinator:
+            assert await find(desk) == NOBODY
+            assert OFFSETS_TOPIC not in desk.view.topics
+            assert list(coordinator.shards()) == []
+
+    run(tmp_path, work, brokers=[broker(1, is_stopping=True)])
