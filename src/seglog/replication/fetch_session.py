@@ -1,8 +1,8 @@
 """What the leader knows of what a follower wants: its session's other end (KIP-227, ``FetchSessionHandler``). Pure.
 
 The first request names every partition, those after it what has changed. What an answer does not name has no news, and
-costs nothing on either side; but if it was asked for anew, that there is no news is one: what the leader has told before
-is so for this question too. When nobody can be sure any more that both ends have the same, all begins anew.
+costs nothing on either side. If it was asked for anew that is an answer, too: what the leader has told before is still
+so. When nobody can be sure any more that both ends have the same, all begins anew.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class FetchSession:
         self.asked: dict[PartitionKey, ReplicaFetch] = {}
         self.told: dict[PartitionKey, tuple[int, int]] = {}
         self._named: list[PartitionKey] = []
+        self._doubted: set[PartitionKey] = set()
         self._session_id = NO_SESSION
         self._epoch = FULL
 
@@ -40,6 +41,19 @@ class FetchSession:
     def is_full(self) -> bool:
         """Whether the next request names every partition."""
         return self._epoch == FULL
+
+    def has(self, key: PartitionKey, leader_epoch: int, offset: int) -> bool:
+        """Whether the leader knows already that this is wanted."""
+        asked = self.asked.get(key)
+        return (
+            asked is not None
+            and (asked.leader_epoch, asked.offset) == (leader_epoch, offset)
+            and key not in self._doubted
+        )
+
+    def doubt(self, key: PartitionKey) -> None:
+        """What the leader has told of it was not taken: ask again, even if the question is the same."""
+        self._doubted.add(key)
 
     def restart(self) -> None:
         """Begin anew with the next request, which also ends the session that there may be."""
@@ -56,11 +70,13 @@ class FetchSession:
         if self.is_full:
             asked.clear()
             self.told.clear()
+            self._doubted.clear()
         self._named = []
         changed: dict[bytes, list[WantedPartition]] = {}
         gone: dict[bytes, list[int]] = {}
         for key, one in wanted:
-            if asked.get(key) != one:
+            if asked.get(key) != one or key in self._doubted:
+                self._doubted.discard(key)
                 asked[key] = one
                 self._named.append(key)
                 topic_id, number = key
@@ -70,6 +86,7 @@ class FetchSession:
                 changed.setdefault(topic_id, []).append(partition)
         for key in forgotten:
             self.told.pop(key, None)
+            self._doubted.discard(key)
             if asked.pop(key, None) is not None:
                 gone.setdefault(key[0], []).append(key[1])
         return write_request(head._replace(session_id=self._session_id, session_epoch=self._epoch), changed, gone)

@@ -12,19 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from seglog.cluster.model import Broker, Member
 from seglog.core.addresses import parse_host_port
 from seglog.core.clock import Clock
-from seglog.core.errors import InvalidRequestError, LogClosedError, LogDirOfflineError, RequestFailedError, SeglogError
+from seglog.core.errors import (
+    InvalidRequestError,
+    LogClosedError,
+    LogDirOfflineError,
+    RequestFailedError,
+    SeglogError,
+    UnexpectedAppendOffsetError,
+)
 from seglog.core.types import Buffer
 from seglog.net.dial import Link, LinkLostError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.replica_fetch import FetchResponse, RequestHead
+from seglog.replication.beginnings import begin_at_batch
 from seglog.replication.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, PartitionKey
+from seglog.replication.fetcher_config import FetcherConfig
+from seglog.replication.fetcher_partition import FollowedPartition, growing
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.replica import Replica, ReplicaAnswer
 from seglog.storage.epochs import EpochEnd
@@ -33,8 +43,6 @@ __all__ = ["Fetcher", "FetcherConfig"]
 
 _log: Final = logging.getLogger("seglog.replication")
 OFFSET_OUT_OF_RANGE: Final = 1
-_FIRST_STALL_MS: Final = 20
-"""A leader may learn that it leads a moment after us: who asks too early is not to lose a second by it."""
 _FIRST_BACKOFF_MS: Final = 50
 _PATIENCE_MS: Final = 20
 """How long an answer may take before we hang up on it."""
@@ -45,38 +53,11 @@ _HEADS_BYTES: Final = 16 << 20
 """What may stand between the records of an answer: some hundred bytes for each partition."""
 
 
-class FetcherConfig(NamedTuple):
-    """Kafka's keys. ``socket_request_max_bytes``: no producer could send a larger batch; one batch comes whole, however
-    large."""
-
-    replica_fetch_max_bytes: int = 1 << 20
-    replica_fetch_response_max_bytes: int = 10 << 20
-    replica_fetch_min_bytes: int = 1
-    replica_fetch_wait_max_ms: int = 500
-    replica_fetch_backoff_ms: int = 1_000
-    replica_socket_timeout_ms: int = 30_000
-    socket_request_max_bytes: int = 100 << 20
-
-
 class Registered(Protocol):
     """`seglog.cluster.membership.Membership`: who this broker is now, if anybody."""
 
     @property
     def me(self) -> Member | None: ...
-
-
-class _Followed:
-    """A partition, followed in ``leader_epoch``. It ``waits_until`` a time of the clock (0: it does not wait) after
-    ``failures`` in a row, the last of which was ``error``."""
-
-    __slots__ = ("error", "failures", "leader_epoch", "replica", "waits_until")
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.leader_epoch = replica.leader_epoch
-        self.waits_until = 0.0
-        self.failures = 0
-        self.error = ""
 
 
 class Fetcher:
@@ -100,10 +81,10 @@ class Fetcher:
         self._membership = membership
         self._config = config or FetcherConfig()
         self._now = clock.monotonic
-        self._followed: dict[PartitionKey, _Followed] = {}
+        self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
         """What has to be looked at before the next request."""
-        self._waiting: dict[PartitionKey, _Followed] = {}
+        self._waiting: dict[PartitionKey, FollowedPartition] = {}
         self._session = FetchSession()
         self._link: Link | None = None
         self._something = asyncio.Event()
@@ -130,11 +111,10 @@ class Fetcher:
         if followed is not None and followed.replica is replica and followed.leader_epoch == replica.leader_epoch:
             return
         self._waiting.pop(key, None)
-        self._followed[key] = _Followed(replica)
+        self._followed[key] = FollowedPartition(replica)
         self._changed[key] = None
         self._something.set()
-        asked = self._session.asked.get(key)
-        if asked is not None and asked[2:4] == (replica.leader_epoch, replica.log.log_end_offset):
+        if self._session.has(key, replica.leader_epoch, replica.log.log_end_offset):
             return  # the leader has not forgotten it yet
         now = self._followed_at = self._now()
         if self._answer_due > now + _SETTLING_MS / 1000 and not self._hung_up:
@@ -174,7 +154,7 @@ class Fetcher:
                     failures = failures + 1 if self._is_failing else 0
                     self._note(error)
                     self._something.clear()
-                    await self._pause(_growing(_FIRST_BACKOFF_MS, failures, self._config.replica_fetch_backoff_ms))
+                    await self._pause(growing(_FIRST_BACKOFF_MS, failures, self._config.replica_fetch_backoff_ms))
                 finally:
                     self._hang_up_now()
         finally:
@@ -324,6 +304,7 @@ class Fetcher:
             key = partition[:2]
             followed = self._followed.get(key)
             if followed is None or followed.waits_until:
+                self._session.doubt(key)
                 continue
             self._changed[key] = None
             if self._session.asked[key].leader_epoch != followed.replica.leader_epoch:
@@ -349,17 +330,21 @@ class Fetcher:
             if followed is not None and told is not None and not followed.waits_until:
                 self._take(key, followed, ReplicaAnswer(None, None, *told), b"")
 
-    def _take(self, key: PartitionKey, followed: _Followed, answer: ReplicaAnswer, records: Buffer) -> None:
+    def _take(self, key: PartitionKey, followed: FollowedPartition, answer: ReplicaAnswer, records: Buffer) -> None:
+        replica, asked = followed.replica, self._session.asked[key]
         try:
-            followed.replica.take(self._session.asked[key], answer, records)
+            try:
+                replica.take(asked, answer, records)
+            except UnexpectedAppendOffsetError:
+                if not begin_at_batch(replica, asked, answer, records):
+                    raise
         except SeglogError as error:
             self._refused(key, followed, error)
         else:
             if followed.failures:
-                followed.failures = 0
-                followed.error = ""
+                followed.succeeded()
 
-    def _refused(self, key: PartitionKey, followed: _Followed, error: SeglogError) -> None:
+    def _refused(self, key: PartitionKey, followed: FollowedPartition, error: SeglogError) -> None:
         """Our own log does not take it."""
         if isinstance(error, (LogDirOfflineError, LogClosedError)):
             _log.warning("%s is not followed any more: %s", followed.replica.topic_partition, error)
@@ -367,17 +352,15 @@ class Fetcher:
         else:
             self._failed(key, followed, str(error))
 
-    def _failed(self, key: PartitionKey, followed: _Followed, error: str) -> None:
-        """Leave this partition alone for a while, for longer each time, and the others as they are."""
-        backoff_ms = _growing(_FIRST_STALL_MS, followed.failures, self._config.replica_fetch_backoff_ms)
-        followed.failures += 1
-        followed.waits_until = self._now() + backoff_ms / 1000
+    def _failed(self, key: PartitionKey, followed: FollowedPartition, error: str) -> None:
+        """Leave this partition alone for a while, and the others as they are."""
+        self._session.doubt(key)
+        self._changed[key] = None
         self._waiting[key] = followed
-        if followed.error != error:
-            followed.error = error
+        if followed.failed(error, self._now(), self._config.replica_fetch_backoff_ms):
             _log.warning("%s cannot be followed, and is asked for again: %s", followed.replica.topic_partition, error)
 
-    async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, _Followed]]) -> None:
+    async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, FollowedPartition]]) -> None:
         """Our logs end where the leader has nothing: ask where its logs begin and end."""
         asked = {key: self._session.asked[key] for key, _ in outside}
         names = {key: followed.replica.topic_partition for key, followed in outside}
@@ -389,6 +372,7 @@ class Fetcher:
         found = await ask_offsets(link, me.node_id, wanted, timeout=seconds)
         for key, followed in outside:
             replica, one = followed.replica, found[names[key]]
+            self._session.doubt(key)
             if self._followed.get(key) is not followed or replica.leader_epoch != asked[key].leader_epoch:
                 continue
             if one.error:
@@ -404,7 +388,3 @@ class Fetcher:
                 continue
             if replica.log.log_end_offset == end:
                 self._failed(key, followed, f"offset {end} is outside of its log from {one.start} to {one.end}")
-
-
-def _growing(first_ms: int, failures: int, most_ms: int) -> int:
-    return min(first_ms << min(failures, 16), most_ms)
