@@ -217,7 +217,8 @@ class ClusterNode(Serving):
         self.membership.confirmed = self.replicas.confirmed
         await self.membership.join()
         self._parts.push_async_callback(self.membership.leave)
-        self._begin("membership", self.membership.run())
+        self._begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
+        self._begin("membership", self.membership.run(), is_vital=True)
         self._begin("controller", self.office.run())
         self._begin("replicas", self.replicas.run())
         self._parts.push_async_callback(self._hand_over)

@@ -90,6 +90,9 @@ class Serving(ABC):
         self._ground = ground or Ground()
         self._parts = AsyncExitStack()
         self._descriptors = -1
+        self.over = asyncio.Event()
+        """Set when the broker cannot go on: ``failure`` says why."""
+        self.failure: BaseException | None = None
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
         self.store: MetadataStore
@@ -143,10 +146,19 @@ class Serving(ABC):
             config.max_connections, config.max_connections_per_ip, config.max_connection_creation_rate
         )
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Work that goes on as long as the broker runs."""
+    def _begin(self, name: str, work: Coroutine[Any, Any, None], *, is_vital: bool = False) -> None:
+        """Work that goes on as long as the broker runs; if it ``is_vital``, the broker is `over` when it fails."""
         task = asyncio.get_running_loop().create_task(work, name=f"seglog-{name}")
-        task.add_done_callback(_say_why)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled() or (error := task.exception()) is None:
+                return
+            _log.critical("%s has ended: %s", task.get_name(), error, exc_info=error)
+            if is_vital:
+                self.failure = error
+                self.over.set()
+
+        task.add_done_callback(ended)
         self._parts.push_async_callback(_end, task)
 
     def _dispatch(self, ids: ProducerIds, counted: Errors | None = None) -> Dispatch:
@@ -239,11 +251,6 @@ def _reachable(address: Address, port: int) -> Address:
     """What clients can connect to: a wildcard is no host, and port 0 no port."""
     host = os.uname().nodename if address.host in WILDCARDS else address.host
     return Address(address.name, host, address.port or port)
-
-
-def _say_why(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.critical("%s has ended: %s", task.get_name(), error, exc_info=error)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

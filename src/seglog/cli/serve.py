@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seglog.broker.serving import Serving
     from seglog.core.broker_config import BrokerConfig
 
+T = TypeVar("T")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -114,19 +115,20 @@ def serve_keys(
     for note in broker_config.notes:
         warn(f"seglog: {note}")
 
-    async def run() -> None:
-        stop = asyncio.Event()
+    async def run() -> BaseException | None:
+        node = make(broker_config, cluster_id=cluster_id)
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, stop.set)
-        async with make(broker_config, cluster_id=cluster_id) as node:
+            loop.add_signal_handler(number, node.over.set)
+        async with node:
             say_ready(node, clock.monotonic() - started)
             gc.freeze()
             gc.enable()
-            await stop.wait()
+            await node.over.wait()
+        return node.failure
 
-    _run(run())
-    return FINE
+    failure = _run(run())
+    return FINE if failure is None else fail(str(failure))
 
 
 def kind_of_broker(config: BrokerConfig) -> type[Serving]:
@@ -166,13 +168,12 @@ def _say_ready(node: Serving, seconds: float, *, as_json: bool) -> None:
     out.flush()
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def _run(main: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+        return asyncio.run(main)
+    return uvloop.run(main)
 
 
 def _mapping(
