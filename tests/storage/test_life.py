@@ -12,9 +12,10 @@ from seglog.core.errors import LogDirOfflineError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.checkpoint import write_offsets
-from seglog.storage.layout import HIGH_WATERMARKS
-from seglog.storage.life import BOOT_ID, LIFE, Life, boot_id, decode_life, encode_life, read_life
+from seglog.storage.layout import HIGH_WATERMARKS, LIFE
+from seglog.storage.life import BOOT_ID, Life, boot_id, decode_life, encode_life, read_life
 from seglog.storage.log_dirs import LogDirs
+from seglog.storage.repair import carry_out, plan_repair
 from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.disk import fill
@@ -187,6 +188,21 @@ def test_a_crash_at_every_change_never_says_that_more_was_kept(machine: Machine)
             assert dirs.kept_since(epoch) == kept
             logs(dirs.hold_many(wanted("a", ONE, 0, 1)))
     assert fs.changes > 50
+
+
+def test_a_repair_that_takes_records_away_is_a_loss(machine: Machine) -> None:
+    dirs, _ = live(machine, 1)
+    log = dirs.logs[TopicPartition("a", 0)]
+    fill(log, 2)
+    position = log.active.size - 40
+    dirs.close()
+    file = machine.fs.open(f"/d1/a-0/{log.active.base_offset:020d}.log")
+    file.pwrite(b"?" * 20, position)
+    plan = plan_repair("/d1", fs=machine.fs, salvage=True)
+    assert carry_out(plan, fs=machine.fs, clock=ManualClock())
+    dirs, kept = live(machine, 2)
+    assert kept == 2
+    assert not any(one.refused for one in dirs.dirs)
 
 
 def test_the_file_reads_back_and_garbage_is_none() -> None:

@@ -40,6 +40,8 @@ ADOPT_MANIFEST: Final = "seglog.adopt"
 """Ours, at the top of a log directory: the job whose segments are being adopted (`seglog.storage.adopt`)."""
 LEDGER: Final = "seglog.ledger"
 """Ours, beside it: the jobs that were adopted."""
+LIFE: Final = "seglog.life"
+"""Ours, of a broker in a cluster: since when its directories have lost nothing (`seglog.storage.life`)."""
 METADATA: Final = "seglog.metadata"
 METADATA_FILES: Final = (METADATA, f"{METADATA}-wal", f"{METADATA}-shm")
 """The metadata store of a broker that is alone, and what SQLite has beside it while it is open."""

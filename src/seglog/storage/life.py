@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from seglog.core.errors import LogDirOfflineError
 from seglog.core.fs import Fs, write_atomically
 from seglog.storage.checkpoint import encode_id
+from seglog.storage.layout import LIFE
 
 if TYPE_CHECKING:
     from seglog.storage.log_dir import LogDir
 
-LIFE: Final = "seglog.life"
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _VERSION: Final = 1
 _logger = logging.getLogger("seglog")

@@ -21,7 +21,7 @@ from seglog.core.topic_config import LogConfig
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.checkpoint import encode_offsets
 from seglog.storage.findings import Severity
-from seglog.storage.layout import HIGH_WATERMARKS, LOCK, LOG_START_OFFSETS, RECOVERY_POINTS
+from seglog.storage.layout import HIGH_WATERMARKS, LIFE, LOCK, LOG_START_OFFSETS, RECOVERY_POINTS
 from seglog.storage.repair.plan import PartitionRepair, Step, plan_partition
 from seglog.storage.repair.work import Done, repair_partition
 from seglog.storage.verify.log_dir import OFFSET_FILES, DirState, check_topic_ids, is_log_dir, read_dir, topic_ids
@@ -144,7 +144,14 @@ def _interval(state: DirState | None, name: str) -> int:
 
 
 def _lower(fs: Fs, state: DirState, repaired: Sequence[PartitionRepair]) -> None:
-    """Before a log becomes shorter, or is for a moment without its index: nothing of it counts as flushed."""
+    """Before a log becomes shorter, or is for a moment without its index: nothing of it counts as flushed.
+
+    Nor does a broker of a cluster count as one that has kept everything.
+    """
+    life = os.path.join(state.path, LIFE)
+    if any(one.logs for one in repaired) and fs.exists(life):
+        fs.unlink(life)
+        fs.fsync_dir(state.path)
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
         offsets = dict(state.offsets[name])
         for one in repaired:

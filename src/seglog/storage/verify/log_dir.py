@@ -29,6 +29,7 @@ from seglog.storage.layout import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LEDGER,
+    LIFE,
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
@@ -38,12 +39,13 @@ from seglog.storage.layout import (
     is_set_aside,
     list_segments,
 )
+from seglog.storage.life import read_life
 from seglog.storage.topics_file import TOPICS, TopicEntry, decode_topics
 from seglog.storage.verify.partition import Around, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_OURS: Final = (TOPICS, ADOPT_MANIFEST, LEDGER, *METADATA_FILES)
+_OURS: Final = (TOPICS, ADOPT_MANIFEST, LEDGER, LIFE, *METADATA_FILES)
 _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
@@ -103,6 +105,11 @@ def read_dir(fs: Fs, path: str) -> DirState:
     _read(fs, os.path.join(path, META_PROPERTIES), decode_meta_properties, findings, required=True)
     topics = _read(fs, os.path.join(path, TOPICS), decode_topics, findings) or {}
     _read(fs, os.path.join(path, LEDGER), decode_ledger, findings)
+    life = os.path.join(path, LIFE)
+    if fs.exists(life) and read_life(fs, path) is None:
+        findings.append(
+            note(life, "it cannot be read: at its next start the broker says that it may have lost records")
+        )
     manifest = os.path.join(path, ADOPT_MANIFEST)
     if _read(fs, manifest, decode_manifest, findings) is not None:
         findings.append(note(manifest, "a job is adopted in part; the rest follows when the directory is opened"))
