@@ -15,6 +15,7 @@ from seglog.cluster.store import (
     Session,
     Step,
     StoreClosedError,
+    StoreError,
     StoreFailedError,
     UnknownOutcomeError,
     Versioned,
@@ -37,7 +38,9 @@ class Faulty:
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
         self.held = asyncio.Event()
+        self.repeats = False
         self.commits: list[Sequence[Step]] = []
+        self.refused: list[str] = []
         self.sessions: list[Session] = []
         self._going: asyncio.Event | None = None
         self._is_of_answers = False
@@ -103,7 +106,11 @@ class Faulty:
             raise StoreFailedError("the disk is full")
         if how == UNKNOWN:
             raise UnknownOutcomeError("the connection was lost")
-        versions = await self.store.commit(steps)
+        try:
+            versions = await self.store.commit(steps)
+        except StoreError as error:
+            self.refused.append(str(error))
+            raise
         if how == AFTER:
             raise UnknownOutcomeError("the connection was lost")
         return versions
@@ -118,7 +125,17 @@ class Faulty:
         await self.commit([Change(name, None, version)])
 
     def watch(self, name: str, changed: Changed) -> Callable[[], None]:
-        return self.store.watch(name, changed)
+        """With ``repeats`` everything is told three times, once of them late, and then that anything has changed."""
+        loop = asyncio.get_running_loop()
+
+        def tell(names: frozenset[str] | None) -> None:
+            changed(names)
+            if self.repeats:
+                loop.call_soon(changed, names)
+                loop.call_later(0.02, changed, names)
+                loop.call_later(0.03, changed, None)
+
+        return self.store.watch(name, tell)
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> Session:
         session = await self.store.session(time_to_live_ms, lost)

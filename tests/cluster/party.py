@@ -98,6 +98,12 @@ class Party:
     async def sees(self, condition: Callable[[], bool]) -> None:
         assert await self.view.until(condition, SOON)
 
+    async def controls(self, epoch: int | None) -> None:
+        """Until it is the controller in this epoch, or is not; the view has nothing to do with that."""
+        async with asyncio.timeout(SOON):
+            while self.office.epoch != epoch:
+                await asyncio.sleep(0.005)
+
     async def hears(self, *what: str) -> None:
         async with asyncio.timeout(SOON):
             while tuple(self.heard) != what:

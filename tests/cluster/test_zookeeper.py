@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -34,12 +34,6 @@ from tests.cluster.proxy import Proxy
 from tests.kafka.zookeeper import ZooKeeperEnsemble, ZooKeeperNode
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperNode]:
-    with ZooKeeperNode(tmp_path_factory.mktemp("zookeeper")) as node:
-        yield node
 
 
 class TestZooKeeperStore(WatchContract):

@@ -182,8 +182,8 @@ class Office:
         except (*_CHANGED, UnknownOutcomeError):
             return False  # someone was quicker; or it was made, and is taken over when it is seen
         self._check_certain(me)
-        self._view.note(CONTROLLER, value, 0)
         self._begin(claimed, versions[0])
+        self._view.note(CONTROLLER, value, 0)
         return True
 
     async def _take_over(self, me: Member, seen: Controller) -> None:
