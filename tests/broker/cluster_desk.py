@@ -172,7 +172,13 @@ Work = Callable[..., Coroutine[Any, Any, None]]
 
 
 def run(
-    path: Path, work: Work, *, desks: int = 1, brokers: Sequence[Broker] = (), config: Mapping[str, str] | None = None
+    path: Path,
+    work: Work,
+    *,
+    desks: int = 1,
+    brokers: Sequence[Broker] = (),
+    config: Mapping[str, str] | None = None,
+    kind: type[SqliteStore] = SqliteStore,
 ) -> None:
     """``work`` with as many desks, each with a log directory and a store of its own on the same file; ``brokers``, or
     1, 2 and 3, are there."""
@@ -182,7 +188,7 @@ def run(
         async with AsyncExitStack() as stack:
             opened = []
             for number in range(1, desks + 1):
-                store = await SqliteStore.open(path / "store.db")
+                store = await kind.open(path / "store.db")
                 stack.push_async_callback(store.close)
                 directory = stack.enter_context(LogDir.open(path / str(number), hw_follows_end=False))
                 desk = await Desk(store, number, [directory], config or {}).start()
