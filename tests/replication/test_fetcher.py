@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from seglog.net.connection import Reply
+from seglog.net.dial import Link
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.framing import RequestHeader
+from seglog.protocol.messages import Message
+from seglog.protocol.replica_fetch import FetchResponse
 from seglog.replication.fetcher import FetcherConfig
 from tests.replication.leading import FOLLOWER, QUICK, Both, batch, content, replicating, reply, topic_id
 
@@ -148,6 +151,25 @@ def test_a_partition_with_an_error_waits_alone(run: Run, error: int) -> None:
     run(act)
 
 
+def test_a_partition_with_an_error_is_left_out_while_it_waits(run: Run) -> None:
+    async def act(both: Both) -> None:
+        leaders = both.leader.lead("t", 2)
+        both.follow("t", 2)
+        both.leader.disk.apply(leaders[1], FOLLOWER, 3)  # our epoch is over there
+        both.run()
+        await both.until(lambda: len(both.leader.requests) == 12)
+        forgotten = [1 for one in both.leader.requests if one.forgotten_topics_data]
+        named = [1 for one in both.leader.requests if _names(one, 1)]
+        assert len(named) - 1 <= len(forgotten) <= len(named)
+        assert len(named) <= 7
+
+    run(act)
+
+
+def _names(request: Message, number: int) -> bool:
+    return any(partition.partition == number for topic in request.topics for partition in topic.partitions)
+
+
 def refuse(both: Both, header: RequestHeader, error: int) -> Reply:
     """Partition 1 has an error in whatever is asked about it."""
     request = both.leader.requests[-1]
@@ -208,6 +230,73 @@ def test_a_log_that_ends_where_the_leader_has_nothing(run: Run, where: str) -> N
         if where == "before":
             assert follower.log.log_start_offset == 100
             assert content(follower) == content(leader)
+
+    run(act)
+
+
+def test_a_log_that_begins_inside_of_a_batch(run: Run) -> None:
+    """As DeleteRecords may leave it: a follower with nothing begins with all of that batch."""
+
+    async def act(both: Both) -> None:
+        (leader,) = both.leader.lead("t")
+        for _ in range(2):
+            leader.append(batch(records=4))
+        leader.log.update_high_watermark(8)
+        both.leader.disk.directory.delete_records("t", 0, 6)
+        (follower,) = both.follow("t")
+        both.run()
+        await both.until(lambda: follower.log.high_watermark == 8)
+        assert follower.log.log_start_offset == 6
+        assert content(follower) == content(leader)[len(batch(records=4)) :]
+
+    run(act)
+
+
+def test_no_news_is_news_for_a_new_question(run: Run) -> None:
+    """The high watermark was told with where the logs go apart, and is not told again when we have cut ours."""
+
+    async def act(both: Both) -> None:
+        (follower,) = both.disk.have("t")
+        (leader,) = both.leader.disk.have("t")
+        for one, times in ((leader, 3), (follower, 5)):
+            for _ in range(times):
+                one.log.append(batch(), leader_epoch=1)
+        leader.log.update_high_watermark(3)
+        both.leader.lead("t", epoch=1)
+        both.follow("t", epoch=1)
+        both.run()
+        await both.until_asked()
+        await both.until(lambda: follower.log.log_end_offset == 3)
+        count = len(both.leader.requests)
+        await both.until(lambda: follower.log.high_watermark == 3)
+        assert len(both.leader.requests) <= count + 1
+
+    run(act, FetcherConfig(replica_fetch_wait_max_ms=200))
+
+
+def test_what_was_not_taken_is_asked_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was unfollowed while its records were on their way, and is followed again before the next request."""
+
+    async def act(both: Both) -> None:
+        (leader,) = both.leader.lead("t")
+        (follower,) = both.follow("t")
+        both.leader.lead("other")
+        both.follow("other")
+        both.run()
+        await both.until(lambda: len(both.leader.requests) == 2)
+        take_all = both.fetcher._take_all
+
+        async def unfollowed(link: Link, response: FetchResponse) -> None:
+            both.fetcher.unfollow((topic_id("t"), 0))
+            await take_all(link, response)
+            both.fetcher.follow(follower)
+
+        monkeypatch.setattr(both.fetcher, "_take_all", unfollowed)
+        leader.append(batch())
+        await both.until(lambda: len(both.leader.requests) == 3)
+        assert follower.log.log_end_offset == 0
+        monkeypatch.undo()
+        await both.until_same()
 
     run(act)
 
