@@ -132,6 +132,14 @@ def test_what_is_missing_is_not_forgotten_before_it_was_written_down(machine: Ma
     assert live(machine, 3)[1] == 2
 
 
+def test_what_is_missing_is_told_also_when_it_was_made_anew_before(machine: Machine) -> None:
+    live(machine, 1)[0].close()
+    _remove(machine, "/d1/a-0")
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    logs(dirs.hold_many(wanted("a", ONE, 0, 1)))
+    assert dirs.kept_since(2) == 2
+
+
 def test_one_more_directory_is_no_loss_and_one_fewer_is(machine: Machine) -> None:
     live(machine, 1)[0].close()
     dirs, kept = live(machine, 2, paths=PATHS)

@@ -68,7 +68,7 @@ def read_life(fs: Fs, path: str) -> Life | None:
     """Of the log directory at ``path``; None where there is no file that can be read."""
     try:
         return decode_life(fs.read(os.path.join(path, LIFE)))
-    except FileNotFoundError:
+    except OSError:
         return None
 
 
@@ -88,17 +88,26 @@ def id_of(directory: LogDir) -> str:
     return encode_id(directory.meta.directory_id) if directory.meta.directory_id is not None else directory.path
 
 
-def kept_since(directories: Sequence[LogDir], epoch: int, *, absent: int = 0) -> int:
-    """Since which epoch nothing was lost, for a broker that is about to be registered with ``epoch``; durable.
+class Past(NamedTuple):
+    """What the files said when the directories were opened. ``kept_since`` is None if something was lost, or there was
+    nothing before; ``absent`` are the ids of directories that could not be opened."""
 
-    ``directories`` were all opened just now; ``absent`` others are out of order. What those had is not served, and the
-    broker is not asked for it: they lose nothing until they come back. `LogDirOfflineError` if all disks fail.
+    kept_since: int | None
+    boot: str | None
+    here: frozenset[str]
+    absent: frozenset[str]
+
+
+def look_back(directories: Sequence[LogDir], *, absent: int = 0) -> Past:
+    """Look for losses, in directories that were all opened just now, before anything is made in them.
+
+    ``absent`` others are out of order. What those had is not served, and the broker is not asked for it: they lose
+    nothing until they come back.
     """
-    fs = directories[0].fs
-    boot = boot_id(fs)
+    boot = boot_id(directories[0].fs)
     lives = {directory: read_life(directory.fs, directory.path) for directory in directories}
     told = [life for life in lives.values() if life is not None]
-    here = {id_of(directory) for directory in directories}
+    here = frozenset(id_of(directory) for directory in directories)
     known = frozenset[str]().union(*(life.directories for life in told))
     failed = frozenset[str]().union(*(life.failed for life in told))
     reasons = [why for directory, life in lives.items() if (why := _loss(directory, life, boot, known))]
@@ -106,11 +115,20 @@ def kept_since(directories: Sequence[LogDir], epoch: int, *, absent: int = 0) ->
         reasons.append("a disk had failed")
     if len(known - here) > absent:
         reasons.append(f"{len(known - here)} directories of {len(known)} are no longer here")
-    kept = epoch if reasons or not told else max(life.kept_since for life in told)
     if told and reasons:
-        _logger.warning("nothing is known to be kept from before epoch %d: %s", epoch, "; ".join(reasons))
-    away = known - here if absent else frozenset[str]()
-    _write_all(directories, Life(kept, boot, away | here, away))
+        _logger.warning("records from before this start may be lost: %s", "; ".join(reasons))
+    kept = max(life.kept_since for life in told) if told and not reasons else None
+    return Past(kept, boot, here, known - here if absent else frozenset())
+
+
+def keep(directories: Sequence[LogDir], past: Past, epoch: int) -> int:
+    """Since which epoch nothing was lost, for a broker that is about to be registered with ``epoch``; durable.
+
+    ``directories`` are those that are still in order. `LogDirOfflineError` if all their disks fail.
+    """
+    kept = epoch if past.kept_since is None else past.kept_since
+    away = past.absent | past.here.difference(id_of(directory) for directory in directories)
+    _write_all(directories, Life(kept, past.boot, past.here | past.absent, away))
     return kept
 
 

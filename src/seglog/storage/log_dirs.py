@@ -63,6 +63,7 @@ class LogDirs:
                     )
                     for either in (first, directory):
                         replica_changes.refuse(either, partition, reason)
+        self._past = life.look_back(self.dirs, absent=len(self.offline))
         for directory in self.dirs:
             directory.health.on_failure = lambda error, directory=directory: self._has_failed(directory, error)
             if directory.health.failure is not None:
@@ -154,7 +155,7 @@ class LogDirs:
                 healthy = self.healthy
                 if not healthy:
                     raise LogDirOfflineError(f"no log directory can be used: {', '.join(self.offline)}")
-                self._kept = life.kept_since(healthy, epoch, absent=len(self.offline))
+                self._kept = life.keep(healthy, self._past, epoch)
             return self._kept
 
     # Partitions
