@@ -240,8 +240,8 @@ class ClusterNode(Serving):
         except StoreError as error:
             _log.warning("what this broker leads cannot be handed over: %s", error)
             return
-        if not await self.view.until(lambda: not self.replicas.leads_for_others(), HANDOVER_SECONDS):
-            _log.warning("%d partitions are still led here", len(self.replicas.leads_for_others()))
+        if not await self.view.until(lambda: not self.replicas.to_hand_over(), HANDOVER_SECONDS):
+            _log.warning("%d partitions are still led here", len(self.replicas.to_hand_over()))
 
     # What is told of from elsewhere
 

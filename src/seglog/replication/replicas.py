@@ -334,10 +334,13 @@ class Replicas:
         if progress.proposed is proposed:
             progress.refused()
 
-    def leads_for_others(self) -> list[Replica]:
-        """What we lead and another broker in sync could lead instead."""
-        return [replica for replica in self._by_key.values() if replica.progress is not None and _has_heirs(replica)]
+    def to_hand_over(self) -> list[Replica]:
+        """What we lead and another broker could lead instead: one that is in sync, and is not about to stop itself."""
+        return [replica for replica in self._by_key.values() if self._has_heirs(replica)]
 
-
-def _has_heirs(replica: Replica) -> bool:
-    return replica.progress is not None and len(replica.progress.state.isr) > 1
+    def _has_heirs(self, replica: Replica) -> bool:
+        if replica.progress is None:
+            return False
+        brokers = self._view.brokers
+        others = [node for node in replica.progress.state.isr_nodes if node != self._node_id and node in brokers]
+        return any(not brokers[node].is_stopping for node in others)
