@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.fs import OsFs
@@ -161,6 +162,14 @@ def test_a_task_goes_on_with_another_replica(diverged: Brokers) -> None:
     diverged.take_away(3)
     with pytest.raises(DataLossError, match="offsets 0 to 24 were deleted before they were read"):
         list(reader.read(task))
+
+
+@pytest.mark.xdist_group("spark")
+def test_in_a_session(spark: SparkSession, diverged: Brokers) -> None:
+    listed = [str(diverged.root / f"b{number}") for number in (1, 2, 3)]
+    for paths in (",".join(listed), listed):
+        frame = spark.read.format("seglog").load(paths)
+        assert sorted((row.offset, bytes(row.value).decode()) for row in frame.collect()) == list(enumerate(NEW))
 
 
 def test_a_stream_goes_on_over_brokers_that_come_and_go(tmp_path: Path) -> None:

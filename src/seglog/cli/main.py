@@ -93,6 +93,7 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "dump": Command("seglog.cli.spark_dump", "Records, batches or offsets of groups as a table, JSON or Parquet."),
     "ingest": Command("seglog.cli.spark_ingest", "Files into a topic, exactly once: CSV, JSON lines, Parquet, text."),
     "compact": Command("seglog.cli.spark_compact", "Keep the last record of each key, one partition on all cores."),
+    "diff": Command("seglog.cli.spark_diff", "Compare two replicas, or a source and its copy, record by record."),
     "export": Command("seglog.cli.spark_export", "Write topics as Parquet, each time what is new, exactly once."),
 }
 

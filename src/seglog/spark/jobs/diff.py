@@ -1,0 +1,103 @@
+"""Two log directories compared on Spark: `seglog.storage.compare`, whose pieces are looked at by Spark's workers.
+
+What is found is what `compare_directories` finds. Logs are cut at batch boundaries, so one large partition keeps every
+core busy; the driver reads small files and indexes, and puts the pieces together. Both directories must be readable
+under the same paths wherever tasks run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from seglog.core.fs import OsFs
+from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.workers import freeze_imports
+from seglog.storage.compare import REPLICAS, Finding, Rules, Side, compare, join
+from seglog.storage.compare_dirs import STRETCH, Compared, Pair, Until, missing_whole, pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA: Final = (
+    "topic string, partition int, kind string, missingIn string, place string, first bigint, end bigint, "
+    "records bigint, fields array<string>"
+)
+"""Of the differences as a table; offsets from ``first`` to before ``end``."""
+
+_TASKS_PER_CORE: Final = 4
+
+
+class _Order(NamedTuple):
+    """A piece of the pair with this number."""
+
+    number: int
+    left: Side
+    right: Side
+    first: int
+    end: int
+
+
+def plan(
+    left: str, right: str, *, topics: Sequence[str] = (), until: Until = "highWatermark"
+) -> tuple[list[Pair], int]:
+    """What there is to compare, and how many bytes that are; see `seglog.storage.compare_dirs.pairs`."""
+    found = list(pairs(OsFs(), left, right, topics=topics, until=until))
+    return found, _size(found)
+
+
+def _size(planned: Iterable[Pair]) -> int:
+    both = [(pair.left, pair.right) for pair in planned if pair.left is not None and pair.right is not None]
+    return sum(segment.size for replicas in both for one in replicas for segment in one.side.segments)
+
+
+def diff(
+    spark: SparkSession, planned: Sequence[Pair], *, rules: Rules = REPLICAS, progress: Progress | None = None
+) -> list[Compared]:
+    """Compare what was `plan`ned. ``progress`` is told how many more bytes were dealt with.
+
+    Raises `CorruptError` with file and position where a batch is damaged that has to be looked into, OSError, and
+    `JobFailedError` if a worker fails.
+    """
+    orders = list(_orders(planned))
+    found: list[list[Finding]] = [[] for _ in planned]
+    if orders:
+        tasks = min(len(orders), max(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism, len(orders) // 64))
+        with plain_errors(), watched(spark, _size(planned), tasks, progress):
+            work = spark.sparkContext.parallelize(orders, tasks)
+            pieces = work.mapPartitions(lambda part: _compare(part, rules)).collect()
+        for number, findings in pieces:
+            found[number] = join(chain(found[number], findings))
+    return [
+        Compared(pair, findings or missing_whole(pair), rules) for pair, findings in zip(planned, found, strict=True)
+    ]
+
+
+def differences_frame(spark: SparkSession, compared: Sequence[Compared]) -> DataFrame:
+    """The differences as a table of `SCHEMA`, by partition and offset."""
+    rows = [
+        (*one.pair.partition, each.kind.value, each.side or None, each.place or None, each.first, each.end,
+         each.records, list(each.fields))
+        for one in compared
+        for each in one.differences
+    ]  # fmt: skip
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def _orders(planned: Sequence[Pair]) -> Iterator[_Order]:
+    fs = OsFs()
+    for number, pair in enumerate(planned):
+        if pair.left is None or pair.right is None:
+            continue
+        for first, end in pair.cuts(fs, STRETCH):
+            yield _Order(number, pair.left.side.within(first, end), pair.right.side.within(first, end), first, end)
+
+
+def _compare(orders: Iterable[_Order], rules: Rules) -> Iterator[tuple[int, list[Finding]]]:
+    """In a worker."""
+    fs = OsFs()
+    for number, left, right, first, end in orders:
+        yield number, compare(fs, left, right, first, end, rules)
+    freeze_imports()
