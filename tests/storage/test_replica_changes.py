@@ -9,13 +9,14 @@ from uuid import UUID
 import pytest
 
 from seglog.core.errors import DamagedPartitionError, InvalidConfigError, LogClosedError, SeglogError, UnknownTopicError
+from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.storage.checkpoint import read_partition_metadata
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
 from seglog.storage.replica_changes import Wanted
 from seglog.storage.topics_file import read_topics
-from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
+from seglog.testing import Call, CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
 from tests.storage.crashing import DIRECTORY, TINY
 from tests.storage.directories import DIR, Disk
@@ -204,7 +205,10 @@ class Promise:
                     assert len(values(opened.log(*partition))) >= self.flushed.get(partition, 0)
 
 
-def _life(promise: Promise, opened: LogDir, clock: ManualClock) -> None:
+def _live(promise: Promise, fs: Fs) -> None:
+    clock = ManualClock()
+    opened = LogDir.open(DIR, fs=fs, clock=clock, config=DIRECTORY, rng=random.Random(2))
+
     def change(partitions: list[TopicPartition], then: UUID | None, act: Callable[[], object]) -> None:
         for one in partitions:
             promise.may_be.setdefault(one, {None}).update({then, None})
@@ -258,9 +262,22 @@ def test_a_crash_at_every_change_leaves_a_partition_with_its_id_or_none() -> Non
             assert all(values(again.log("a", number)) for number in range(3))
 
     fs = CrashFs(disk, before_change=crash)
-    clock = ManualClock()
-    _life(promise, LogDir.open(DIR, fs=fs, clock=clock, config=DIRECTORY, rng=random.Random(2)), clock)
+    _live(promise, fs)
     assert fs.changes > 100
+
+
+def test_a_process_that_dies_at_any_change_leaves_a_partition_with_its_id_or_none() -> None:
+    whole = CrashFs(MemoryFs(clock=ManualClock()))
+    _live(Promise(), whole)
+    for crash_at in range(1, whole.changes + 1, 3):
+        case()
+        disk = MemoryFs(clock=ManualClock())
+        promise = Promise()
+        with pytest.raises(SimulatedCrash):
+            _live(promise, CrashFs(disk, crash_at=crash_at, torn=0.5))
+        disk.kill()
+        with LogDir.open(DIR, fs=disk, clock=ManualClock(), config=DIRECTORY) as opened:
+            promise.check(opened)
 
 
 def test_a_thousand_partitions_take_few_fsyncs() -> None:
