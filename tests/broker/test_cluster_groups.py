@@ -19,7 +19,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.clock import SystemClock
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from tests.broker.cluster_desk import Desk, broker, run
+from tests.broker.cluster_desk import SOON, Desk, broker, run
 
 FOUR = {"offsets.topic.num.partitions": "4"}
 NOBODY = (15, -1, "", -1)
@@ -46,6 +46,12 @@ async def find(desk: Desk, group: str = "g", **more: Any) -> tuple[int, int, str
     return found.error_code, found.node_id, found.host, found.port
 
 
+async def decide(desk: Desk) -> None:
+    """Be the controller of a cluster to which somebody adds the topic of offsets."""
+    assert await desk.view.until(lambda: OFFSETS_TOPIC in desk.view.topics, SOON)
+    await desk.decide()
+
+
 async def codes(desk: Desk, group: str = "g") -> list[int]:
     """What it answers to all that only a coordinator can."""
     described = await desk.ask(ApiKey.DESCRIBE_GROUPS, groups=[group])
@@ -62,12 +68,11 @@ def test_every_broker_knows_who_coordinates(tmp_path: Path) -> None:
         async with AsyncExitStack() as stack:
             for one in (desk, other):
                 await stack.enter_async_context(groups(one))
-            assert set(await asyncio.gather(find(desk), find(other))) == {NOBODY}  # both want to make the topic
+            both = [asyncio.ensure_future(find(one)) for one in (desk, other)]  # both want to make the topic
+            await decide(desk)
+            assert await both[0] == await both[1]
             (topic,) = (await desk.ask(ApiKey.METADATA, topics=[{"name": OFFSETS_TOPIC}])).topics
             assert [len(partition.replica_nodes) for partition in topic.partitions] == [3] * 4
-            await desk.decide()
-            states = desk.view.partitions
-            assert await other.view.until(lambda: dict(other.view.partitions) == dict(states), 20)
             groups_of = [f"g-{number}" for number in range(20)]
             found = [await find(desk, group) for group in groups_of]
             assert found == [await find(other, group) for group in groups_of]
@@ -99,7 +104,9 @@ def test_as_many_replicas_as_wanted_and_possible(
 ) -> None:
     async def work(desk: Desk) -> None:
         async with groups(desk):
-            await find(desk)
+            found = asyncio.ensure_future(find(desk))
+            await decide(desk)
+            assert (await found)[0] == 0
             assignment = desk.view.topics[OFFSETS_TOPIC].assignment
             assert [len(one) for one in assignment] == [replicas] * 4
 

@@ -27,6 +27,9 @@ _TRANSACTION: Final = 1
 _NOBODY: Final = -1
 _FACTOR: Final = 3
 """Kafka's default of ``offsets.topic.replication.factor``."""
+_SETTLED_SECONDS: Final = 2.0
+"""How long the first group waits for its partition to have a leader: a client that is told that there is none asks
+again only after a second."""
 _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
 
@@ -57,7 +60,8 @@ class TopicOfOffsets:
         settings = self._settings
         factor = min(settings.offsets_topic_replication_factor, self._brokers())
         count, config = settings.offsets_topic_num_partitions, settings.topic_config()
-        await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
+        topic = await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
+        await self._changes.settled([topic], _SETTLED_SECONDS)
 
 
 def group_settings(config: BrokerConfig, *, is_alone: bool = True) -> GroupSettings:
