@@ -173,7 +173,7 @@ def _cells(one: PartitionSeen) -> tuple[object, ...]:
     behind = [
         f"{node}: {_or_none(one.lag(node))} ({format_size(one.lag_bytes(node) or 0)})"
         for node in one.replicas
-        if node not in one.isr
+        if node not in one.isr and one.leader is not None
     ]
     return (
         f"{one.topic}-{one.number}",

@@ -159,7 +159,7 @@ def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
 def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
     lacking: dict[int, list[PartitionSeen]] = {}
     for partition in seen.partitions:
-        for node in partition.missing:
+        for node in partition.missing if partition.leader is not None else ():  # without one that has been said
             lacking.setdefault(node, []).append(partition)
     for node, partitions in sorted(lacking.items()):
         places = tuple(one.place for one in partitions)
