@@ -66,6 +66,7 @@ class Desk:
         self.directories = list(directories)
         self.took_effect: list[BrokerConfig] = []
         self.deleted: list[str] = []
+        self.lost: list[str] = []
         self.topics: ClusterTopics
         self.changes: ClusterChanges
         self._handlers: dict[int, Any]
@@ -74,7 +75,9 @@ class Desk:
         await self.configuration.load()
         await self.view.start()
         self.identity = ClusterIdentity(self.view, node_id=self.node_id, cluster_id="cluster", rack=None)
-        self.topics = ClusterTopics(self.view, self.replicas, lambda: self.directories, node_id=self.node_id)
+        self.topics = ClusterTopics(
+            self.view, self.replicas, lambda: self.directories, node_id=self.node_id, lost=lambda: self.lost
+        )
         self.changes = ClusterChanges(self.store, self.view, self.topics, self.identity, rng=Random(self.node_id))
         self.changes.deleted = lambda topic: self.deleted.append(topic.name)
         states = ClusterStates(self.store, self.view)

@@ -173,7 +173,8 @@ def test_directories_are_described_one_by_one(tmp_path: Path) -> None:
             assert await described() == [("1", 0, [0]), ("more", 0, [1])]
             assert await described([{"topic": "t", "partitions": [1]}]) == [("1", 0, []), ("more", 0, [1])]
             more.health.failed(OSError("the disk is broken"))
-            assert await described() == [("1", 0, [0]), ("more", 56, [])]
+            desk.lost += [more.path, "/never/opened"]
+            assert await described() == [("1", 0, [0]), ("more", 56, []), ("opened", 56, [])]
 
     run(tmp_path, work)
 

@@ -15,6 +15,7 @@ from seglog.broker.elections import Elections
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.groups import TopicOfOffsets, group_settings
 from seglog.broker.identity import ClusterIdentity
+from seglog.broker.leader_hints import LeaderHints
 from seglog.broker.neighbours import RACK_AWARE, Neighbours
 from seglog.broker.partition_states import ClusterStates
 from seglog.broker.producers import ProducerIds
@@ -86,7 +87,7 @@ class ClusterNode(Serving):
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)
         settings = group_settings(current, is_alone=False)
-        offsets = TopicOfOffsets(self.topics, self.changes, settings, lambda: len(self.identity.racks()))
+        offsets = TopicOfOffsets(self.topics, self.changes, settings, self.identity)
         self.groups = GroupCoordinator(offsets, settings, clock=self._clock, rng=self._rng)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self.replicas.changed.append(self._moved)
@@ -169,7 +170,13 @@ class ClusterNode(Serving):
             clock=self._clock,
             lag_max_ms=current.replica_lag_time_max_ms,
         )
-        self.topics = ClusterTopics(self.view, self.replicas.by_key, lambda: self.directories.dirs, node_id=node_id)
+        self.topics = ClusterTopics(
+            self.view,
+            self.replicas.by_key,
+            lambda: self.directories.dirs,
+            node_id=node_id,
+            lost=lambda: self.directories.offline,
+        )
         fetch = FollowerFetch(
             self.topics,
             self.replicas.serve,
@@ -179,6 +186,7 @@ class ClusterNode(Serving):
         )
         self.neighbours = Neighbours(
             fetch,
+            LeaderHints(self.topics, self.identity),
             lambda: self.view.brokers,
             listener,
             rack_aware=current.replica_selector_class == RACK_AWARE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import overload
 from uuid import UUID
 
@@ -49,7 +49,7 @@ class HerePartitions(Sequence[Partition | None]):
 
 class ClusterTopics(Topics):
     """All topics of the cluster. ``by_key`` are the replicas that are here, ``directories`` this broker's log
-    directories."""
+    directories, ``lost`` the paths of those that cannot be used, opened or not."""
 
     def __init__(
         self,
@@ -58,12 +58,14 @@ class ClusterTopics(Topics):
         directories: Callable[[], Sequence[LogDir]],
         *,
         node_id: int,
+        lost: Callable[[], Collection[str]] = tuple,
     ) -> None:
         super().__init__()
         self._view = view
         self._by_key = by_key
         self._directories = directories
         self._node_id = node_id
+        self._lost = lost
         self.gone: Callable[[Topic], None] = lambda _: None
         """Is told of a topic that the cluster no longer has."""
         for state in view.topics.values():
@@ -140,6 +142,10 @@ class ClusterTopics(Topics):
 
     def directories(self) -> Sequence[LogDir]:
         return self._directories()
+
+    def lost_directories(self) -> Collection[str]:
+        opened = {directory.path for directory in self.directories()}
+        return [path for path in self._lost() if path not in opened]
 
 
 def _is_offline(offline: Sequence[str], key: Key) -> bool:

@@ -201,11 +201,12 @@ class Metadata:
 
     async def describe_log_dirs(self, request: Message, _: Context) -> Answer:
         wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
-        return {"results": [await self._log_dir(directory, wanted) for directory in self._topics.directories()]}
+        results = [await self._log_dir(directory, wanted) for directory in self._topics.directories()]
+        return {"results": results + [_failed(path) for path in self._topics.lost_directories()]}
 
     async def _log_dir(self, directory: LogDir, wanted: Mapping[str, Container[int]] | None) -> dict[str, Any]:
         if directory.health.failure is not None:
-            return {"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": directory.path}
+            return _failed(directory.path)
         topics = []
         for topic in self._topics:
             if wanted is not None and topic.name not in wanted:
@@ -252,6 +253,10 @@ def _partition(number: int, standing: Standing, told: _Told) -> dict[str, Any]:
         "eligible_leader_replicas": standing.eligible,
         "last_known_elr": standing.last_known,
     }
+
+
+def _failed(path: str) -> dict[str, Any]:
+    return {"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": path}
 
 
 def _has_ids(request: Message) -> bool:

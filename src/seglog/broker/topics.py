@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -93,6 +93,10 @@ class Topics(ABC):
         if found is None or not 0 <= number < len(found.partitions):
             return None
         return found.partitions[number]
+
+    def lost_directories(self) -> Collection[str]:
+        """The paths of those that could not even be opened."""
+        return ()
 
     def directory_of(self, partition: Partition) -> LogDir:
         """The directory in which a partition's log is. `RefusedError` if it was just deleted."""
