@@ -29,7 +29,7 @@ NOBODY = (15, -1, "", -1)
 async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
     """The desk answers for groups, too."""
     settings = group_settings(desk.configuration.current, is_alone=False)
-    topic = TopicOfOffsets(desk.topics, desk.changes, settings, lambda: len(desk.identity.racks()))
+    topic = TopicOfOffsets(desk.topics, desk.changes, settings, desk.identity)
     coordinator = GroupCoordinator(topic, settings, clock=SystemClock(), rng=Random(1))
     for api in (GroupApis(coordinator, desk.identity), GroupOffsets(coordinator, desk.topics)):
         desk._handlers |= api.handlers()
@@ -80,8 +80,11 @@ def test_every_broker_knows_who_coordinates(tmp_path: Path) -> None:
                 (0, f"10.0.0.{number}", 9092) for number in (1, 2, 3)
             }
             assert await find(desk, "g-1", listener="ANOTHER") == NOBODY
-            # Neither has a replica here: they send all elsewhere, and have no groups.
-            assert await codes(desk) == [16] * 5
+            # Neither has a replica: they send elsewhere what is not theirs, and have no groups yet.
+            for (_, leader, *_), group in zip(found, groups_of, strict=True):
+                for one in (desk, other):
+                    is_theirs = leader == one.node_id
+                    assert await codes(one, group) == ([14, 14, 0, 14, 14] if is_theirs else [16] * 5)
             assert not (await desk.ask(ApiKey.LIST_GROUPS)).groups
             await desk.dies(found[0][1])
             assert await find(desk, groups_of[0]) == NOBODY

@@ -63,6 +63,10 @@ class Node:
         assert number == 0
         return -1 if self.state is None else self.state.state.leader
 
+    def is_awaited(self, number: int) -> bool:
+        del number
+        return False
+
     async def create(self) -> None:
         raise NotImplementedError("it is there")
 

@@ -54,6 +54,10 @@ class Topic:
         is_here = number < len(self._partitions) and self._partitions[number] is not None
         return NODE if is_here else -1
 
+    def is_awaited(self, number: int) -> bool:
+        del number
+        return False
+
     def lose(self, number: int) -> None:
         self._partitions[number] = None
 

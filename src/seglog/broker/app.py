@@ -71,7 +71,7 @@ class Node(Serving):
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)
         settings = group_settings(self.configuration.current)
-        topic = TopicOfOffsets(self.topics, self.changes, settings)
+        topic = TopicOfOffsets(self.topics, self.changes, settings, self.identity)
         self.groups = GroupCoordinator(topic, settings, clock=self._clock, rng=self._rng)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self._begin("groups", self.groups.run())

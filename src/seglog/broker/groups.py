@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from seglog.broker.changes import TopicChanges
@@ -35,16 +35,13 @@ _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without trans
 
 
 class TopicOfOffsets:
-    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`. ``brokers`` is how many can
-    have a replica of it now."""
+    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`."""
 
-    def __init__(
-        self, topics: Topics, changes: TopicChanges, settings: GroupSettings, brokers: Callable[[], int] = lambda: 1
-    ) -> None:
+    def __init__(self, topics: Topics, changes: TopicChanges, settings: GroupSettings, identity: Identity) -> None:
         self._topics = topics
         self._changes = changes
         self._settings = settings
-        self._brokers = brokers
+        self._identity = identity
 
     def partitions(self) -> Sequence[Partition | None]:
         topic = self._topics.by_name.get(OFFSETS_TOPIC)
@@ -56,9 +53,14 @@ class TopicOfOffsets:
             return _NOBODY
         return self._topics.standing(topic, number).leader
 
+    def is_awaited(self, number: int) -> bool:
+        partitions = self.partitions()
+        has_none = number < len(partitions) and partitions[number] is None
+        return has_none and self.leader(number) == self._identity.node_id
+
     async def create(self) -> None:
         settings = self._settings
-        factor = min(settings.offsets_topic_replication_factor, self._brokers())
+        factor = min(settings.offsets_topic_replication_factor, len(self._identity.racks()))
         count, config = settings.offsets_topic_num_partitions, settings.topic_config()
         topic = await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
         await self._changes.settled([topic], _SETTLED_SECONDS)

@@ -162,7 +162,10 @@ class GroupCoordinator:
     def _home_of(self, group_id: str) -> Home:
         if self._owner is None:
             raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
-        home = self._home(self.partition_of(group_id))
+        number = self.partition_of(group_id)
+        home = self._home(number)
+        if home is None and self._topic.is_awaited(number):
+            raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} will be of this broker")
         if home is None:
             raise CoordinatorError(Code.NOT_COORDINATOR, f"group {group_id} is not of this broker")
         if not home.is_loaded:

@@ -20,6 +20,9 @@ class OffsetsTopic(Protocol):
     def leader(self, number: int) -> int:
         """The id of the broker that leads a partition, -1 if none does."""
 
+    def is_awaited(self, number: int) -> bool:
+        """Whether this broker is to lead a partition that it has no log of yet."""
+
     async def create(self) -> None:
         """Make the topic. Raises `SeglogError`."""
 
