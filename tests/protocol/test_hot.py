@@ -14,6 +14,7 @@ from kio.serial import entity_reader
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol import fetch, produce
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.produce_errors import errors_of_answer
 from seglog.protocol.schema import request_class, response_class
 from seglog.protocol.writing import write_message
@@ -22,6 +23,7 @@ from tests.cases import case
 PRODUCE = APIS[ApiKey.PRODUCE]
 FETCH = APIS[ApiKey.FETCH]
 CASES = 50
+_LEADER = ("leader_id", "leader_epoch")
 
 
 class Bytes(NamedTuple):
@@ -97,12 +99,15 @@ def test_produce_responses(version: int) -> None:
         rng = random.Random(seed)
         topics = [
             produce.TopicAnswer(
-                topic_of(version, produce.TOPIC_IDS, rng), [_some_answer(rng) for _ in range(rng.choice([0, 1, 130]))]
+                topic_of(version, produce.TOPIC_IDS, rng),
+                [_some_answer(rng, version) for _ in range(rng.choice([0, 1, 130]))],
             )
             for _ in range(rng.randrange(3))
         ]
-        data = produce.write_produce(version, topics, throttle_ms=7)
+        endpoints = _some_endpoints(rng) if version >= produce.LEADERS else []
+        data = produce.write_produce(version, topics, throttle_ms=7, endpoints=endpoints)
         contents = {
+            **_endpoints_as_kio(endpoints),
             "throttle_time": 7,
             "responses": [
                 {**named(topic), "partition_responses": [_as_kio(answer) for answer in answers]}
@@ -113,7 +118,17 @@ def test_produce_responses(version: int) -> None:
         assert errors_of_answer(version, data) == [answer.error for topic in topics for answer in topic.partitions]
 
 
-def _some_answer(rng: random.Random) -> produce.PartitionAnswer:
+def _some_endpoints(rng: random.Random) -> list[NodeEndpoint]:
+    """None, or so many that their size takes one byte or two."""
+    rack = rng.choice([None, "west"])
+    return [NodeEndpoint(node, "host.example", 9092, rack) for node in range(rng.choice([0, 1, 2, 12]))]
+
+
+def _endpoints_as_kio(endpoints: list[NodeEndpoint]) -> dict[str, object]:
+    return {"node_endpoints": [one._asdict() for one in endpoints]} if endpoints else {}
+
+
+def _some_answer(rng: random.Random, version: int) -> produce.PartitionAnswer:
     return produce.PartitionAnswer(
         rng.randrange(100),
         rng.choice([0, 3, 87]),
@@ -122,12 +137,15 @@ def _some_answer(rng: random.Random) -> produce.PartitionAnswer:
         rng.randrange(-1, 2**62),
         [produce.RecordError(3, "no key"), produce.RecordError(4, None)] if rng.random() < 0.3 else (),
         rng.choice([None, "refused"]),
+        (2, 9) if version >= produce.LEADERS and rng.random() < 0.3 else None,
     )
 
 
 def _as_kio(answer: produce.PartitionAnswer) -> dict[str, object]:
+    tags = {} if answer.leader is None else {"current_leader": dict(zip(_LEADER, answer.leader, strict=True))}
     errors = [{"batch_index": one.record, "batch_index_error_message": one.message} for one in answer.record_errors]
     return {
+        **tags,
         "index": answer.partition,
         "error_code": answer.error,
         "base_offset": answer.base_offset,
@@ -150,10 +168,12 @@ def test_fetch_responses(version: int) -> None:
             )
             for _ in range(rng.randrange(3))
         ]
-        parts, size = fetch.write_fetch(version, topics, error=0, session_id=5, throttle_ms=7)
+        endpoints = _some_endpoints(rng) if version >= fetch.ENDPOINTS else []
+        parts, size = fetch.write_fetch(version, topics, error=0, session_id=5, throttle_ms=7, endpoints=endpoints)
         data = b"".join(part if isinstance(part, bytes) else _data(part) for part in parts)
         assert len(data) == size
         contents = {
+            **_endpoints_as_kio(endpoints),
             "throttle_time": 7,
             "session_id": 5,
             "responses": [

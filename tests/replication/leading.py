@@ -14,6 +14,8 @@ from uuid import UUID
 from seglog.broker.codes import Code
 from seglog.broker.fetch import Fetch
 from seglog.broker.follower_fetch import FollowerFetch
+from seglog.broker.identity import Identity
+from seglog.broker.leader_hints import LeaderHints
 from seglog.broker.neighbours import Neighbours
 from seglog.broker.requests import Context
 from seglog.broker.sessions import SessionCache
@@ -139,6 +141,7 @@ class Leader:
         )
         neighbours = Neighbours(
             fetch=fetch,
+            hints=LeaderHints(self.topics, Identity(node_id=1, cluster_id="", rack=None)),
             brokers=lambda: BROKERS,
             listener="BROKERS",
             rack_aware=False,

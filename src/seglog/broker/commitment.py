@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from seglog.net.later import Later
-from seglog.protocol.produce import PartitionAnswer, TopicAnswer, write_produce
+from seglog.protocol.produce import PartitionAnswer, TopicAnswer
 from seglog.replication.partition import COMMITTED, Partition
 
 REQUEST_TIMED_OUT: Final = 7
@@ -26,15 +26,19 @@ class Uncommitted(NamedTuple):
 class Commitment:
     """One request that waits. It is among those who wait for each of its partitions that is not committed yet."""
 
-    __slots__ = ("_left", "_timer", "_topics", "_version", "answer")
+    __slots__ = ("_left", "_timer", "_topics", "_write", "answer")
 
     def __init__(
-        self, version: int, topics: list[TopicAnswer], uncommitted: Sequence[Uncommitted], seconds: float
+        self,
+        topics: list[TopicAnswer],
+        uncommitted: Sequence[Uncommitted],
+        seconds: float,
+        write: Callable[[], bytes],
     ) -> None:
-        """``topics`` have the answers as they are if all goes well."""
+        """``topics`` have the answers as they are if all goes well; ``write`` makes bytes of them."""
         self.answer: Later[bytes] = Later()
-        self._version = version
         self._topics = topics
+        self._write = write
         self._left = list(uncommitted)
         self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
         for one in uncommitted:
@@ -55,14 +59,14 @@ class Commitment:
         self._left = left
         if not left and not self.answer.is_known:
             self._timer.cancel()
-            self.answer.set(write_produce(self._version, self._topics))
+            self.answer.set(self._write())
 
     def _time_is_up(self) -> None:
         for one in self._left:
             one.partition.waiters.pop(self, None)
             self._failed(one, REQUEST_TIMED_OUT)
         self._left = []
-        self.answer.set(write_produce(self._version, self._topics))
+        self.answer.set(self._write())
 
     def _failed(self, one: Uncommitted, code: int) -> None:
         partitions = self._topics[one.topic].partitions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -15,7 +15,8 @@ from seglog.cluster.model import Member
 from seglog.core.errors import SeglogError
 from seglog.core.types import NO_OFFSET
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.fetch import TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
+from seglog.protocol.endpoints import NodeEndpoint
+from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
 from seglog.replication.replica import Replica
 from seglog.replication.waiters import Waiter
@@ -49,6 +50,7 @@ class _Request(NamedTuple):
     up_to: UpTo
     version: int
     rack: str
+    listener: str
 
 
 class _Result(NamedTuple):
@@ -76,7 +78,7 @@ class Fetch:
             follower = self._follower(message, context)
             if follower is not None and self._neighbours is not None:
                 return self._neighbours.fetch(message, context.version, follower)
-            request = self._resolve(message, context.version)
+            request = self._resolve(message, context)
         except SeglogError as error:
             return write_fetch(context.version, [], error=error.code)
         result = self._read(request)
@@ -84,7 +86,8 @@ class Fetch:
             return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
-    def _resolve(self, message: Message, version: int) -> _Request:
+    def _resolve(self, message: Message, context: Context) -> _Request:
+        version = context.version
         named: str = "topic_id" if version >= TOPIC_IDS else "topic"
         none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
         wanted = [
@@ -128,6 +131,7 @@ class Fetch:
             up_to=UpTo.LAST_STABLE if message.isolation_level else UpTo.HIGH_WATERMARK,
             version=version,
             rack=message.rack_id if version >= FROM_FOLLOWERS else "",
+            listener=context.listener,
         )
 
     def _follower(self, message: Message, context: Context) -> Member | None:
@@ -210,10 +214,17 @@ class Fetch:
         for key, fetched in result.partitions:
             if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
                 partition.bytes_out += fetched.records.size
-        return _answer(request, result)
+        if self._neighbours is None or request.version < ENDPOINTS:
+            return _answer(request, result)
+        hints, leaders = self._neighbours.hints, []
+        for place, (key, fetched) in enumerate(result.partitions):
+            if fetched.error and (leader := hints.leader(*key, fetched.error)) is not None:
+                result.partitions[place] = key, fetched._replace(leader=leader)
+                leaders.append(leader)
+        return _answer(request, result, hints.endpoints(leaders, request.listener) if leaders else ())
 
 
-def _answer(request: _Request, result: _Result) -> FetchAnswer:
+def _answer(request: _Request, result: _Result, endpoints: Sequence[NodeEndpoint] = ()) -> FetchAnswer:
     """Leave out what the client of a session knows already, and put what is left together by topics."""
     session = request.session
     topics: dict[str | UUID, list[FetchedPartition]] = {}
@@ -233,4 +244,5 @@ def _answer(request: _Request, result: _Result) -> FetchAnswer:
         request.version,
         [FetchedTopic(topic, partitions) for topic, partitions in topics.items()],
         session_id=session.session_id if session is not None else 0,
+        endpoints=endpoints,
     )

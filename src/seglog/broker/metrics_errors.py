@@ -8,6 +8,7 @@ from typing import Any
 
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
+from seglog.broker.leader_hints import LeaderHints
 from seglog.broker.neighbours import Neighbours
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
@@ -40,7 +41,7 @@ class Errors:
     ) -> Dispatch:
         """One whose answers are looked at."""
         return Dispatch(
-            _Produce(topics, self.counts[ApiKey.PRODUCE]),
+            _Produce(topics, self.counts[ApiKey.PRODUCE], None if neighbours is None else neighbours.hints),
             _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes, neighbours=neighbours),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
         )
@@ -85,8 +86,8 @@ def _codes(answer: object) -> Iterator[int]:
 
 
 class _Produce(Produce):
-    def __init__(self, topics: Topics, counts: Counts) -> None:
-        super().__init__(topics)
+    def __init__(self, topics: Topics, counts: Counts, hints: LeaderHints | None) -> None:
+        super().__init__(topics, hints)
         self._counts = counts
 
     def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Later[bytes] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from seglog.broker.follower_fetch import FollowerFetch
+from seglog.broker.leader_hints import LeaderHints
 from seglog.cluster.model import Broker
 from seglog.replication.replica import Replica
 
@@ -20,6 +21,7 @@ class Neighbours(NamedTuple):
     come, and no others may say that they are brokers (CVE-2018-1288)."""
 
     fetch: FollowerFetch
+    hints: LeaderHints
     brokers: Callable[[], Mapping[int, Broker]]
     listener: str
     rack_aware: bool

@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from seglog.broker.commitment import Commitment, Uncommitted
+from seglog.broker.leader_hints import LeaderHints
 from seglog.broker.produce_checks import (
     INVALID_RECORD,
     Refusal,
@@ -20,6 +21,7 @@ from seglog.broker.topics import INTERNAL, Topics
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.net.later import Later
 from seglog.protocol.produce import (
+    LEADERS,
     PartitionAnswer,
     PartitionData,
     TopicAnswer,
@@ -43,8 +45,9 @@ _ALL: Final = -1
 class Produce:
     """Answers Produce requests."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, hints: LeaderHints | None = None) -> None:
         self._topics = topics
+        self._hints = hints
 
     def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Later[bytes] | None:
         """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
@@ -78,8 +81,24 @@ class Produce:
                 raise InvalidRequestError("an append with acks=0 was refused")
             return None
         if uncommitted:
-            return Commitment(context.version, topics, uncommitted, request.timeout_ms / 1000).answer
-        return write_produce(context.version, topics)
+            return Commitment(
+                topics, uncommitted, request.timeout_ms / 1000, lambda: self._answer(topics, context)
+            ).answer
+        return self._answer(topics, context)
+
+    def _answer(self, topics: list[TopicAnswer], context: Context) -> bytes:
+        """With the leaders of what is led elsewhere, in a cluster."""
+        hints = self._hints
+        if hints is None or context.version < LEADERS:
+            return write_produce(context.version, topics)
+        leaders = []
+        for topic, partitions in topics:
+            for place, answer in enumerate(partitions):
+                if answer.error and (leader := hints.leader(topic, answer.partition, answer.error)) is not None:
+                    partitions[place] = answer._replace(leader=leader)
+                    leaders.append(leader)
+        endpoints = hints.endpoints(leaders, context.listener) if leaders else ()
+        return write_produce(context.version, topics, endpoints=endpoints)
 
     def _append(
         self,

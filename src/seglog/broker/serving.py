@@ -180,7 +180,10 @@ class Serving(ABC):
         most, neighbours = config.fetch_max_bytes, self.neighbours
         if counted is not None:
             return counted.dispatch(topics, sessions, handlers, max_bytes=most, neighbours=neighbours)
-        return Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=most, neighbours=neighbours), handlers)
+        hints = None if neighbours is None else neighbours.hints
+        return Dispatch(
+            Produce(topics, hints), Fetch(topics, sessions, max_bytes=most, neighbours=neighbours), handlers
+        )
 
     def _more_handlers(self) -> Mapping[int, ApiHandler]:
         """What only this kind of broker answers."""

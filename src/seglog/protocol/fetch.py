@@ -19,10 +19,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.types import NO_OFFSET, Slice
+from seglog.protocol.endpoints import NodeEndpoint, put_endpoints, put_leader
 from seglog.protocol.wire import uvarint
 
 FLEXIBLE: Final = 12
 TOPIC_IDS: Final = 13
+ENDPOINTS: Final = 16
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _SESSION: Final = Struct(">ihi")
@@ -30,7 +32,6 @@ _PARTITION: Final = Struct(">ihqq")
 _PARTITION_5: Final = Struct(">ihqqq")
 _ABORTED: Final = Struct(">qq")
 _DIVERGING: Final = Struct(">iq")
-_LEADER: Final = Struct(">ii")
 
 
 class FetchedPartition(NamedTuple):
@@ -67,9 +68,15 @@ class FetchAnswer(NamedTuple):
 
 
 def write_fetch(
-    version: int, topics: Sequence[FetchedTopic], *, error: int = 0, session_id: int = 0, throttle_ms: int = 0
+    version: int,
+    topics: Sequence[FetchedTopic],
+    *,
+    error: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> FetchAnswer:
-    """The body of a Fetch response."""
+    """The body of a Fetch response; ``endpoints`` are those of the leaders that it names (16+)."""
     flexible = version >= FLEXIBLE
     parts: list[bytes | Slice] = []
     size = 0
@@ -97,7 +104,7 @@ def write_fetch(
         if flexible:
             out.append(0)
     if flexible:
-        out.append(0)
+        put_endpoints(out, endpoints if version >= ENDPOINTS else ())
     parts.append(bytes(out))
     return FetchAnswer(parts, size + len(out))
 
@@ -123,7 +130,8 @@ def _put_tags(out: bytearray, partition: FetchedPartition) -> None:
     if partition.diverging is not None:
         out += bytes((0, _DIVERGING.size + 1)) + _DIVERGING.pack(*partition.diverging) + b"\0"
     if partition.leader is not None:
-        out += bytes((1, _LEADER.size + 1)) + _LEADER.pack(*partition.leader) + b"\0"
+        out.append(1)
+        put_leader(out, partition.leader)
 
 
 def _put_count(out: bytearray, count: int, *, flexible: bool) -> None:

@@ -10,7 +10,7 @@ A request for one partition, as producers send them, takes two microseconds here
               | throttle_time int32
 
 Topic: name, from version 13 on id. From version 9 on lengths are varints of length + 1, and tagged fields follow each
-part: none of those in requests, ``current_leader`` (10+) in responses to one whose leader is elsewhere.
+part: none of those in requests, in responses ``current_leader`` of a partition and ``node_endpoints`` (10+).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import NO_OFFSET, NO_TIMESTAMP
+from seglog.protocol.endpoints import NodeEndpoint, put_endpoints, put_leader
 from seglog.protocol.wire import Reader, uvarint
 
 FLEXIBLE: Final = 9
+LEADERS: Final = 10
 TOPIC_IDS: Final = 13
 _MAX_PARTS: Final = 10_000
 _ZERO_ID: Final = bytes(16)
@@ -84,6 +86,8 @@ class PartitionAnswer(NamedTuple):
     log_start_offset: int = NO_OFFSET
     record_errors: Sequence[RecordError] = ()
     error_message: str | None = None
+    leader: tuple[int, int] | None = None
+    """Where the partition is led elsewhere: the leader's id and its epoch."""
 
 
 class TopicAnswer(NamedTuple):
@@ -205,13 +209,15 @@ def _count(reader: Reader, *, flexible: bool) -> int:
     return count
 
 
-def write_produce(version: int, topics: Sequence[TopicAnswer], throttle_ms: int = 0) -> bytes:
-    """The body of a Produce response."""
+def write_produce(
+    version: int, topics: Sequence[TopicAnswer], throttle_ms: int = 0, endpoints: Sequence[NodeEndpoint] = ()
+) -> bytes:
+    """The body of a Produce response; ``endpoints`` are those of the leaders that it names."""
     flexible = version >= FLEXIBLE
-    if flexible and len(topics) == 1 and len(topics[0].partitions) == 1:
+    if flexible and not endpoints and len(topics) == 1 and len(topics[0].partitions) == 1:
         topic, (answer,) = topics[0]
-        number, error, base_offset, append_time, log_start, record_errors, message = answer
-        if not record_errors and message is None:
+        number, error, base_offset, append_time, log_start, record_errors, message, leader = answer
+        if not record_errors and message is None and leader is None:
             return _one_answer(topic) + _ONE_ANSWER.pack(
                 number, error, base_offset, append_time, log_start, _NONE, 0, 0, 0, throttle_ms, 0
             )
@@ -223,7 +229,7 @@ def write_produce(version: int, topics: Sequence[TopicAnswer], throttle_ms: int 
         else:
             _put_text(out, topic, flexible=flexible)
         _put_count(out, len(partitions), flexible=flexible)
-        for number, error, base_offset, append_time, log_start, record_errors, message in partitions:
+        for number, error, base_offset, append_time, log_start, record_errors, message, leader in partitions:
             if version >= 5:
                 out += _HEAD_5.pack(number, error, base_offset, append_time, log_start)
             else:
@@ -236,13 +242,16 @@ def write_produce(version: int, topics: Sequence[TopicAnswer], throttle_ms: int 
                     if flexible:
                         out.append(0)
                 _put_text(out, message, flexible=flexible)
-            if flexible:
+            if leader is not None and version >= LEADERS:
+                out += b"\x01\x00"
+                put_leader(out, leader)
+            elif flexible:
                 out.append(0)
         if flexible:
             out.append(0)
     out += _INT32.pack(throttle_ms)
     if flexible:
-        out.append(0)
+        put_endpoints(out, endpoints if version >= LEADERS else ())
     return bytes(out)
 
 
