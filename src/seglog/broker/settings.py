@@ -16,7 +16,7 @@ from seglog.broker.changes import TopicChanges
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.broker_config import BrokerConfig
-from seglog.core.errors import SeglogError
+from seglog.core.errors import InvalidConfigError, SeglogError
 
 DEFAULT: Final = "default"
 _log: Final = logging.getLogger("seglog.broker")
@@ -114,11 +114,11 @@ class Configuration:
             while True:
                 await has_changed.wait()
                 has_changed.clear()
-                of_cluster = _decode(view.configs.get(f"{_FOLDER}/{DEFAULT}", b"{}"))
-                of_broker = _decode(view.configs.get(f"{_FOLDER}/{self.node_id}", b"{}"))
-                if (of_cluster, of_broker) == (self.of_cluster, self.of_broker):
-                    continue
                 try:
+                    of_cluster = _decode(view.configs.get(f"{_FOLDER}/{DEFAULT}", b"{}"))
+                    of_broker = _decode(view.configs.get(f"{_FOLDER}/{self.node_id}", b"{}"))
+                    if (of_cluster, of_broker) == (self.of_cluster, self.of_broker):
+                        continue
                     await self._take_effect(of_cluster, of_broker, changes, took_effect)
                 except SeglogError as error:  # what was in force stays so
                     _log.error("the changed configuration of the cluster cannot be in force here: %s", error)
@@ -131,4 +131,8 @@ class Configuration:
 
 
 def _decode(value: bytes) -> dict[str, str]:
-    return {str(key): str(text) for key, text in json.loads(value).items()}
+    """`InvalidConfigError`."""
+    try:
+        return {str(key): str(text) for key, text in json.loads(value).items()}
+    except (ValueError, AttributeError) as error:
+        raise InvalidConfigError(f"{value[:100]!r} in the metadata store is no configuration") from error

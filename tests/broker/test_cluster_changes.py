@@ -1,0 +1,186 @@
+"""What becomes of changes of a cluster that meet others, or whose answers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+from uuid import UUID
+
+import pytest
+
+from seglog.broker.codes import RefusedError
+from seglog.broker.topics import Topic
+from seglog.cluster.model import TopicState, encode, topic_name
+from seglog.cluster.sqlite import SqliteStore
+from seglog.cluster.store import Session, UnknownOutcomeError
+from seglog.core.broker_config import BrokerConfig
+from seglog.core.errors import TopicExistsError, UnknownTopicError
+from seglog.protocol.apis import ApiKey
+from tests.broker.cluster_desk import SOON, Desk, run
+
+
+async def behind_its_back(desk: Desk, name: str) -> TopicState:
+    """Another broker makes a topic; the view of this one has had no time to see it."""
+    state = TopicState(name=name, topic_id=UUID(int=77), assignment=((1,),))
+    await desk.store.create(topic_name(name), encode(state))
+    return state
+
+
+def test_names_collide_with_what_is_not_seen_yet(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.view.stop()  # it sees nothing more
+        await behind_its_back(desk, "a.b")
+        with pytest.raises(RefusedError, match=r"collides with existing topic: a\.b"):
+            await desk.changes.create("a_b", [(1,)], {})
+        assert await desk.store.list("topics") == ["a.b"]
+
+    run(tmp_path, work)
+
+
+def test_a_topic_that_is_not_seen_yet_exists(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        made = await behind_its_back(desk, "t")
+        with pytest.raises(TopicExistsError):
+            await desk.changes.create("t", [(1,)], {})
+        assert desk.topics.by_name["t"].topic_id == made.topic_id
+        assert (await desk.changes.ensure("t", 5, {})).topic_id == made.topic_id
+
+    run(tmp_path, work)
+
+
+def test_a_topic_that_was_made_anew_is_another_one(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        old = await desk.changes.create("t", [(1,)], {})
+        await desk.changes.delete(old)
+        new = await desk.changes.create("t", [(1,)], {})
+        for refused in (desk.changes.delete(old), desk.changes.add_partitions(old, [(1,)])):
+            with pytest.raises(UnknownTopicError):
+                await refused
+        assert desk.topics.by_name["t"].topic_id == new.topic_id
+
+    run(tmp_path, work)
+
+
+def test_changes_at_once_are_all_there(tmp_path: Path) -> None:
+    keys = {"retention.ms": "1", "segment.ms": "2", "flush.ms": "3", "retention.bytes": "4", "flush.messages": "5"}
+
+    async def work(desk: Desk, other: Desk) -> None:
+        topic = await desk.changes.create("t", [(1, 2)], {})
+        assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
+        await asyncio.gather(
+            *(
+                (desk, other)[number % 2].changes.alter("t", {key: value})
+                for number, (key, value) in enumerate(keys.items())
+            ),
+            desk.changes.add_partitions(topic, [(2, 1)]),
+        )
+
+        def has(one: Desk) -> bool:
+            return one.topics.overrides("t") == keys
+
+        for one in (desk, other):
+            assert await one.view.until(partial(has, one), SOON)
+        assert len(desk.topics.by_name["t"].partitions) == 2
+
+    run(tmp_path, work, desks=2)
+
+
+def test_only_one_of_two_who_grow_a_topic_does(tmp_path: Path) -> None:
+    async def work(desk: Desk, other: Desk) -> None:
+        await desk.changes.create("t", [(1,)], {})
+        assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
+        topics: list[Topic] = [one.topics.by_name["t"] for one in (desk, other)]
+        results = await asyncio.gather(
+            *(one.changes.add_partitions(topic, [(1,)]) for one, topic in zip((desk, other), topics, strict=True)),
+            return_exceptions=True,
+        )
+        refused = [one for one in results if one is not None]
+        assert len(refused) == 1
+        assert isinstance(refused[0], RefusedError)
+        assert refused[0].answer_code == 37
+        assert refused[0].message == "Topic already has 2 partition(s)."
+
+    run(tmp_path, work, desks=2)
+
+
+class ForgetfulStore(SqliteStore):
+    """Its answers to some changes are lost: after the change was made, or before it."""
+
+    losing: ClassVar[list[str]] = []
+
+    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
+        self._lose(name, "before create")
+        version = await super().create(name, value, session)
+        self._lose(name, "after create")
+        return version
+
+    async def cas(self, name: str, value: bytes, version: int) -> int:
+        self._lose(name, "before cas")
+        written = await super().cas(name, value, version)
+        self._lose(name, "after cas")
+        return written
+
+    async def delete(self, name: str, version: int = -1) -> None:
+        self._lose(name, "before delete")
+        await super().delete(name, version)
+        self._lose(name, "after delete")
+
+    def _lose(self, name: str, when: str) -> None:
+        if when in self.losing and name.startswith("topics/"):
+            self.losing.remove(when)
+            raise UnknownOutcomeError(f"the connection was lost {when}")
+
+
+def test_what_became_of_a_write_whose_answer_was_lost(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        lose: Callable[[str], None] = ForgetfulStore.losing.append
+
+        async def create() -> int:
+            topics = [{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+            return int((await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=0)).topics[0].error_code)
+
+        async def configure(value: str) -> int:
+            configs = [{"name": "retention.ms", "value": value}]
+            resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
+            return int((await desk.ask(ApiKey.ALTER_CONFIGS, resources=[resource])).responses[0].error_code)
+
+        async def delete() -> int:
+            answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=1000)
+            return int(answer.responses[0].error_code)
+
+        for act, name in ((create, "create"), (lambda: configure("5"), "cas"), (delete, "delete")):
+            lose(f"before {name}")
+            assert await act() == 7  # nothing was done: to be tried again
+            lose(f"after {name}")
+            assert await act() == 0
+        assert not ForgetfulStore.losing
+        assert not desk.topics.by_name
+
+    run(tmp_path, work, kind=ForgetfulStore)
+
+
+def test_a_configuration_that_cannot_be_in_force_is_passed_over(tmp_path: Path) -> None:
+    """A later seglog may have written it: what is in force stays, and what comes after that is taken up."""
+
+    async def work(desk: Desk) -> None:
+        effects: asyncio.Queue[BrokerConfig] = asyncio.Queue()
+        following = asyncio.ensure_future(desk.configuration.follow(desk.view, desk.changes, effects.put_nowait))
+        name = "config/brokers/default"
+        await desk.store.create(name, json.dumps({"max.connections": "of another time"}).encode())
+        assert await desk.view.until(lambda: name in desk.view.configs, SOON)
+        await desk.store.cas(name, b"[]", 0)
+        assert await desk.view.until(lambda: desk.view.configs[name] == b"[]", SOON)
+        await desk.store.cas(name, json.dumps({"max.connections": "33"}).encode(), 1)
+        async with asyncio.timeout(SOON):
+            waiting = asyncio.ensure_future(effects.get())
+            done, _ = await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
+        assert done == {waiting}
+        assert waiting.result().max_connections == 33
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    run(tmp_path, work)
