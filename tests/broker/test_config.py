@@ -58,6 +58,7 @@ replica.fetch.response.max.bytes | INT | 10485760 | [0,...]
 replica.fetch.wait.max.ms | INT | 500 | null
 replica.lag.time.max.ms | LONG | 30000 | null
 replica.selector.class | STRING | null | null
+replica.socket.timeout.ms | INT | 30000 | null
 socket.request.max.bytes | INT | 104857600 | [1,...]
 """
 )
