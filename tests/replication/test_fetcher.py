@@ -359,8 +359,8 @@ def test_who_is_followed_anew_does_not_wait_for_the_long_poll(run: Run) -> None:
 
 def test_while_more_may_follow_requests_wait_less(run: Run) -> None:
     async def act(both: Both) -> None:
-        both.leader.lead("t", 20)
-        followers = both.disk.have("t", 20)
+        both.leader.lead("t", 6)
+        followers = both.disk.have("t", 6)
         both.run()
         for replica in followers:
             both.disk.apply(replica, both.leader.disk.me, 0)
