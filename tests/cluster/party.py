@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from seglog.cluster.controller import decide
 from seglog.cluster.membership import Membership, Registration
 from seglog.cluster.model import (
     NO_LEADER,
@@ -132,6 +133,11 @@ class Party:
     def is_settled(self, partitions: int, *leaders: int) -> bool:
         """Whether it sees so many partitions, all led by these."""
         return len(self.view.partitions) == partitions and NO_LEADER not in self.led() and self.led() <= set(leaders)
+
+    def is_quiet(self, brokers: int) -> bool:
+        """Whether it sees so many brokers, a controller, and nothing that is to be written."""
+        seen = self.view.view()
+        return self.view.controller is not None and len(seen.brokers) == brokers and not list(decide(seen))
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from seglog.cluster.membership import BROKER_EPOCHS
 from seglog.cluster.model import Broker, Member, broker_name, encode
-from seglog.cluster.store import StoreError, StoreFailedError, Versioned
+from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError, Versioned
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
 from tests.cluster.party import Party, end_session, stores
@@ -184,25 +184,31 @@ def test_a_commit_that_fails_under_a_registration(how: str, epoch: int | None, t
 
 
 def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> None:
-    """Its registration comes to the store after that of the next life."""
+    """Its registration comes to the store after that of the next life; both take the place of one before them, which
+    was at the same version."""
 
     async def work(made: list[Faulty]) -> None:
-        killed, again = Party(made[0], 1), Party(made[1], 1)
-        made[0].hold_commits()
+        first, killed, again = (Party(store, 1) for store in made)
+        await first.join()
+        made[1].hold_commits()
         joining = asyncio.create_task(killed.join())
-        await made[0].held.wait()
+        await made[1].held.wait()
         await again.join()
-        made[0].forget_reads()  # the process has gone: nobody reads and tries again
-        made[0].release()
-        await asyncio.wait([joining])
+        made[1].forget_reads()  # the process has gone: nobody reads and tries again
+        made[1].release()
+        with pytest.raises(StoreClosedError):
+            await joining
+        assert len(made[1].refused) == 1
         registered = await again.registered()
         assert registered is not None
-        assert registered.epoch == 1
-        assert await made[1].get(BROKER_EPOCHS) == Versioned(b"1", 0)
-        await killed.stop()
-        await again.stop()
+        assert registered.epoch == 2
+        assert again.view.brokers[1] == registered
+        assert await made[2].get(BROKER_EPOCHS) == Versioned(b"2", 1)
+        assert again.member() == Member(1, 2)
+        for party in (first, killed, again):
+            await party.stop()
 
-    run(tmp_path, work)
+    run(tmp_path, work, 3)
 
 
 @pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
