@@ -13,6 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from seglog.cli import cluster_store
+from seglog.client.bootstrap import parse_bootstrap
+from seglog.client.cluster import ClusterAdmin
+from seglog.cluster.health import ClusterSeen, Finding, judge
 from tests.cluster_run.network import Loopback, Network
 from tests.kafka.waiting import wait_until
 
@@ -170,10 +174,19 @@ class ThreeBrokers:
         self.network.__enter__()
         try:
             self.start_all(list(self.brokers))
+            wait_until(self._see_each_other, "all brokers to see each other")
         except BaseException:
             self.close()
             raise
         return self
+
+    def _see_each_other(self) -> bool:
+        """A broker is ready before the others have heard of it."""
+        for broker in self.brokers.values():
+            with ClusterAdmin(parse_bootstrap(broker.address), SECONDS) as admin:
+                if len(admin.racks()) < len(self.brokers):
+                    return False
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -203,29 +216,20 @@ class ThreeBrokers:
 
     # What the cluster says of itself
 
-    def status(self) -> dict[str, Any]:
-        """`seglog cluster status --store … --json`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "seglog", "cluster", "status", "--store", self.store, "--json", "--timeout", "3"],
-            capture_output=True,
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            timeout=SECONDS,
-            check=False,
-        )
-        if done.returncode > 1:
-            raise RuntimeError(done.stderr.decode(errors="replace"))
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+    def look(self) -> ClusterSeen:
+        """What the store knows; it needs no broker."""
+        return cluster_store.look(self.store)
 
-    def wait_healthy(self) -> dict[str, Any]:
-        """Until nothing is wrong: every replica in sync."""
-        wait_until(lambda: bool(self.status()["healthy"]), f"a healthy cluster: {self.status()['findings']}")
-        return self.status()
+    def findings(self) -> list[Finding]:
+        """What is wrong, as `seglog cluster status` says it."""
+        return judge(self.look())
+
+    def wait_healthy(self) -> None:
+        """Until all are there, and every replica is in sync."""
+        wait_until(
+            lambda: len(self.look().brokers) == len(self.brokers) and not self.findings(),
+            f"a healthy cluster in {self._path}",
+        )
 
     def leader(self, topic: str, number: int) -> int | None:
-        for one in self.status()["partitions"]:
-            if (one["topic"], one["partition"]) == (topic, number):
-                found: int | None = one["leader"]
-                return found
-        return None
+        return next((one.leader for one in self.look().partitions if one.place == (topic, number)), None)

@@ -19,8 +19,10 @@ from tests.cluster_run.checks import check, longest_pauses
 from tests.cluster_run.clients import Workload
 
 LONG = settings.default is not None and settings.default.max_examples > 1000
-FAULTS = 60 if LONG else 4
+FAULTS = 60 if LONG else 3
 PARTITIONS = 4
+PAUSE_SECONDS = 30
+"""A session is 3 s; a machine with much else to do takes its time."""
 
 KINDS = ("kill", "pause", "stop")
 
@@ -55,7 +57,7 @@ def test_two_of_three_brokers_lose_nothing(tmp_path: Path) -> None:
     with TemporaryDirectory(dir=memory, prefix="seglog-nemesis-") as path, ThreeBrokers(Path(path)) as cluster:
         make_topic(cluster)
         kinds = [KINDS[at % len(KINDS)] for at in range(FAULTS)]
-        with Workload(cluster.bootstrap, "t", PARTITIONS) as load:
+        with Workload(cluster.bootstrap, "t", PARTITIONS, pace=0.02) as load:
             load.wait_for_more()
             for kind in kinds:
                 case()
@@ -72,7 +74,7 @@ def test_two_of_three_brokers_lose_nothing(tmp_path: Path) -> None:
             history.write(tmp_path / "history")
         assert report.anomalies == [], f"{report.describe()}\n{tmp_path / 'history'}"
         assert report.read >= report.acknowledged > 1000
-        print(report.describe(), {key: round(pause, 1) for key, pause in longest_pauses(history).items()})
+        assert max(longest_pauses(history).values()) < PAUSE_SECONDS
         cluster.wait_healthy()
         for broker in cluster.brokers.values():
             broker.stop()

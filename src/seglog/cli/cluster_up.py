@@ -12,8 +12,10 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from seglog.cli.children import Child, start_all, stop_all, watch
+from seglog.cli.cluster_asking import Asking
 from seglog.cli.output import FAILED, FINE, Out, fail, warn
 from seglog.cli.serve import default_data_dir
+from seglog.client.bootstrap import parse_bootstrap
 from seglog.core.addresses import parse_host_port
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
@@ -24,6 +26,8 @@ _LAYOUT: Final = "cluster.json"
 _FORM: Final = 1
 _FIRST: Final = "127.0.0.1:9092"
 _NODES: Final = 3
+_ANSWER_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.05
 
 
 class LayoutError(SeglogError):
@@ -119,7 +123,7 @@ async def _run(directory: str, layout: Layout, commands: Sequence[tuple[int, Seq
 
 async def _start(commands: Sequence[tuple[int, Sequence[str]]], stop: asyncio.Event) -> list[Child] | None:
     """None if a signal came before all were ready; they have ended then."""
-    starting = asyncio.ensure_future(start_all(commands))
+    starting = asyncio.ensure_future(_start_together(commands))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -128,6 +132,20 @@ async def _start(commands: Sequence[tuple[int, Sequence[str]]], stop: asyncio.Ev
     starting.cancel()
     await asyncio.wait({starting})
     return None
+
+
+async def _start_together(commands: Sequence[tuple[int, Sequence[str]]]) -> list[Child]:
+    """Ready, and each of them has heard of all the others: a topic can be made that needs all."""
+    children = await start_all(commands)
+    try:
+        for child in children:
+            asking = Asking(parse_bootstrap(child.ready["bootstrap"]), _ANSWER_SECONDS)
+            while len(await asyncio.to_thread(asking.once, lambda admin: admin.racks())) < len(children):
+                await asyncio.sleep(_LOOK_SECONDS)
+    except BaseException:
+        await stop_all(children)
+        raise
+    return children
 
 
 async def _kill_on_second(stop: asyncio.Event, children: Sequence[Child]) -> None:
