@@ -219,16 +219,18 @@ class ClusterNode(Serving):
 
         self.directories.failed = failed
         await self.replicas.start()
+        self.replicas.offline_changed = self._offline_changed
         self._parts.push_async_callback(self.replicas.close)
-        await self.membership.update(listeners={name: _host_port(at) for name, at in self.identity.advertised.items()})
+        listeners = {name: _host_port(at) for name, at in self.identity.advertised.items()}
+        await self.membership.update(listeners=listeners, offline=self.replicas.offline)
         self.membership.resigned = self._resigned
         self.membership.confirmed = self.replicas.confirmed
         await self.membership.join()
         self._parts.push_async_callback(self.membership.leave)
         self._begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
         self._begin("membership", self.membership.run(), is_vital=True)
-        self._begin("controller", self.office.run())
-        self._begin("replicas", self.replicas.run())
+        self._begin("controller", self.office.run(), is_vital=True)
+        self._begin("replicas", self.replicas.run(), is_vital=True)
         self._parts.push_async_callback(self._hand_over)
 
     def _more_handlers(self) -> Mapping[int, Handler]:
@@ -265,8 +267,11 @@ class ClusterNode(Serving):
     def _directory_failed(self, directory: LogDir, error: OSError) -> None:
         """What is in it is led by others; the other directories go on (KIP-112)."""
         _log.critical("%s is out of use until the next start: %s", directory.path, error)
-        offline = self.replicas.directory_failed(directory)
-        self._begin("offline", self.membership.update(offline=offline))
+        self.replicas.directory_failed(directory)
+
+    def _offline_changed(self) -> None:
+        """The controller counts this broker as not there for what it cannot serve."""
+        self._begin("offline", self.membership.update(offline=self.replicas.offline))
 
 
 def inter_broker_listener(config: BrokerConfig) -> str:

@@ -35,6 +35,7 @@ from seglog.replication.progress import Progress
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
+from seglog.storage.replica_changes import Wanted
 
 Key = tuple[UUID, int]
 T = TypeVar("T")
@@ -77,8 +78,12 @@ class Replicas:
         self.changed: list[Callable[[Replica], None]] = []
         self.shown: Callable[[Replica], None] = lambda _: None
         self.hidden: Callable[[Replica], None] = lambda _: None
+        self.offline_changed: Callable[[], None] = lambda: None
+        """Is told when there are more partitions that cannot be served: see `offline`."""
         self._has_resigned = True
         self._offline: set[Key] = set()
+        self._before: frozenset[Key] = frozenset()
+        """Partitions that were there before this start: this broker may have had them."""
         self._wanted: set[Key] = set()
         self._configured: set[str] = set()
         self._has_work = asyncio.Event()
@@ -98,8 +103,10 @@ class Replicas:
     async def start(self) -> None:
         """Have a replica of everything that this broker has part in; from here on the view is followed."""
         self._view.listeners.append(self._seen)
-        self._wanted.update(self._view.partitions)
+        self._before = frozenset(self._view.partitions)
+        self._wanted.update(self._before)
         await self._make_and_remove()
+        await self._in_thread(partial(self._directories.let_go, self._let_go_of_strays()))
 
     async def run(self) -> None:
         """Make and remove logs, and look for followers that lag, until it is cancelled."""
@@ -234,18 +241,23 @@ class Replicas:
         if not keys:
             return
         topics = self._view.topics_by_id
-        wanted = [(topics[key[0]].name, key[0], key[1], topics[key[0]].config) for key in sorted(keys)]
+        wanted = [
+            Wanted(topics[key[0]].name, *key, topics[key[0]].config, is_new=key not in self._before)
+            for key in sorted(keys)
+        ]
         try:
-            logs = await self._in_thread(lambda: self._directories.hold_many(wanted))
+            logs = await self._in_thread(partial(self._directories.hold_many, wanted))
         except SeglogError as error:
-            _log.error("%d replicas cannot be made: %s", len(keys), error)
-            return
-        for (name, topic_id, number, _), log in zip(wanted, logs, strict=True):
-            key, partition = (topic_id, number), TopicPartition(name, number)
+            logs = [error] * len(wanted)
+        failed = False
+        for one, log in zip(wanted, logs, strict=True):
+            key = (one.topic_id, one.number)
             if isinstance(log, SeglogError):
-                _log.error("there is no replica of %s: %s", partition, log)
+                _log.error("there is no replica of %s: %s", one.partition, log)
+                self._offline.add(key)
+                failed = True
                 continue
-            replica = Replica(self._directories.dir_of(partition), partition, topic_id, log)
+            replica = Replica(self._directories.dir_of(one.partition), one.partition, one.topic_id, log)
             replica.appended = replica.committed = self._advance
             self._by_key[key] = replica
             self.shown(replica)
@@ -254,19 +266,39 @@ class Replicas:
             else:  # the store has changed meanwhile
                 self._wanted.add(key)
                 self._has_work.set()
+        if failed:
+            self.offline_changed()
+
+    def _let_go_of_strays(self) -> list[TopicPartition]:
+        """What the cluster has given to other brokers, or deleted, while this one was away. What a node that was alone
+        has left in a directory stays."""
+        found = []
+        for partition, topic_id in self._directories.found().items():
+            entry = self._directories.dir_of(partition).entries.get(partition.topic)
+            is_of_cluster = entry is not None and entry.partitions == 0
+            if topic_id is None or not is_of_cluster:
+                _log.warning("%s is of no topic of this cluster, and left alone", partition)
+            elif not self._is_mine((topic_id, partition.partition)):
+                found.append(partition)
+        return found
 
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, act)
 
-    def directory_failed(self, directory: LogDir) -> tuple[str, ...]:
-        """Serve nothing of it any more; all partitions that cannot be served, as a registration names them."""
+    @property
+    def offline(self) -> tuple[str, ...]:
+        """All partitions that cannot be served here, as a registration names them."""
+        return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline))
+
+    def directory_failed(self, directory: LogDir) -> None:
+        """Serve nothing of it any more."""
         for key, replica in self._by_key.items():
             if replica.directory is directory:
                 self._offline.add(key)
                 self._followed.unfollow(key)
                 replica.resign()
                 self._tell(replica)
-        return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline))
+        self.offline_changed()
 
     # What a leader does
 
