@@ -288,6 +288,9 @@ def test_a_counter_that_is_there_goes_on(tmp_path: Path) -> None:
         party = Party(made[0], 7)
         await party.join()
         assert party.member() == Member(7, 42)
+        await made[1].cas(BROKER_EPOCHS, b"many", 1)
+        with pytest.raises(StoreError, match="epochs/broker in the metadata store is b'many', not a number"):
+            await party.membership.join()
         await party.stop()
 
     run(tmp_path, work)

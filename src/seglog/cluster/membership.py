@@ -146,7 +146,7 @@ class Membership:
         while True:
             found = await self._store.get_many([BROKER_EPOCHS, self._name])
             counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
-            epoch = 1 if counter is None else int(counter.value) + 1
+            epoch = count(BROKER_EPOCHS, counter) + 1
             steps = [Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version)]
             if former is not None:
                 self._check_former(former)
@@ -325,6 +325,15 @@ class Membership:
         self._woken.set()
         if session is not None:
             await session.close()
+
+
+def count(name: str, counter: Versioned | None) -> int:
+    """What a counter in the store stands at; 0 without one. `StoreError` if it is none."""
+    if counter is None:
+        return 0
+    if not counter.value.isdigit():
+        raise StoreError(f"{name} in the metadata store is {counter.value[:20]!r}, not a number")
+    return int(counter.value)
 
 
 def _where(broker: Broker) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from seglog.cluster.controller import Decision, all_keys, balance, decide
-from seglog.cluster.membership import Membership
+from seglog.cluster.membership import Membership, count
 from seglog.cluster.model import TOPICS, InvalidStateError, Member, decode_topic, encode, partition_name
 from seglog.cluster.store import (
     MISSING,
@@ -172,7 +172,7 @@ class Office:
                 return False
             if held.node_id != me.node_id or held.broker_epoch == me.epoch:
                 return False  # looked at anew when the view has it
-        claimed = Controller(me.node_id, me.epoch, 1 if counter is None else int(counter.value) + 1)
+        claimed = Controller(me.node_id, me.epoch, count(CONTROLLER_EPOCHS, counter) + 1)
         value = encode_controller(claimed)
         steps = [Change(CONTROLLER_EPOCHS, b"%d" % claimed.epoch, MISSING if counter is None else counter.version)]
         if former is not None:
@@ -190,7 +190,7 @@ class Office:
         """The office is ours, by a claim whose answer was lost, or from before our session was in doubt."""
         counter = await self._store.get(CONTROLLER_EPOCHS)
         self._check_certain(me)
-        if counter is None or int(counter.value) != seen.epoch or self._view.controller != seen:
+        if counter is None or count(CONTROLLER_EPOCHS, counter) != seen.epoch or self._view.controller != seen:
             raise _OverError
         self._begin(seen, counter.version)
 
