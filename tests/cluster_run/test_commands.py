@@ -1,0 +1,141 @@
+"""`seglog cluster up` and the other commands about clusters, with brokers of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.run import Run, run_here, seglog_command
+
+SECONDS = 60
+SOON = ("--set", "broker.session.timeout.ms=2000", "--set", "offsets.topic.num.partitions=1")
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    return run_here(capfdbinary)
+
+
+class Up:
+    """A running `seglog cluster up`, and what it says."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.ready = self.says()
+
+    def says(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline() or "{}")
+        return found
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.ready["bootstrap"])
+
+    @property
+    def pids(self) -> dict[int, int]:
+        return {broker["node"]: broker["pid"] for broker in self.ready["brokers"]}
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS)
+
+
+@contextmanager
+def up(path: Path, *arguments: str) -> Iterator[Up]:
+    command = [sys.executable, "-m", "seglog", "cluster", "up", "-d", str(path), "--json", *SOON, *arguments]
+    with (path.parent / "up.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    with process:
+        try:
+            yield Up(process)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "cluster"
+    with up(path, "--listen", "127.0.0.1:0") as first:
+        where = ("-b", first.bootstrap)
+        assert [broker["node"] for broker in first.ready["brokers"]] == [1, 2, 3]
+        assert run("topics", "create", "t", "-p", "4", *where).code == 0
+        (described,) = run("topics", "describe", "t", "--json", *where).objects
+        assert {len(one["replicas"]) for one in described["partitions"]} == {3}
+        status = run("cluster", "status", "--all", *where)
+        assert (status.code, status.lines[-1]) == (0, "healthy")
+        os.kill(first.pids[2], signal.SIGKILL)
+        assert first.says() == {"died": 2, "why": "broker 2 was ended by SIGKILL"}
+        status = run("cluster", "status", "--store", first.ready["store"], "--json")
+        while (finding := status.objects[0]["findings"][0])["kind"] == "broker-silent":  # until its session is over
+            status = run("cluster", "status", "--store", first.ready["store"], "--json")
+        assert (status.code, finding["kind"]) == (1, "under-replicated")
+        assert finding["advice"].startswith("start broker 2;")
+        assert first.end(signal.SIGTERM) == 2
+        assert all(map(is_gone, first.pids.values()))
+
+    with up(path, "--nodes", "4") as again:
+        known = {broker["node"]: broker["bootstrap"] for broker in first.ready["brokers"]}
+        assert {broker["node"]: broker["bootstrap"] for broker in again.ready["brokers"][:3]} == known
+        assert again.ready["cluster"] == first.ready["cluster"]
+        where = ("-b", again.bootstrap)
+        replaced = run("cluster", "replace-disk", "2", *where)
+        assert replaced.lines[-1] == "broker 2 has all its 4 replicas in sync"
+        added = run("cluster", "add-broker", "--json", *where)
+        assert added.objects[-1] == {"finished": True, "node": [4], "moved": 3}
+        removed = run("cluster", "remove-broker", "2", *where)
+        assert (removed.code, removed.err) == (0, "")
+        (document,) = run("cluster", "status", "--json", *where).objects
+        assert document["healthy"]
+        assert {node for one in document["partitions"] for node in one["replicas"]} == {1, 3, 4}
+        assert again.end(signal.SIGINT) == 0
+        assert all(map(is_gone, again.pids.values()))
+
+
+def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(
+        json.dumps({"form": 1, "store": "sqlite:/elsewhere", "nodes": {"1": "127.0.0.1:1", "2": "127.0.0.1:2"}})
+    )
+    for arguments, reason in (
+        (("--store", "sqlite:/here"), "its cluster is in sqlite:/elsewhere, not in sqlite:/here"),
+        (("--nodes", "1"), "has 2 brokers, not 1"),
+        (("--listen", "nowhere"), "--listen: 'PLAINTEXT://nowhere' is not NAME://HOST:PORT"),
+        (("--set", "x"), "--set 'x' is not KEY=VALUE"),
+    ):
+        ran = seglog_command("cluster", "up", "-d", tmp_path, *arguments)
+        assert (ran.code, ran.out) == (2, b"")
+        assert reason in ran.err
+        assert len(ran.err.splitlines()) == 1
+    (tmp_path / "cluster.json").write_text("{")
+    ran = seglog_command("cluster", "up", "-d", tmp_path)
+    assert (ran.code, ran.err.count("cluster.json cannot be read")) == (2, 1)
+
+
+def test_a_broker_that_does_not_start_ends_all_and_is_named(tmp_path: Path) -> None:
+    ran = seglog_command("cluster", "up", "-d", tmp_path / "c", "-l", "127.0.0.1:0", "--set", "log.segment.bytes=x")
+    assert ran.code == 2
+    assert "has ended with 2: " in ran.err
+    assert "log.segment.bytes" in ran.err
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, run: Run) -> None:
+    ran = run("cluster", "status", "--store", f"sqlite:{tmp_path}/none")
+    assert (ran.code, ran.err) == (2, f"seglog: {tmp_path}/none: there is no such metadata store\n")
+    assert not (tmp_path / "none").exists()
