@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from seglog.cluster.model import NO_LEADER, Broker
 from seglog.replication.replica import Replica
 
 Key = tuple[UUID, int]
+_log: Final = logging.getLogger("seglog.replication")
+_AGAIN_SECONDS: Final = 1.0
 
 
 class LeaderReader(Protocol):
@@ -65,8 +68,21 @@ class Followed:
             found[2].cancel()
         reader = self._make(broker)
         task = asyncio.get_running_loop().create_task(reader.run(), name=f"seglog-fetcher-{leader}")
+        task.add_done_callback(lambda task: self._ended(leader, task))
         self._readers[leader] = (broker.epoch, reader, task)
         return reader
+
+    def _ended(self, leader: int, task: asyncio.Task[None]) -> None:
+        """By an error that nobody has foreseen: replicas that follow nobody would be missed by everyone."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        _log.critical("%s has ended: %s", task.get_name(), error, exc_info=error)
+        asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._begin_anew, leader, task)
+
+    def _begin_anew(self, leader: int, task: asyncio.Task[None]) -> None:
+        if leader in self._readers and self._readers[leader][2] is task:
+            del self._readers[leader]
+            self._again(leader)
 
     def brokers_changed(self) -> None:
         """A leader in another life has another address and knows nothing of our session."""
