@@ -59,6 +59,7 @@ class ClusterNode(Serving):
     membership: Membership
     office: Office
     replicas: Replicas
+    _is_ending = False
 
     @property
     def paths(self) -> list[str]:
@@ -243,6 +244,7 @@ class ClusterNode(Serving):
 
     async def _hand_over(self) -> None:
         """Have others lead what we lead, before we accept nothing more (KIP-143: controlled shutdown)."""
+        self._is_ending = True
         if not self.config.controlled_shutdown_enable:
             return
         try:
@@ -256,7 +258,8 @@ class ClusterNode(Serving):
     # What is told of from elsewhere
 
     def _resigned(self) -> None:
-        _log.warning("the session of node %d in the metadata store is in doubt", self.identity.node_id)
+        if not self._is_ending:
+            _log.warning("the session of node %d in the metadata store is in doubt", self.identity.node_id)
         self.office.resign()
         self.replicas.resign()
 
