@@ -17,6 +17,7 @@ from bench.clusters import Cluster, both, cpu, delete_topic, new_topic
 from bench.kafka import BROKER, describe
 
 _MB: Final = int(os.environ.get("SEGLOG_BENCH_MB", "128"))
+_WARM_MB: Final = 2 * _MB
 _ACKS: Final = {"acks": "all", "linger.ms": "5"}
 _WORK: Final[Mapping[str, tuple[int, Mapping[str, str], int]]] = {
     "1 KB, linger 5 ms": (1000, _ACKS, 1),
@@ -29,6 +30,8 @@ _numbers: Final = itertools.count()
 def main() -> None:
     print(f"{describe(BROKER)}; librdkafka {librdkafka.version()}; acks=all, {_MB} MB a turn; {load()}")
     with both() as clusters:
+        for cluster in clusters.values():  # a JVM compiles what it does often
+            _turn(cluster, _WARM_MB * 1000 // 6, 1000, _ACKS, 6)
         for partitions in (1, 6):
             for title, (size, settings, less) in _WORK.items():
                 count = _MB * 1_000_000 // size // partitions // less

@@ -106,7 +106,18 @@ class SeglogCluster:
     def _begin(self, node: int) -> None:
         settings = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
         where = ("--data-dir", str(self._dir / str(node + 1)), "--listen", f"127.0.0.1:{self._ports[node]}")
-        command = seglog("serve", "--json", "--cluster", self._store, "--node-id", str(node + 1), *where, *settings)
+        command = seglog(
+            "serve",
+            "--json",
+            "--log-level",
+            "error",
+            "--cluster",
+            self._store,
+            "--node-id",
+            str(node + 1),
+            *where,
+            *settings,
+        )
         self._processes[node] = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
 
     def _ready(self, node: int) -> None:
