@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -185,8 +185,8 @@ def parse_partition_name(name: str) -> tuple[UUID, int]:
 
 
 def encode(value: Broker | TopicState | PartitionState) -> bytes:
-    fields = {"form": _FORM, **asdict(value)}
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str).encode()
+    told = {"form": _FORM, **{one.name: getattr(value, one.name) for one in fields(value)}}
+    return json.dumps(told, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def decode_broker(name: str, data: bytes) -> Broker:
