@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import seglog
 from demo import flights, questions, windows
+from demo.cluster import NODES, Cluster, differences, fly, leader_of_first, read_all
 from demo.group import GROUP, Group, balanced, describe
 from demo.picture import draw
 from demo.produce import CONFIG, PARTITIONS, TOPIC, Flight, produce
@@ -43,7 +44,7 @@ def run(directory: Path, limit: int | None = None) -> int:
         "seglog",
         "A year of real flights through a broker that is Kafka to its clients:\n"
         "produced, consumed by a group that loses a member, streamed and asked by\n"
-        "Spark from the broker's files, checked.",
+        "Spark from the broker's files; then through three, of which one is killed.",
     )
     with ThreadPoolExecutor(1) as background, Server(log_dir, directory / "broker.log") as server:
         spark_log = directory / "spark.log"
@@ -57,6 +58,7 @@ def run(directory: Path, limit: int | None = None) -> int:
         with show.step("Stop the broker", "broker") as step:
             step.fact(f"flushed and gone {server.stop():.2f} s after SIGTERM")
     look_at_files(show, log_dir)
+    wrong += three_brokers(show, directory, table)
     with show.step("Answer again from the source table, without broker, log and Spark", "check") as step:
         expected = questions.ask_source(table)
         wrong += questions.differences(answers, expected)
@@ -172,6 +174,32 @@ def export_all(show: Show, spark: SparkSession, directory: Path, path: str, reco
     return [] if done.records == records else [f"export: {done.records} of {records}"]
 
 
+def three_brokers(show: Show, directory: Path, table: bytes) -> list[str]:
+    """The same flights through three brokers, of which one is killed in the middle."""
+    records = read_flights(table)
+    with Cluster(directory / "cluster", directory / "cluster.log") as cluster:
+        show.line()
+        show.line(f"$ seglog {shlex.join(cluster.command)}", "bold cyan")
+        show.line(f"  {NODES} brokers are ready after {cluster.ready['seconds']:.2f} s on {cluster.bootstrap}")
+        config = [part for item in CONFIG.items() for part in ("--config", "=".join(item))]
+        topic = ["--partitions", str(PARTITIONS), *config, "-b", cluster.bootstrap]
+        show.command(["topics", "create", TOPIC, *topic])
+        victim = leader_of_first(cluster.bootstrap)
+        title = f"All flights again, with acks=all; broker {victim} is killed while they flow"
+        with show.step(title, "three brokers") as step:
+            flown = fly(cluster, records, victim)
+            step.fact(f"kill -9 when {flown.killed_at:,} flights were acknowledged; the client noticed a pause of")
+            step.fact(f"{flown.pause:.1f} s; {flown.acknowledged:,} flights acknowledged in {flown.seconds:.1f} s")
+        show.command(["topics", "describe", TOPIC, "-b", cluster.bootstrap])
+        with show.step("What the two that are left have", "three brokers") as step:
+            found = read_all(cluster.bootstrap, len(records))
+            wrong = differences(found, records)
+            step.fact(
+                f"{found.total():,} flights read: nothing is missing, nothing is there twice" if not wrong else wrong[0]
+            )
+    return wrong
+
+
 def describe_size(log_dir: Path) -> str:
     segments = list(log_dir.glob(f"{TOPIC}-*/*.log"))
     return f"{len(segments)} segments, {sum(segment.stat().st_size for segment in segments):,} bytes."
@@ -189,7 +217,7 @@ def compare(name: str, got: Mapping[Any, Any], expected: Mapping[Any, Any]) -> l
 def prepare(directory: Path) -> Path:
     """An empty place for the log directory. What an earlier run left is deleted, what is not ours is not."""
     log_dir = directory / "log"
-    for made in (log_dir, directory / "checkpoint", directory / "parquet"):
+    for made in (log_dir, directory / "checkpoint", directory / "parquet", directory / "cluster"):
         if made.exists():
             if not (directory / MARK).exists():
                 raise SystemExit(f"{made} was not made by this demo: give another --dir")

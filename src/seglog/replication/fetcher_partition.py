@@ -6,6 +6,7 @@ from typing import Final
 
 from seglog.replication.replica import Replica
 
+_TOLD: Final = 6
 _FIRST_WAIT_MS: Final = 20
 """A leader may learn that it leads a moment after us: who asks too early is not to lose a second by it."""
 
@@ -24,12 +25,12 @@ class FollowedPartition:
         self.error = ""
 
     def failed(self, error: str, now: float, most_ms: int) -> bool:
-        """Wait, for longer each time; whether it is another error than the last time."""
-        is_new = error != self.error
+        """Wait, for longer each time; whether it is to be told: once, when it has lasted for a while. The first ones
+        are of leaders that do not know yet that they lead."""
         self.waits_until = now + growing(_FIRST_WAIT_MS, self.failures, most_ms) / 1000
         self.failures += 1
         self.error = error
-        return is_new
+        return self.failures == _TOLD
 
     def succeeded(self) -> None:
         self.failures = 0
