@@ -48,8 +48,9 @@ class Replica(NamedTuple):
 
     @property
     def committed(self) -> int:
-        """Up to here its own log is committed for certain: a high watermark beyond its end is about another's."""
-        return min(self.claimed or 0, self.log_end)
+        """Up to here its own log is committed for certain. A high watermark beyond its end is about another's, and a
+        log begins nowhere behind its own, however old the file is that says it."""
+        return 0 if self.claimed is None else min(max(self.claimed, self.log_start), self.log_end)
 
     def epoch_ends(self) -> dict[int, int]:
         """Each leader epoch and where it ends, exclusive. A file may know of epochs that a power cut took away."""
