@@ -1,4 +1,5 @@
-"""What becomes of changes of a cluster that meet others, or whose answers are lost."""
+"""What becomes of changes of a cluster that meet others, or whose answers are lost; and of many, held against a
+dictionary."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seglog.broker.codes import RefusedError
 from seglog.broker.topics import Topic
@@ -21,6 +25,7 @@ from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import TopicExistsError, UnknownTopicError
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import SOON, Desk, run
+from tests.cases import case
 
 
 async def behind_its_back(desk: Desk, name: str) -> TopicState:
@@ -184,3 +189,75 @@ def test_a_configuration_that_cannot_be_in_force_is_passed_over(tmp_path: Path) 
         await asyncio.gather(following, return_exceptions=True)
 
     run(tmp_path, work)
+
+
+NAMES = ("a", "b.c", "b_c", "d")
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from(NAMES),
+        st.sampled_from(("create", "create", "delete", "grow", "configure")),
+        st.integers(1, 3),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=10)
+@given(STEPS)
+def test_two_brokers_make_what_one_would(steps: list[tuple[int, str, str, int]]) -> None:
+    """Whoever is asked: afterwards there is what a dictionary has, and all say the same."""
+    case()
+    model: dict[str, tuple[int, str | None]] = {}
+
+    async def work(*desks: Desk) -> None:
+        for which, name, what, number in steps:
+            code = await _one(desks[which], name, what, number)
+            assert code == _expected(model, name, what, number), (name, what, number)
+            found = _topics(desks[which])
+            seen = {topic: (len(state.assignment), state.config.get("retention.ms")) for topic, state in found}
+            assert await desks[1 - which].view.until(lambda: _topics(desks[0]) == _topics(desks[1]), SOON)
+            assert seen == model
+
+    with TemporaryDirectory() as path:
+        run(Path(path), work, desks=2)
+
+
+def _topics(desk: Desk) -> list[tuple[str, TopicState]]:
+    return sorted(desk.view.topics.items())
+
+
+async def _one(desk: Desk, name: str, what: str, number: int) -> int:
+    if what == "create":
+        topics = [{"name": name, "num_partitions": number, "replication_factor": 2}]
+        return int((await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=0)).topics[0].error_code)
+    if what == "delete":
+        answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": name}], timeout=1000)
+        return int(answer.responses[0].error_code)
+    if what == "grow":
+        topics = [{"name": name, "count": number, "assignments": None}]
+        return int((await desk.ask(ApiKey.CREATE_PARTITIONS, topics=topics, timeout=0)).results[0].error_code)
+    resource = {"resource_type": 2, "resource_name": name, "configs": [{"name": "retention.ms", "value": str(number)}]}
+    return int((await desk.ask(ApiKey.ALTER_CONFIGS, resources=[resource])).responses[0].error_code)
+
+
+def _expected(model: dict[str, tuple[int, str | None]], name: str, what: str, number: int) -> int:
+    """What Kafka answers; the model is changed as the cluster must be."""
+    there = model.get(name)
+    if what == "create":
+        if there is not None:
+            return 36
+        if any(other.replace(".", "_") == name.replace(".", "_") for other in model):
+            return 17
+        model[name] = (number, None)
+    elif there is None:
+        return 3
+    elif what == "delete":
+        del model[name]
+    elif what == "grow":
+        if number <= there[0]:
+            return 37
+        model[name] = (number, there[1])
+    else:
+        model[name] = (there[0], str(number))
+    return 0

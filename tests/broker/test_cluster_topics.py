@@ -4,20 +4,17 @@ Kafka's; those of three nodes of Kafka 4.3 are in `KAFKAS`."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from seglog.broker.cluster_changes import topic_rules
-from seglog.cluster.model import Member, PartitionState, TopicRules, TopicState
+from seglog.broker.partition_counts import count_partitions
+from seglog.cluster.model import NO_LEADER, Member, PartitionState, TopicRules, TopicState, offline_name
 from seglog.core.broker_config import BrokerConfig
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import LISTENER, SOON, Desk, broker, run
-from tests.cases import case
 
 ALL = (1, 2, 3)
 
@@ -204,8 +201,6 @@ def test_rules_of_leaders() -> None:
 
     def rules(**overrides: str) -> TopicRules:
 
-        from seglog.cluster.model import TopicState
-
         state = TopicState(
             name="t", topic_id=UUID(int=1), assignment=(), config={k.replace("_", "."): v for k, v in overrides.items()}
         )
@@ -300,6 +295,22 @@ def test_eligible_leaders_are_described(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_partitions_are_counted_for_metrics(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.create("t", partitions=4)
+        mine = PartitionState(replicas=ALL, leader=1, leader_epoch=7, isr=(Member(1, 11),), min_insync=2)
+        await desk.put("t", 0, mine)
+        await desk.put("t", 1, replace(mine, isr=(Member(1, 11), Member(2, 12))))
+        await desk.put("t", 2, replace(mine, leader=NO_LEADER, isr=()))
+        await desk.put("t", 3, replace(mine, replicas=(2, 3), leader=2, isr=(Member(2, 12),)))
+        counts = count_partitions(desk.topics, 1)
+        assert counts == (3, 2, 2, 1, 0, 4, 1)
+        await desk.register(broker(1, offline=(offline_name(desk.topics.by_name["t"].topic_id, 2),)))
+        assert count_partitions(desk.topics, 1) == counts._replace(offline=1)
+
+    run(tmp_path, work)
+
+
 def test_a_store_that_is_gone_is_a_reason_to_come_again(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await desk.create("t")
@@ -310,75 +321,3 @@ def test_a_store_that_is_gone_is_a_reason_to_come_again(tmp_path: Path) -> None:
         assert (await desk.metadata("t")).error_code == 0
 
     run(tmp_path, work)
-
-
-NAMES = ("a", "b.c", "b_c", "d")
-STEPS = st.lists(
-    st.tuples(
-        st.integers(0, 1),
-        st.sampled_from(NAMES),
-        st.sampled_from(("create", "create", "delete", "grow", "configure")),
-        st.integers(1, 3),
-    ),
-    max_size=12,
-)
-
-
-@settings(max_examples=10)
-@given(STEPS)
-def test_two_brokers_make_what_one_would(steps: list[tuple[int, str, str, int]]) -> None:
-    """Whoever is asked: afterwards there is what a dictionary has, and all say the same."""
-    case()
-    model: dict[str, tuple[int, str | None]] = {}
-
-    async def work(*desks: Desk) -> None:
-        for which, name, what, number in steps:
-            code = await _one(desks[which], name, what, number)
-            assert code == _expected(model, name, what, number), (name, what, number)
-            found = _topics(desks[which])
-            seen = {topic: (len(state.assignment), state.config.get("retention.ms")) for topic, state in found}
-            assert await desks[1 - which].view.until(lambda: _topics(desks[0]) == _topics(desks[1]), SOON)
-            assert seen == model
-
-    with TemporaryDirectory() as path:
-        run(Path(path), work, desks=2)
-
-
-def _topics(desk: Desk) -> list[tuple[str, TopicState]]:
-    return sorted(desk.view.topics.items())
-
-
-async def _one(desk: Desk, name: str, what: str, number: int) -> int:
-    if what == "create":
-        topics = [{"name": name, "num_partitions": number, "replication_factor": 2}]
-        return int((await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=0)).topics[0].error_code)
-    if what == "delete":
-        answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": name}], timeout=1000)
-        return int(answer.responses[0].error_code)
-    if what == "grow":
-        topics = [{"name": name, "count": number, "assignments": None}]
-        return int((await desk.ask(ApiKey.CREATE_PARTITIONS, topics=topics, timeout=0)).results[0].error_code)
-    resource = {"resource_type": 2, "resource_name": name, "configs": [{"name": "retention.ms", "value": str(number)}]}
-    return int((await desk.ask(ApiKey.ALTER_CONFIGS, resources=[resource])).responses[0].error_code)
-
-
-def _expected(model: dict[str, tuple[int, str | None]], name: str, what: str, number: int) -> int:
-    """What Kafka answers; the model is changed as the cluster must be."""
-    there = model.get(name)
-    if what == "create":
-        if there is not None:
-            return 36
-        if any(other.replace(".", "_") == name.replace(".", "_") for other in model):
-            return 17
-        model[name] = (number, None)
-    elif there is None:
-        return 3
-    elif what == "delete":
-        del model[name]
-    elif what == "grow":
-        if number <= there[0]:
-            return 37
-        model[name] = (number, there[1])
-    else:
-        model[name] = (there[0], str(number))
-    return 0

@@ -111,6 +111,7 @@ class ClusterTopics(Topics):
             self._offline(key, state_of.replicas),
             tuple(member.node_id for member in state_of.elr),
             state_of.last_known,
+            state_of.needed,
         )
 
     def _offline(self, key: Key, nodes: Sequence[int]) -> Sequence[int]:

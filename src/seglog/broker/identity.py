@@ -34,6 +34,10 @@ class Identity:
         """The broker that clients send changes of the cluster to."""
         return self.node_id
 
+    @property
+    def is_controller(self) -> bool:
+        return True
+
     def registered(self) -> Collection[int]:
         """The ids of all brokers that are there."""
         return (self.node_id,)
@@ -70,6 +74,11 @@ class ClusterIdentity(Identity):
         controller = self._view.controller
         is_there = controller is not None and controller.node_id in self._view.brokers
         return controller.node_id if controller is not None and is_there else self.node_id
+
+    @property
+    def is_controller(self) -> bool:
+        controller = self._view.controller
+        return controller is not None and controller.node_id == self.node_id
 
     def registered(self) -> Collection[int]:
         return self._view.brokers.keys()

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from seglog.broker.identity import Identity
 from seglog.broker.metrics_errors import Errors, error_name
+from seglog.broker.partition_counts import count_partitions
 from seglog.broker.process_use import process_families
 from seglog.broker.topics import Topic, Topics
 from seglog.coordinators.codes import CoordinatorError
@@ -183,8 +184,7 @@ class Metrics:
         found = list(_partitions(self._topics))
         directories = self._topics.directories()
         failed = sum(one.health.failure is not None for one in directories)
-        missing = sum(partition is None for topic in self._topics for partition in topic.partitions)
-        offline = len(found) + missing if failed == len(directories) else missing
+        counts = count_partitions(self._topics, self._identity.node_id)
         kinds: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
             ("size", "Bytes of a partition's segments.", lambda one: one.log.size),
             ("logstartoffset", "First offset.", lambda one: one.log.log_start_offset),
@@ -193,18 +193,18 @@ class Metrics:
         )
         for name, text, read in kinds:
             yield Family(f"kafka_log_log_{name}", "gauge", text, (Sample(read(one), labels) for labels, one in found))
-        count = len(found) + missing
+        is_controller = int(self._identity.is_controller)
         gauges = (
-            (f"{_REPLICAS}partitioncount", "Partitions of this broker.", count),
-            (f"{_REPLICAS}leadercount", "Partitions that it leads.", count - offline),
-            (f"{_REPLICAS}underreplicatedpartitions", "Partitions with too few replicas in sync.", 0),
-            (f"{_REPLICAS}underminisrpartitioncount", "Partitions below min.insync.replicas.", 0),
-            (f"{_REPLICAS}offlinereplicacount", "Partitions that cannot be read.", offline),
-            (f"{_CONTROLLER}activecontrollercount", "Whether this is the controller.", 1),
-            (f"{_CONTROLLER}activebrokercount", "Brokers of the cluster.", 1),
+            (f"{_REPLICAS}partitioncount", "Partitions of this broker.", counts.here),
+            (f"{_REPLICAS}leadercount", "Partitions that it leads.", counts.led),
+            (f"{_REPLICAS}underreplicatedpartitions", "Those with replicas out of sync.", counts.under_replicated),
+            (f"{_REPLICAS}underminisrpartitioncount", "Partitions below min.insync.replicas.", counts.under_min_isr),
+            (f"{_REPLICAS}offlinereplicacount", "Partitions that cannot be read.", counts.offline),
+            (f"{_CONTROLLER}activecontrollercount", "Whether this is the controller.", is_controller),
+            (f"{_CONTROLLER}activebrokercount", "Brokers of the cluster.", len(self._identity.registered())),
             (f"{_CONTROLLER}globaltopiccount", "Topics.", len(self._topics.by_name)),
-            (f"{_CONTROLLER}globalpartitioncount", "Partitions.", count),
-            (f"{_CONTROLLER}offlinepartitionscount", "Partitions without a leader.", offline),
+            (f"{_CONTROLLER}globalpartitioncount", "Partitions.", counts.everywhere),
+            (f"{_CONTROLLER}offlinepartitionscount", "Partitions without a leader.", counts.leaderless),
             ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", failed),
             (f"{_SERVER}kafkaserver_brokerstate", "3: running.", _RUNNING),
         )

@@ -45,6 +45,8 @@ class Standing(NamedTuple):
     offline: Sequence[int] = ()
     eligible: Sequence[int] = ()
     last_known: Sequence[int] = ()
+    needed: int = 1
+    """So many have to be in sync for anything to be committed."""
 
 
 class Topics(ABC):
