@@ -4,6 +4,7 @@ nothing is there twice, and every broker has the same."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from tests.cases import case
 from tests.cluster_run.brokers import ThreeBrokers
 from tests.cluster_run.checks import check, longest_pauses
 from tests.cluster_run.clients import Workload
+from tests.kafka.zookeeper import ZooKeeperNode
 
 LONG = settings.default is not None and settings.default.max_examples > 1000
 FAULTS = 60 if LONG else 3
@@ -50,11 +52,23 @@ def recover(cluster: ThreeBrokers, kind: str, node: int) -> None:
         cluster[node].start()
 
 
+@pytest.fixture(
+    params=["sqlite", pytest.param("zookeeper", marks=[pytest.mark.interop, pytest.mark.everything])],
+)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
+    """An address; None for a file of the cluster's own."""
+    if request.param == "sqlite":
+        yield None
+        return
+    with ZooKeeperNode(tmp_path / "zookeeper") as zookeeper:
+        yield f"zookeeper://{zookeeper.address}/nemesis"
+
+
 @pytest.mark.timeout(3000 if LONG else 300)
-def test_two_of_three_brokers_lose_nothing(tmp_path: Path) -> None:
+def test_two_of_three_brokers_lose_nothing(store: str | None, tmp_path: Path) -> None:
     rng = Random(7)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with TemporaryDirectory(dir=memory, prefix="seglog-nemesis-") as path, ThreeBrokers(Path(path)) as cluster:
+    with TemporaryDirectory(dir=memory, prefix="seglog-nemesis-") as path, ThreeBrokers(Path(path), store) as cluster:
         make_topic(cluster)
         kinds = [KINDS[at % len(KINDS)] for at in range(FAULTS)]
         with Workload(cluster.bootstrap, "t", PARTITIONS, pace=0.02) as load:
