@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidRequestError
+from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import read_request
 from seglog.protocol.replica_fetch import (
@@ -52,7 +53,17 @@ def test_requests() -> None:
             for _ in range(rng.randrange(4))
         }
         forgotten = {rng.randbytes(16): [rng.choice(INT32) for _ in range(rng.choice((0, 1, 200)))]}
-        read = read_request(ApiKey.FETCH, VERSION, write_request(head, wanted, forgotten))
+        data = write_request(head, wanted, forgotten)
+        read = read_request(ApiKey.FETCH, VERSION, data)
+        by_hand = replica_fetch.read_request(memoryview(b"head" + data), 4)
+        if head.replica_id < 0:  # that is a consumer
+            assert by_hand is None
+        else:
+            assert by_hand == replica_fetch.FollowerRequest(
+                head,
+                [(UUID(bytes=topic_id), one) for topic_id, partitions in wanted.items() for one in partitions],
+                [(UUID(bytes=topic_id), number) for topic_id, numbers in forgotten.items() for number in numbers],
+            )
         assert (
             RequestHead(
                 read.max_wait,
@@ -84,6 +95,22 @@ def test_requests() -> None:
             for topic in read.topics
         ] == list(wanted.items())
         assert {topic.topic_id.bytes: list(topic.partitions) for topic in read.forgotten_topics_data} == forgotten
+
+
+def test_a_request_that_is_not_quite_one_is_left_to_others() -> None:
+    rng = random.Random(1)
+    head = RequestHead(500, 1, 1 << 20, 5, 3, 2, 9)
+    wanted = {rng.randbytes(16): [WantedPartition(number, 1, 2, 1, 0, 100) for number in range(3)]}
+    data = write_request(head, wanted, {})
+    assert replica_fetch.read_request(memoryview(data), 0) is not None
+    for end in range(len(data)):
+        case()
+        assert replica_fetch.read_request(memoryview(data[:end]), 0) is None
+    for _ in range(CASES):
+        case()
+        at, length = rng.randrange(24, len(data)), rng.randrange(3)
+        replica_fetch.read_request(memoryview(data[:at] + rng.randbytes(length) + data[at:]), 0)
+    assert replica_fetch.read_request(memoryview(data + b"\0"), 0) is None
 
 
 def random_answer(rng: random.Random) -> dict[str, Any]:

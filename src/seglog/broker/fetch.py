@@ -11,9 +11,9 @@ from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
 from seglog.broker.slices import fetched_partition
 from seglog.broker.topics import Topics
-from seglog.cluster.model import Member
 from seglog.core.errors import SeglogError
 from seglog.core.types import NO_OFFSET
+from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
@@ -73,11 +73,14 @@ class Fetch:
 
     def __call__(self, frame: memoryview, body: int, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
         """The response's body, or a wait for it."""
+        neighbours = self._neighbours
+        if neighbours is not None and context.version == replica_fetch.VERSION:
+            asked = replica_fetch.read_request(frame, body)
+            if asked is not None and context.listener == neighbours.listener:
+                return neighbours.fetch(asked)
         message = read_request(ApiKey.FETCH, context.version, frame, body)
         try:
-            follower = self._follower(message, context)
-            if follower is not None and self._neighbours is not None:
-                return self._neighbours.fetch(message, context.version, follower)
+            self._check_consumer(message, context)
             request = self._resolve(message, context)
         except SeglogError as error:
             return write_fetch(context.version, [], error=error.code)
@@ -134,17 +137,14 @@ class Fetch:
             listener=context.listener,
         )
 
-    def _follower(self, message: Message, context: Context) -> Member | None:
-        """The broker that asks. One that says so and does not come by the brokers' listener gets nothing."""
+    def _check_consumer(self, message: Message, context: Context) -> None:
+        """Who says that it is a broker, and does not ask as brokers do and by their listener, gets nothing."""
         if self._neighbours is None:
-            return None
+            return
         state = message.replica_state if context.version >= _REPLICA_STATE else None
         node_id = message.replica_id if state is None else state.replica_id
-        if node_id < 0:
-            return None
-        if context.listener != self._neighbours.listener or state is None:
+        if node_id >= 0:
             raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
-        return Member(node_id, state.replica_epoch)
 
     def _read(self, request: _Request) -> _Result:
         found = []

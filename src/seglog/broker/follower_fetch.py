@@ -27,7 +27,7 @@ from seglog.cluster.model import Member
 from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32, NO_OFFSET
 from seglog.protocol.fetch import FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
-from seglog.protocol.messages import Message
+from seglog.protocol.replica_fetch import VERSION, FollowerRequest, RequestHead
 from seglog.replication.progress import Heard
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.replication.waiters import Waiter
@@ -129,34 +129,25 @@ class FollowerFetch:
         self._rng = rng
         self._sessions: dict[int, _Session] = {}
 
-    def __call__(self, message: Message, version: int, follower: Member) -> FetchAnswer | Awaitable[FetchAnswer]:
-        is_full = message.session_epoch in (FULL, NO_SESSION)
-        wanted = [
-            (
-                (topic.topic_id, partition.partition),
-                Wanted(
-                    partition.fetch_offset,
-                    partition.partition_max_bytes,
-                    partition.current_leader_epoch,
-                    partition.last_fetched_epoch,
-                    partition.log_start_offset,
-                ),
-            )
-            for topic in message.topics
-            for partition in topic.partitions
-        ]
-        forgotten = [(topic.topic_id, number) for topic in message.forgotten_topics_data for number in topic.partitions]
+    def __call__(self, request: FollowerRequest) -> FetchAnswer | Awaitable[FetchAnswer]:
+        head = request.head
+        follower = Member(head.replica_id, head.replica_epoch)
+        is_full = head.session_epoch in (FULL, NO_SESSION)
         try:
-            session = self._begin(follower) if is_full else self._find(message, follower)
+            session = self._begin(follower) if is_full else self._find(head, follower)
         except SeglogError as error:
-            return write_fetch(version, [], error=error.code)
+            return write_fetch(VERSION, [], error=error.code)
         session.asked(self._now_ms())
-        session.update(self._topics, wanted, forgotten)
-        pass_ = _Pass(self, session, follower, min(message.max_bytes, self._max_bytes), is_full=is_full)
+        wanted = [
+            ((topic_id, number), Wanted(offset, max_bytes, leader_epoch, last_epoch, log_start))
+            for topic_id, (number, leader_epoch, offset, last_epoch, log_start, max_bytes) in request.wanted
+        ]
+        session.update(self._topics, wanted, request.forgotten)
+        pass_ = _Pass(self, session, follower, min(head.max_bytes, self._max_bytes), is_full=is_full)
         pass_.read()
-        if pass_.is_urgent or pass_.size >= message.min_bytes or message.max_wait <= 0:
-            return pass_.answer(version)
-        return pass_.wait(version, message.min_bytes, message.max_wait / 1000)
+        if pass_.is_urgent or pass_.size >= head.min_bytes or head.max_wait_ms <= 0:
+            return pass_.answer()
+        return pass_.wait(head.min_bytes, head.max_wait_ms / 1000)
 
     def _begin(self, follower: Member) -> _Session:
         former = self._sessions.get(follower.node_id)
@@ -166,14 +157,13 @@ class FollowerFetch:
         session = self._sessions[follower.node_id] = _Session(session_id, self._now_ms())
         return session
 
-    def _find(self, message: Message, follower: Member) -> _Session:
+    def _find(self, head: RequestHead, follower: Member) -> _Session:
         session = self._sessions.get(follower.node_id)
-        if session is None or session.session_id != message.session_id:
-            raise FetchSessionIdNotFoundError(f"broker {follower.node_id} has no fetch session {message.session_id}")
-        if message.session_epoch != session.epoch:
+        if session is None or session.session_id != head.session_id:
+            raise FetchSessionIdNotFoundError(f"broker {follower.node_id} has no fetch session {head.session_id}")
+        if head.session_epoch != session.epoch:
             raise InvalidFetchSessionEpochError(
-                f"the fetch session of broker {follower.node_id} is at epoch {session.epoch}, "
-                f"not {message.session_epoch}"
+                f"the fetch session of broker {follower.node_id} is at epoch {session.epoch}, not {head.session_epoch}"
             )
         session.epoch = 1 if session.epoch == MAX_INT32 else session.epoch + 1
         return session
@@ -244,7 +234,7 @@ class _Pass:
                 self._news[key] = fetched
             self.is_urgent = self.is_urgent or fetched.is_urgent
 
-    async def wait(self, version: int, min_bytes: int, seconds: float) -> FetchAnswer:
+    async def wait(self, min_bytes: int, seconds: float) -> FetchAnswer:
         """The answer when there is something to read, or the time is over."""
         session = self._session
         waiter = session.waiter = Waiter(min_bytes - self.size, seconds)
@@ -256,15 +246,15 @@ class _Pass:
             if session.waiter is waiter:
                 session.waiter = None
         self.read()
-        return self.answer(version)
+        return self.answer()
 
-    def answer(self, version: int) -> FetchAnswer:
+    def answer(self) -> FetchAnswer:
         topics: dict[UUID, list[FetchedPartition]] = {}
         for (topic, _), fetched in self._news.items():
             assert isinstance(topic, UUID)
             topics.setdefault(topic, []).append(fetched)
         return write_fetch(
-            version,
+            VERSION,
             [FetchedTopic(topic, partitions) for topic, partitions in topics.items()],
             session_id=self._session.session_id,
         )

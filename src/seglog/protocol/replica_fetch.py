@@ -1,5 +1,5 @@
-"""Fetch as a follower asks it, by hand: requests of version 17 are written, responses read (`seglog.protocol.fetch`
-has the other side).
+"""Fetch as a follower asks it, by hand: requests of version 17 are written and read, responses read
+(`seglog.protocol.fetch` writes them).
 
 ::
 
@@ -13,15 +13,17 @@ has the other side).
                              | log_start_offset int64 | [producer_id int64 | first_offset int64] nullable
                              | preferred_read_replica int32 | records | tag 0: epoch int32, end_offset int64]]
 
-Lengths are varints of length + 1, and tagged fields follow each part. Topics' ids stay the sixteen bytes that they are:
-to make a UUID of them takes longer than all the rest.
+Lengths are varints of length + 1, and tagged fields follow each part. Topics' ids stay the sixteen bytes that they are
+in a response: to make a UUID of them takes longer than all the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.wire import Reader, uvarint
@@ -40,6 +42,8 @@ _SMALLEST_PARTITION: Final = _PARTITION.size + 1 + _NUMBER.size + 1 + 1
 _NOTHING: Final = memoryview(b"")
 _DIVERGING_EPOCH: Final = 0
 _REPLICA: Final = 1
+_TAIL: Final = bytes((1, 1, _REPLICA, _REPLICA_STATE.size + 1))
+"""No rack, and one tagged field: how the end of a request begins."""
 
 
 class RequestHead(NamedTuple):
@@ -105,10 +109,54 @@ def write_request(
         for number in numbers:
             out += _NUMBER.pack(number)
         out.append(0)
-    out += bytes((1, 1, _REPLICA, _REPLICA_STATE.size + 1))  # no rack; one tagged field
+    out += _TAIL
     out += _REPLICA_STATE.pack(replica_id, replica_epoch)
     out.append(0)
     return bytes(out)
+
+
+class FollowerRequest(NamedTuple):
+    """A request as the leader reads it."""
+
+    head: RequestHead
+    wanted: list[tuple[UUID, WantedPartition]]
+    forgotten: list[tuple[UUID, int]]
+
+
+def read_request(data: memoryview, position: int) -> FollowerRequest | None:
+    """The body of a request that begins at ``position``, if it is one as `write_request` makes them; None for any
+    other, which is to be read in the general way. A follower asks all the time."""
+    end = len(data) - len(_TAIL) - _REPLICA_STATE.size - 1
+    if end < position or data[end : end + len(_TAIL)] != _TAIL or data[-1]:
+        return None
+    reader = Reader(data[:end], position)
+    try:
+        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = reader.numbers(_REQUEST)
+        wanted: list[tuple[UUID, WantedPartition]] = []
+        for _ in range(_count(reader, _SMALLEST_TOPIC)):
+            topic_id = _uuid(reader.take(16))
+            numbers = range(_count(reader, _WANTED.size))
+            wanted += [(topic_id, WantedPartition(*reader.numbers(_WANTED))) for _ in numbers]
+            reader.skip_tags()
+        forgotten: list[tuple[UUID, int]] = []
+        for _ in range(_count(reader, _SMALLEST_TOPIC)):
+            topic_id = _uuid(reader.take(16))
+            forgotten += [(topic_id, reader.numbers(_NUMBER)[0]) for _ in range(_count(reader, _NUMBER.size))]
+            reader.skip_tags()
+    except InvalidRequestError:
+        return None
+    replica_id, replica_epoch = _REPLICA_STATE.unpack_from(data, end + len(_TAIL))
+    if reader.left or replica_id < 0:
+        return None
+    head = RequestHead(
+        max_wait_ms, min_bytes, max_bytes, session_id, session_epoch, replica_id, replica_epoch, isolation_level
+    )
+    return FollowerRequest(head, wanted, forgotten)
+
+
+@lru_cache(maxsize=4096)
+def _uuid(raw: bytes) -> UUID:
+    return UUID(bytes=raw)
 
 
 def read_response(data: memoryview) -> FetchResponse:
