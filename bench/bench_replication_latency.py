@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bench import librdkafka
 from bench.brokers import ROUNDS, load
 from bench.clusters import Cluster, both, new_topic
 from bench.commands import ENVIRONMENT, seglog
@@ -17,6 +18,7 @@ from bench.kafka import BROKER, describe
 
 _SECONDS: Final = int(os.environ.get("SEGLOG_BENCH_SECONDS", "5"))
 _RATE: Final = 1000
+_WARM: Final = 10_000
 _numbers: Final = itertools.count()
 
 
@@ -39,6 +41,8 @@ def main() -> None:
 
 def _perf(cluster: Cluster, partitions: int) -> Mapping[str, float]:
     topic = new_topic(cluster, f"latency-{next(_numbers)}", partitions)
+    # Followers of a new topic may have asked before it was there, and ask again a second later.
+    librdkafka.produce(cluster.bootstrap, topic, _WARM, 100, {"acks": "all"}, partitions=range(partitions))
     command = seglog(
         *("perf", "produce", "--throughput", str(_RATE), "--linger-ms", "0", "-n", str(_RATE * _SECONDS)),
         *("-X", "acks=all", "--record-size", "100", "--json", "-t", topic, "-b", cluster.bootstrap),
