@@ -8,17 +8,14 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from seglog.broker.changes import LocalChanges
-from seglog.broker.elections import Elections
 from seglog.broker.groups import TopicOfOffsets, group_settings
 from seglog.broker.identity import Identity
-from seglog.broker.partition_states import LocalStates
 from seglog.broker.producers import ProducerIds
-from seglog.broker.reassignments import Reassignments
-from seglog.broker.requests import Handler
+from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.serving import Serving
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import LocalTopics
@@ -28,6 +25,8 @@ from seglog.cluster.store import ANY_VERSION, NameExistsError, NoSuchNameError, 
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.fs import OsFs
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import METADATA
 from seglog.storage.log_dir import LogDir
@@ -80,9 +79,21 @@ class Node(Serving):
         self._begin("warm-up", warm_up())
 
     def _more_handlers(self) -> Mapping[int, Handler]:
-        states = LocalStates(self.topics, self.identity.node_id)
-        apis = (Elections(states, self.topics), Reassignments(states, self.topics, self.identity))
-        return {key: handler for api in apis for key, handler in api.handlers().items()}
+        """Few ask a node that is alone for these: what answers them is imported when somebody does."""
+        made: dict[int, Handler] = {}
+
+        def handler(key: int) -> Handler:
+            def handle(request: Message, context: Context) -> Answer | Awaitable[Answer]:
+                if not made:
+                    from seglog.broker.local_moves import handlers
+
+                    made.update(handlers(self.topics, self.identity))
+                return made[key](request, context)
+
+            return handle
+
+        keys = (ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS)
+        return {key: handler(key) for key in keys}
 
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id

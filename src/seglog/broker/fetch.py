@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.neighbours import NO_REPLICA, Neighbours
 from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
 from seglog.broker.slices import fetched_partition
 from seglog.broker.topics import Topics
 from seglog.core.errors import SeglogError
 from seglog.core.types import NO_OFFSET
-from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
-from seglog.replication.replica import Replica
 from seglog.replication.waiters import Waiter
 from seglog.storage.reads import UpTo
+
+if TYPE_CHECKING:
+    from seglog.broker.neighbours import Neighbours
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
@@ -29,6 +29,8 @@ UNKNOWN_TOPIC_ID: Final = 100
 FROM_FOLLOWERS: Final = 11
 """The version from which on a consumer may read from any replica (KIP-392)."""
 _REPLICA_STATE: Final = 15
+FOLLOWER_VERSION: Final = 17
+"""In which brokers ask (`seglog.protocol.replica_fetch.VERSION`)."""
 _ZERO: Final = UUID(int=0)
 
 
@@ -74,10 +76,10 @@ class Fetch:
     def __call__(self, frame: memoryview, body: int, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
         """The response's body, or a wait for it."""
         neighbours = self._neighbours
-        if neighbours is not None and context.version == replica_fetch.VERSION:
-            asked = replica_fetch.read_request(frame, body)
-            if asked is not None and context.listener == neighbours.listener:
-                return neighbours.fetch(asked)
+        if neighbours is not None and context.version == FOLLOWER_VERSION:
+            answer = neighbours.follower(frame, body, context.listener)
+            if answer is not None:
+                return answer
         message = read_request(ApiKey.FETCH, context.version, frame, body)
         try:
             self._check_consumer(message, context)
@@ -171,9 +173,9 @@ class Fetch:
             if request.version < FROM_FOLLOWERS or not partition.is_placed:
                 partition.check_leads()
             partition.check_epoch(wanted.current_leader_epoch)
-            if request.rack and self._neighbours is not None and isinstance(partition, Replica):
+            if request.rack and self._neighbours is not None:
                 preferred = self._neighbours.preferred(partition, request.rack, wanted.fetch_offset)
-                if preferred != NO_REPLICA:
+                if preferred >= 0:
                     return fetched_partition(number, partition, None, up_to)._replace(preferred_read_replica=preferred)
             diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.model import Broker
-from seglog.cluster.view import ClusterView
 from seglog.core.addresses import Address, parse_host_port
+
+if TYPE_CHECKING:
+    from seglog.cluster.model import Broker
+    from seglog.cluster.view import ClusterView
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everyone may do everything."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
 from seglog.broker.leader_hints import LeaderHints
-from seglog.broker.neighbours import Neighbours
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.sessions import SessionCache
@@ -19,6 +18,9 @@ from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.messages import Message
 from seglog.protocol.produce_errors import errors_of_answer
+
+if TYPE_CHECKING:
+    from seglog.broker.neighbours import Neighbours
 
 Counts = Counter[int]
 """Of codes; 0, which is none, is not counted."""

@@ -3,12 +3,15 @@ a consumer (KIP-392)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.leader_hints import LeaderHints
 from seglog.cluster.model import Broker
+from seglog.protocol import replica_fetch
+from seglog.protocol.fetch import FetchAnswer
+from seglog.replication.partition import Partition
 from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
@@ -26,10 +29,15 @@ class Neighbours(NamedTuple):
     listener: str
     rack_aware: bool
 
-    def preferred(self, replica: Replica, rack: str, offset: int) -> int:
+    def follower(self, frame: memoryview, body: int, listener: str) -> FetchAnswer | Awaitable[FetchAnswer] | None:
+        """The answer to a Fetch of version 17, if it is a broker that asks, by the brokers' listener."""
+        asked = replica_fetch.read_request(frame, body)
+        return None if asked is None or listener != self.listener else self.fetch(asked)
+
+    def preferred(self, partition: Partition, rack: str, offset: int) -> int:
         """The replica in the consumer's rack that has most of what is behind ``offset``; `NO_REPLICA`: stay here
         (``RackAwareReplicaSelector``)."""
-        progress, brokers = replica.progress, self.brokers()
+        progress, brokers = partition.progress if isinstance(partition, Replica) else None, self.brokers()
         if not self.rack_aware or not rack or progress is None:
             return NO_REPLICA
         here = brokers.get(progress.node_id)

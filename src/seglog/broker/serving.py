@@ -22,7 +22,6 @@ from seglog.broker.group_offsets import GroupOffsets
 from seglog.broker.groups import GroupApis
 from seglog.broker.identity import Identity
 from seglog.broker.metadata import Metadata
-from seglog.broker.neighbours import Neighbours
 from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
 from seglog.broker.producers import ProducerApis, ProducerIds
@@ -47,6 +46,7 @@ from seglog.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
     from seglog.broker.metrics_errors import Errors
+    from seglog.broker.neighbours import Neighbours
 
 _log: Final = logging.getLogger("seglog.broker")
 _NEVER_IDLE_MS: Final = 1 << 40

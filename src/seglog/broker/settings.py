@@ -10,13 +10,15 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from seglog.broker.changes import TopicChanges
 from seglog.cluster.store import MetadataStore, NameExistsError, VersionChangedError
-from seglog.cluster.view import Changes, ClusterView
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import InvalidConfigError, SeglogError
+
+if TYPE_CHECKING:
+    from seglog.cluster.view import Changes, ClusterView
 
 DEFAULT: Final = "default"
 _log: Final = logging.getLogger("seglog.broker")
