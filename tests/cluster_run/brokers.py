@@ -39,9 +39,19 @@ SETTINGS: Final[Mapping[str, str]] = {
 class ClusterBroker:
     """One `seglog serve --cluster`: started again and again with the same directory, number and address."""
 
-    def __init__(self, node_id: int, path: Path, store: str, network: Network, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        path: Path,
+        store: str,
+        network: Network,
+        settings: Mapping[str, str],
+        more: Sequence[Path] = (),
+    ) -> None:
+        """``more`` log directories than that at ``path``."""
         self.node_id = node_id
         self.path = path
+        self.directories = [path, *more]
         self._network = network
         self.address = network.address(node_id)
         self._store = store
@@ -73,7 +83,7 @@ class ClusterBroker:
                     *self._network.prefix(self.node_id),
                     *(sys.executable, "-m", "seglog", "serve", "--json", "--log-level", "info"),
                     *("--cluster", self._store, "--node-id", str(self.node_id)),
-                    *("--data-dir", str(self.path), "--listen", self.address, *settings),
+                    *("--data-dir", ",".join(map(str, self.directories)), "--listen", self.address, *settings),
                 ],
                 cwd=_ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
@@ -130,7 +140,8 @@ class ClusterBroker:
 
 class ThreeBrokers:
     """``with ThreeBrokers(path, store) as cluster``: N brokers of one cluster (three, if nothing else is said), all
-    running at the start, killed at the end. ``store`` is an address; None: a SQLite file."""
+    running at the start, killed at the end. ``store`` is an address; None: a SQLite file. ``more`` are further log
+    directories, by the brokers' numbers."""
 
     def __init__(
         self,
@@ -140,6 +151,7 @@ class ThreeBrokers:
         count: int = 3,
         settings: Mapping[str, str] | None = None,
         own: Mapping[int, Mapping[str, str]] | None = None,
+        more: Mapping[int, Sequence[Path]] | None = None,
         network: Network | None = None,
     ) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -148,6 +160,7 @@ class ThreeBrokers:
         self._path = path
         self._settings = {**SETTINGS, **(settings or {})}
         self._own = own or {}
+        self._more = more or {}
         self.brokers: dict[int, ClusterBroker] = {}
         for node_id in range(1, count + 1):
             self.add(node_id)
@@ -155,7 +168,8 @@ class ThreeBrokers:
     def add(self, node_id: int) -> ClusterBroker:
         """One more, which does not run yet."""
         settings = {**self._settings, **self._own.get(node_id, {})}
-        broker = ClusterBroker(node_id, self._path / f"broker-{node_id}", self.store, self.network, settings)
+        path, more = self._path / f"broker-{node_id}", self._more.get(node_id, ())
+        broker = ClusterBroker(node_id, path, self.store, self.network, settings, more)
         self.brokers[node_id] = broker
         return broker
 

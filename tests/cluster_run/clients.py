@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.cluster_run.history import INFO, OK, History, Outcome, Read, Recorder, Send
+from tests.cluster_run.groups import Group
+from tests.cluster_run.history import INFO, OK, History, Outcome, Recorder, Send
+from tests.cluster_run.reading import PATIENT, reads_of
 
 SECONDS: Final = 90.0
 _WAITING: Final = 50
 """Records of a producer that may wait for their acknowledgement."""
-_PATIENT: Final[Mapping[str, str | int | float | bool]] = {
-    "log_level": 0,
-    "socket.timeout.ms": 4000,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 200,
-    "topic.metadata.refresh.interval.ms": 2000,
-}
 
 
 class Workload:
     """``with Workload(bootstrap, "t", 4) as load``: producers and consumers at work; then `finish` for the history.
 
-    Producers are idempotent, with acks=all, and never give up. Consumers are assigned all partitions; each reads from
-    the beginning on. ``wrong``: what a client was told that it must never be told.
+    Producers have acks=all, are idempotent if nothing else is said, and never give up. Consumers are assigned all
+    partitions; each reads from the beginning on. Members share them as a group. ``wrong``: what a client was told that
+    it must never be told.
     """
 
     def __init__(
@@ -40,10 +36,14 @@ class Workload:
         *,
         producers: int = 2,
         consumers: int = 1,
+        members: int = 0,
         pace: float = 0.002,
+        is_idempotent: bool = True,
     ) -> None:
         self.history = History()
         self.wrong: list[str] = []
+        self.group = Group(self.history, bootstrap, f"of-{topic}", topic, self.wrong)
+        self._is_idempotent = is_idempotent
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = range(partitions)
@@ -52,10 +52,13 @@ class Workload:
         self._no_more_polls = threading.Event()
         self.acknowledged = 0
         self._lock = threading.Lock()
+        self._producers = [self._thread(partial(self._produce, f"p{at}")) for at in range(producers)]
         self._threads = [
-            *(self._thread(partial(self._produce, f"p{at}")) for at in range(producers)),
+            *self._producers,
             *(self._thread(partial(self._consume, f"c{at}")) for at in range(consumers)),
+            *(self._thread(partial(self.group.consume, f"g{at}", self._no_more_polls)) for at in range(members)),
         ]
+        self._has_members = members > 0
 
     def _thread(self, act: Callable[[], None]) -> threading.Thread:
         def run() -> None:
@@ -90,8 +93,13 @@ class Workload:
         return time.monotonic() - began
 
     def finish(self) -> History:
-        """No more is sent; what was sent is waited for; a new client reads all from the beginning."""
+        """No more is sent; what was sent is waited for, and read by the group; a new client reads all from the
+        beginning."""
         self._no_more_sends.set()
+        for thread in self._producers:
+            thread.join(2 * SECONDS)
+        if self._has_members:
+            self.group.wait_for_all()
         self._no_more_polls.set()
         for thread in self._threads:
             thread.join(2 * SECONDS)
@@ -103,10 +111,10 @@ class Workload:
         recorder = Recorder(self.history, name)
         producer = Producer(
             {
-                **_PATIENT,
+                **PATIENT,
                 "bootstrap.servers": self._bootstrap,
                 "client.id": name,
-                "enable.idempotence": True,
+                "enable.idempotence": self._is_idempotent,
                 "acks": "all",
                 "linger.ms": 1,
                 "message.timeout.ms": 0,
@@ -148,7 +156,7 @@ class Workload:
         is_fresh = True
         while not self._no_more_polls.is_set():
             began = recorder.now()
-            reads = self._reads(consumer.consume(100, 0.1))
+            reads = reads_of(consumer.consume(100, 0.1), self.wrong)
             if reads:
                 recorder.polled(began, reads, is_fresh=is_fresh)
                 is_fresh = False
@@ -169,7 +177,7 @@ class Workload:
         while ends:
             assert time.monotonic() < deadline, f"final polls do not come to {ends}"
             began = recorder.now()
-            reads = self._reads(consumer.consume(1000, 0.2))
+            reads = reads_of(consumer.consume(1000, 0.2), self.wrong)
             recorder.polled(began, reads, is_fresh=is_fresh, is_final=True)
             is_fresh = False
             for read in reads:
@@ -190,7 +198,7 @@ class Workload:
     def _consumer(self, name: str) -> Consumer:
         return Consumer(
             {
-                **_PATIENT,
+                **PATIENT,
                 "bootstrap.servers": self._bootstrap,
                 "client.id": name,
                 "group.id": "none",
@@ -200,17 +208,3 @@ class Workload:
                 "fetch.error.backoff.ms": 20,
             }
         )
-
-    def _reads(self, messages: Sequence[Message]) -> list[Read]:
-        found = []
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                    self.wrong.append(f"a consumer was told {error.str()}")
-                continue
-            offset, value = message.offset(), message.value()
-            assert offset is not None
-            assert value is not None
-            found.append(Read(f"{message.topic()}-{message.partition()}", offset, value.decode()))
-        return found

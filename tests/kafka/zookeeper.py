@@ -116,9 +116,9 @@ class ZooKeeperNode:
 
 
 class ZooKeeperEnsemble:
-    """Three servers, of which any two serve."""
+    """Three servers, of which any two serve; ``properties`` as of each."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
         ports: list[int] = []
         for _ in range(9):
             ports.append(free_port(frozenset(ports)))
@@ -126,7 +126,11 @@ class ZooKeeperEnsemble:
             f"server.{number}": f"127.0.0.1:{ports[number * 3 - 3]}:{ports[number * 3 - 2]}" for number in (1, 2, 3)
         }
         self.nodes = [
-            ZooKeeperNode(data_dir / str(number), {"clientPort": str(ports[number * 3 - 1]), **servers}, number=number)
+            ZooKeeperNode(
+                data_dir / str(number),
+                {"clientPort": str(ports[number * 3 - 1]), **servers, **(properties or {})},
+                number=number,
+            )
             for number in (1, 2, 3)
         ]
 

@@ -1,0 +1,139 @@
+"""Members of one consumer group that read, commit and share partitions anew while brokers come and go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.cluster_run.history import OK, History, Key, Read, Recorder, Value
+from tests.cluster_run.reading import PATIENT, reads_of
+
+_COMMIT_SECONDS: Final = 0.3
+SECONDS: Final = 120.0
+
+
+class Group:
+    """All that its members have committed and read. ``wrong``: what must never be.
+
+    A commit that was acknowledged is where the next owner of the partition begins, or behind it: another member may
+    have committed more.
+    """
+
+    def __init__(self, history: History, bootstrap: str, name: str, topic: str, wrong: list[str]) -> None:
+        self.wrong = wrong
+        self.commits = 0
+        self._history = history
+        self._bootstrap = bootstrap
+        self._name = name
+        self._topic = topic
+        self._committed: dict[Key, int] = {}
+        self._lock = threading.Lock()
+
+    def floors(self, keys: Sequence[Key]) -> dict[Key, int]:
+        with self._lock:
+            return {key: self._committed.get(key, 0) for key in keys}
+
+    def committed(self, found: Sequence[TopicPartition]) -> None:
+        with self._lock:
+            self.commits += 1
+            for one in found:
+                if one.error is None:
+                    key = f"{one.topic}-{one.partition}"
+                    self._committed[key] = max(self._committed.get(key, 0), one.offset)
+
+    def consume(self, name: str, is_over: threading.Event) -> None:
+        """One member, until ``is_over``."""
+        member = _Member(self, Recorder(self._history, name))
+        consumer = Consumer(
+            {
+                **PATIENT,
+                "bootstrap.servers": self._bootstrap,
+                "client.id": name,
+                "group.id": self._name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
+                "fetch.wait.max.ms": 100,
+                "fetch.error.backoff.ms": 20,
+            }
+        )
+        consumer.subscribe([self._topic], on_assign=member.assigned, on_revoke=member.revoked)
+        next_commit = 0.0
+        while not is_over.is_set():
+            began = member.recorder.now()
+            reads = reads_of(consumer.consume(100, 0.1), self.wrong)
+            member.polled(began, reads)
+            if member.recorder.now() > next_commit and member.positions:
+                member.commit(consumer)
+                next_commit = member.recorder.now() + _COMMIT_SECONDS
+        consumer.close()
+
+    def wait_for_all(self) -> None:
+        """Until its members have read everything that was acknowledged."""
+        deadline = time.monotonic() + SECONDS
+        done = 0
+        missing: set[tuple[Key, Value]] = set()
+        early: set[tuple[Key, Value]] = set()
+        while True:
+            ops = self._history.ops[done:]
+            done += len(ops)
+            for op in ops:
+                if op.client.startswith("g"):
+                    seen = {(read.key, read.value) for read in op.reads}
+                    early |= seen - missing
+                    missing -= seen
+                elif op.outcome == OK:
+                    sent = {(send.key, send.value) for send in op.sends}
+                    missing |= sent - early
+            if not missing:
+                return
+            assert not self.wrong, self.wrong
+            assert time.monotonic() < deadline, f"group {self._name} has not read {len(missing)}: {sorted(missing)[:5]}"
+            time.sleep(0.2)
+
+
+class _Member:
+    def __init__(self, group: Group, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.positions: dict[Key, TopicPartition] = {}
+        self._group = group
+        self._changed: set[Key] = set()
+        self._floors: dict[Key, int] = {}
+        """Of partitions that are new to it: what was committed when it got them."""
+
+    def assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        keys = [f"{one.topic}-{one.partition}" for one in partitions]
+        self._changed.update(keys)
+        self._floors.update(self._group.floors(keys))
+
+    def revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self.commit(consumer)
+        for one in partitions:
+            self._changed.add(f"{one.topic}-{one.partition}")
+            self.positions.pop(f"{one.topic}-{one.partition}", None)
+
+    def polled(self, began: float, reads: Sequence[Read]) -> None:
+        for read in reads:
+            floor = self._floors.pop(read.key, None)
+            if floor is not None and read.offset < floor:
+                what = f"{self.recorder.client} begins {read.key} at {read.offset}, and {floor} was committed"
+                self._group.wrong.append(what)
+            topic, _, number = read.key.rpartition("-")
+            self.positions[read.key] = TopicPartition(topic, int(number), read.offset + 1)
+        if reads:
+            self.recorder.polled(began, reads, rebalanced=self._changed)
+            self._changed = set()
+
+    def commit(self, consumer: Consumer) -> None:
+        """As far as it has read. Whoever is told no may commit later."""
+        if not self.positions:
+            return
+        with suppress(KafkaException):
+            found = consumer.commit(offsets=list(self.positions.values()), asynchronous=False)
+            self._group.committed(found or [])

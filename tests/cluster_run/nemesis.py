@@ -1,0 +1,153 @@
+"""What happens to a cluster, by a seed: brokers are killed, hang, stop, are cut off, and disks are full; two at a time
+now and then, and the next before the last is healed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
+from tests.cluster_run.disks import Disk
+from tests.kafka.zookeeper import ZooKeeperNode
+
+Act = Callable[[], None]
+_AGAIN: Final = 0.35
+"""How likely a second fault comes while there is one."""
+
+
+class Fault(NamedTuple):
+    """It has struck; ``heal`` undoes it."""
+
+    kind: str
+    node_id: int
+    heal: Act
+
+
+def _nothing() -> None:
+    pass
+
+
+class Nemesis:
+    """`run` it. ``told`` is what it has done, with seconds since the start; ``wrong`` what must not have come of it."""
+
+    def __init__(
+        self,
+        cluster: ThreeBrokers,
+        rng: Random,
+        session_seconds: float,
+        *,
+        cuts: bool,
+        disks: dict[int, Disk] | None = None,
+        servers: Sequence[ZooKeeperNode] = (),
+    ) -> None:
+        self.told: list[str] = []
+        self._cluster = cluster
+        self._rng = rng
+        self._session = session_seconds
+        self._disks = disks or {}
+        self._servers = servers
+        self._began = time.monotonic()
+        self._kinds: list[Callable[[int], Fault]] = [self._kill, self._stop, self._pause]
+        self._kinds += [self._cut] * cuts + [self._fill] * bool(disks) + [self._kill_server] * (len(servers) > 1)
+
+    def run(self, seconds: float) -> int:
+        """Faults for so long, then all is healed; how many there were. Each kind comes at least once, if time is."""
+        count = 0
+        bag: list[Callable[[int], Fault]] = []
+        while time.monotonic() < self._began + seconds:
+            faults: list[Fault] = []
+            while not faults or (len(faults) < 2 and self._rng.random() < _AGAIN):
+                if not bag:
+                    bag = self._rng.sample(self._kinds, len(self._kinds))
+                if bag[-1] == self._fill and faults:
+                    break
+                free = [node for node in self._cluster.running if all(node != fault.node_id for fault in faults)]
+                faults.append(self._strike(bag.pop(), self._rng.choice(free)))
+                count += 1
+                self._wait(0.1, 0.8)
+            self._wait(0.2, self._session)
+            for fault in self._rng.sample(faults, len(faults)):
+                fault.heal()
+                self._tell(f"healed: {fault.kind} of {fault.node_id}")
+                self._wait(0.0, 0.5)
+            self._check()
+            self._wait(0.0, self._session * 1.5)
+        self._cluster.heal()
+        return count
+
+    def _strike(self, kind: Callable[[int], Fault], node_id: int) -> Fault:
+        fault = kind(node_id)
+        self._tell(f"{fault.kind} of {fault.node_id}")
+        return fault
+
+    def _check(self) -> None:
+        """Nobody has ended who was not ended."""
+        for broker in self._cluster.brokers.values():
+            assert broker.is_running, f"broker {broker.node_id} has ended: {self.told[-6:]}\n{_tail(broker)}"
+
+    def _wait(self, least: float, most: float) -> None:
+        time.sleep(self._rng.uniform(least, most))
+
+    def _tell(self, what: str) -> None:
+        self.told.append(f"{time.monotonic() - self._began:.1f} {what}")
+
+    # What there is
+
+    def _kill(self, node_id: int) -> Fault:
+        broker = self._cluster[node_id]
+        broker.kill()
+        return Fault("kill -9", node_id, broker.start)
+
+    def _stop(self, node_id: int) -> Fault:
+        broker = self._cluster[node_id]
+        broker.stop()
+        return Fault("controlled shutdown", node_id, broker.start)
+
+    def _pause(self, node_id: int) -> Fault:
+        broker, is_long = self._cluster[node_id], self._rng.random() < 0.6
+
+        def resume() -> None:
+            since = time.monotonic() - began
+            time.sleep(max(0.0, self._session * (1.6 if is_long else 0.4) - since))
+            broker.resume()
+
+        began = time.monotonic()
+        broker.pause()
+        return Fault("long pause" if is_long else "pause", node_id, resume)
+
+    def _cut(self, node_id: int) -> Fault:
+        """From the other brokers, or some of them, one way or both."""
+        others = [node for node in self._cluster.brokers if node != node_id]
+        some = self._rng.sample(others, self._rng.randint(1, len(others)))
+        ways = self._rng.choice(["both ways", "outwards", "inwards"])
+        for other in some:
+            if ways != "inwards":
+                self._cluster.network.cut(node_id, other)
+            if ways != "outwards":
+                self._cluster.network.cut(other, node_id)
+        return Fault(f"a cut from {some} {ways}", node_id, self._cluster.network.heal)
+
+    def _fill(self, node_id: int) -> Fault:
+        """Its replicas there count as lost when it comes back: no other may be lost before they are in sync again."""
+        broker, disk = self._cluster[node_id], self._disks[node_id]
+        self._cluster.wait_healthy()
+        disk.fill()
+
+        def replace() -> None:
+            disk.free()
+            (broker.kill if self._rng.random() < 0.5 else broker.stop)()
+            broker.start()
+
+        return Fault("full disk", node_id, replace)
+
+    def _kill_server(self, _: int) -> Fault:
+        at = self._rng.randrange(len(self._servers))
+        server = self._servers[at]
+        server.kill()
+        return Fault(f"kill -9 of ZooKeeper {at + 1}", 0, server.start)
+
+
+def _tail(broker: ClusterBroker) -> str:
+    return broker.log.read_text(errors="replace")[-3000:]

@@ -1,0 +1,70 @@
+"""How long writes stop when a leader dies, and when it is stopped: seen by a client that tries again at once, and goes
+where it is told (KIP-951). What a stock client adds is its own backoff."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.broker.clients import AdminClient, NewTopic
+from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
+from tests.cluster_run.steady import Steady
+from tests.kafka.waiting import wait_until
+
+PARTITIONS = 6
+SESSION_SECONDS = 2.0
+FAILOVER_SECONDS = SESSION_SECONDS + 1
+SHUTDOWN_SECONDS = 0.3
+MARGIN_SECONDS = 4.0
+"""For a machine that does something else meanwhile: what is asked must hold for the best, or half of several, and no
+pause may be longer by more than this."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ThreeBrokers]:
+    settings = {"broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000))}
+    with ThreeBrokers(tmp_path / "cluster", settings=settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        for made in admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values():
+            made.result(30)
+        yield cluster
+
+
+def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> list[float]:
+    """Of each partition that a broker leads when ``strike`` is done to it, the seconds without an acknowledgement."""
+    victim = cluster.leader("t", 0)
+    assert victim is not None
+    led = [number for number in range(PARTITIONS) if cluster.leader("t", number) == victim]
+    addresses = [broker.address for broker in cluster.brokers.values()]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Steady(addresses, "t", number)) for number in led]
+        wait_until(lambda: all(client.has_written(20) for client in clients), "writes to all partitions")
+        began = time.monotonic()
+        strike(cluster[victim])
+        counts = [len(client.acknowledged) + 20 for client in clients]
+        wait_until(
+            lambda: all(client.has_written(count) for client, count in zip(clients, counts, strict=True)),
+            "writes to go on",
+        )
+    told = {client.number: client.story(began) for client in clients}
+    cluster[victim].start()
+    cluster.wait_healthy()
+    found = [client.pause(began) for client in clients]
+    assert max(found) < FAILOVER_SECONDS + MARGIN_SECONDS, told
+    print(strike.__name__, victim, led, [round(1000 * one) for one in found])
+    return found
+
+
+def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(cluster: ThreeBrokers) -> None:
+    found = pauses(cluster, ClusterBroker.kill)
+    assert min(found) < FAILOVER_SECONDS
+    assert min(found) > SESSION_SECONDS / 2, "nobody may lead while the session of the old leader is certain"
+
+
+def test_a_controlled_shutdown_is_hardly_noticed(cluster: ThreeBrokers) -> None:
+    found = [pause for _ in range(3) for pause in pauses(cluster, ClusterBroker.stop)]
+    assert sorted(found)[len(found) // 2] < SHUTDOWN_SECONDS, found
