@@ -127,16 +127,18 @@ class Leader:
         self.instead: Answers = lambda _: None
         self.requests: list[Message] = []
         self.offsets = 0
+        self.now_ms: int | None = None
+        """What its clock shows, if that is not the time."""
         self.port = 0
         self.listener: Listener | None = None
-        self._fetch = self._new_fetch()
+        self.fetch = self._new_fetch()
 
     def _new_fetch(self) -> Fetch:
         fetch = FollowerFetch(
             self.topics,
-            lambda replica, asked: replica.serve_replica(asked, BROKERS, 0),
+            lambda replica, asked: replica.serve_replica(asked, BROKERS, self.now_ms or 0),
             max_bytes=MAX_INT32,
-            now_ms=lambda: int(SystemClock().monotonic() * 1000),
+            now_ms=lambda: int(SystemClock().monotonic() * 1000) if self.now_ms is None else self.now_ms,
             rng=Random(1),
         )
         neighbours = Neighbours(
@@ -150,7 +152,7 @@ class Leader:
 
     def forget(self) -> None:
         """All sessions."""
-        self._fetch = self._new_fetch()
+        self.fetch = self._new_fetch()
 
     def lead(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
         found = self.disk.have(name, partitions)
@@ -182,7 +184,7 @@ class Leader:
             listener, self.listener = self.listener, None
             await listener.stop()
         self.sessions = SessionCache(1000, now=lambda: 0.0, rng=Random(len(self.requests)))
-        self._fetch = self._new_fetch()
+        self.fetch = self._new_fetch()
 
     def cut(self) -> None:
         for connection in list(self.shared.connections):
@@ -202,7 +204,7 @@ class Leader:
             body = write_response(header.key, header.version, answer)
             return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
         context = Context(header.key, header.version, header.client_id or "", "", connection.listener)
-        fetched = self._fetch(frame, header.body, context)
+        fetched = self.fetch(frame, header.body, context)
         return _framed(header, fetched) if isinstance(fetched, FetchAnswer) else _framed_later(header, fetched)
 
     def _list_offsets(self, request: Message) -> dict[str, object]:

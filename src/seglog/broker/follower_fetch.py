@@ -50,14 +50,16 @@ class _Watched:
     def grown(self, size: int) -> None:
         session = self.session
         session.touched[self.key] = None
+        session.unread += size
         if size and session.waiter is not None:
             session.waiter.grown(size)
 
 
 class _Session:
-    """What one broker follows here. ``touched`` is to be looked at with its next request, in this order."""
+    """What one broker follows here. ``touched`` is to be looked at with its next request, in this order; it has grown
+    by ``unread`` bytes since it was looked at last."""
 
-    __slots__ = ("epoch", "heard", "session_id", "swept_ms", "told", "touched", "waiter", "wanted", "watched")
+    __slots__ = ("epoch", "heard", "session_id", "swept_ms", "told", "touched", "unread", "waiter", "wanted", "watched")
 
     def __init__(self, session_id: int, now_ms: int) -> None:
         self.session_id = session_id
@@ -67,6 +69,7 @@ class _Session:
         self.wanted: dict[PartitionKey, Wanted] = {}
         self.told: dict[PartitionKey, Told] = {}
         self.touched: dict[PartitionKey, None] = {}
+        self.unread = 0
         self.watched: dict[PartitionKey, _Watched] = {}
         self.waiter: Waiter | None = None
 
@@ -100,6 +103,7 @@ class _Session:
         watched = self.watched.pop(key, None)
         if watched is not None:
             watched.replica.followers.pop(watched, None)
+            watched.replica.unfollowed(self.heard)
 
     def asked(self, now_ms: int) -> None:
         """Here is a request. Now and then logs are looked at whose start has moved: retention tells nobody."""
@@ -218,7 +222,7 @@ class _Pass:
     def read(self) -> None:
         """Look at what was touched."""
         session = self._session
-        touched, session.touched = session.touched, {}
+        touched, session.touched, session.unread = session.touched, {}, 0
         for key in touched:
             before = self._news.get(key)
             if before is not None and before.records is not None:
@@ -238,8 +242,8 @@ class _Pass:
         """The answer when there is something to read, or the time is over."""
         session = self._session
         waiter = session.waiter = Waiter(min_bytes - self.size, seconds)
-        if any(key not in self._news for key in session.touched):
-            waiter.grown(MAX_INT32)  # something came after it was read, before this began to wait
+        # Something may have come after it was read, before this began to wait.
+        waiter.grown(MAX_INT32 if any(key not in self._news for key in session.touched) else session.unread)
         try:
             await waiter.wait()
         finally:

@@ -34,6 +34,12 @@ class Heard:
     def note(self, now_ms: int) -> None:
         self.before_ms, self.ms = self.ms, now_ms
 
+    def as_it_is(self) -> Heard:
+        """What is noted from here on does not count for this one."""
+        found = Heard(self.ms)
+        found.before_ms = self.before_ms
+        return found
+
 
 class Follower:
     """A replica that fetches from us. ``end_offset`` is the next that it asks for, unknown until it does.
@@ -118,6 +124,12 @@ class Progress:
             if node not in self.state.replicas:
                 del self.followers[node]
         self._note_members()
+
+    def unfollowed(self, heard: Heard) -> None:
+        """Who is heard of there asks for this partition no more: that it still asks for others says nothing here."""
+        for follower in self.followers.values():
+            if follower.heard is heard:
+                follower.heard = heard.as_it_is()
 
     # The high watermark
 

@@ -222,6 +222,11 @@ class Replica(Partition):
         self.advance(brokers, now_ms)
         return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)
 
+    def unfollowed(self, heard: Heard) -> None:
+        """A follower has taken this partition out of the session in which it is heard of."""
+        if self.progress is not None:
+            self.progress.unfollowed(heard)
+
     def propose_isr(self, brokers: Brokers, now_ms: int) -> PartitionState | None:
         """The state to be written at the version of `progress`, if the ISR has to change."""
         if self.progress is None:
