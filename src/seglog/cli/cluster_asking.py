@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
 
 import typer
 
+from seglog.cli.wire import Bootstrap
 from seglog.client.bootstrap import HostPort, parse_bootstrap
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
@@ -22,12 +23,7 @@ _PAUSE_SECONDS: Final = 0.5
 class Where(NamedTuple):
     """The options by which a command finds a cluster."""
 
-    bootstrap: Annotated[
-        str,
-        typer.Option(
-            "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
-        ),
-    ] = "localhost:9092"
+    bootstrap: Bootstrap = "localhost:9092"
     timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")] = 30.0
 
     def asking(self) -> Asking:

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from seglog.cli import wire
 from seglog.cli.cluster_asking import ANYWHERE, Asking, Where, pause
 from seglog.cli.options import with_options
 from seglog.cli.output import FAILED, FINE, Out, fail, format_size, warn
@@ -23,7 +24,6 @@ _ROUNDS: Final = 10
 
 _AtOnce = Annotated[int, typer.Option("--at-once", metavar="N", min=1, help="Partitions that move at a time.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would move, and change nothing.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
 @with_options
@@ -35,7 +35,7 @@ def add_broker(
     at_once: _AtOnce = 50,
     dry_run: _DryRun = False,
     where: Where = ANYWHERE,
-    json: _Json = False,
+    json: wire.Json = False,
 ) -> int:
     """Give brokers that have been started their share of partitions and leaders; nothing else moves."""
     asking, teller = where.asking(), Teller(as_json=json)
@@ -63,7 +63,7 @@ def remove_broker(
     at_once: _AtOnce = 50,
     dry_run: _DryRun = False,
     where: Where = ANYWHERE,
-    json: _Json = False,
+    json: wire.Json = False,
 ) -> int:
     """Move all replicas off a broker; then it can be stopped."""
     asking, teller = where.asking(), Teller(as_json=json)
@@ -94,7 +94,7 @@ def replace_disk(
         typer.Option("--dir", metavar="DIR", help="Only what is in this log directory.", show_default=False),
     ] = None,
     where: Where = ANYWHERE,
-    json: _Json = False,
+    json: wire.Json = False,
 ) -> int:
     """Wait until a broker that has come back empty has all its replicas in sync again."""
     asking, teller = where.asking(), Teller(as_json=json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -12,7 +12,7 @@ from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
 from seglog.cli.wire import Cluster
 from seglog.cli.wire_formats import Formats, Received, check_format, compile_format, record_object, show, unescape
-from seglog.cli.wire_start import find_starts, parse_start
+from seglog.cli.wire_start import Start, find_starts, parse_start
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
@@ -23,17 +23,23 @@ _WAIT: Final = 0.2
 Write = Callable[[Out, Received], None]
 
 
-@with_options
-def consume(
-    names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics.", show_default=False)] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
-    ] = None,
+class Topics(NamedTuple):
+    """What is read."""
+
+    names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics.", show_default=False)] = None
+    topics: wire.TopicsToo = None
     partitions: Annotated[
         list[str] | None,
         typer.Option("--partition", "-p", metavar="0,2-4", help="Only these partitions.", show_default="all"),
-    ] = None,
+    ] = None
+
+    def all(self) -> list[str]:
+        return [*(self.names or ()), *(self.topics or ())]
+
+
+class Reading(NamedTuple):
+    """From where to where, and for whom."""
+
     offset: Annotated[
         str | None,
         typer.Option(
@@ -44,26 +50,57 @@ def consume(
             "or @TIME: ms since 1970 or ISO 8601, in UTC without a zone.",
             show_default="beginning; of a group, where it is",
         ),
-    ] = None,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset beginning.")] = False,
+    ] = None
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset beginning.")] = False
     follow: Annotated[
         bool, typer.Option("--follow/--exit-at-end", " /-e", help="Wait for more records, or stop at the end.")
-    ] = True,
-    count: Annotated[
+    ] = True
+    most: Annotated[
         int | None,
         typer.Option("--count", "--max-messages", "-c", metavar="N", min=1, help="Stop after N.", show_default=False),
-    ] = None,
+    ] = None
     timeout_ms: Annotated[
         int | None,
         typer.Option("--timeout-ms", metavar="MS", min=1, help="Stop when so long nothing came.", show_default=False),
-    ] = None,
+    ] = None
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", "-G", metavar="GROUP", help="Share partitions, and commit.", show_default=False),
-    ] = None,
+    ] = None
     isolation_level: Annotated[str, typer.Option(metavar="LEVEL", help="read_uncommitted or read_committed.")] = (
         _LEVELS[0]
-    ),
+    )
+
+    def check(self, partitions: Sequence[str] | None) -> None:
+        """Raises ValueError for what excludes each other."""
+        if self.isolation_level not in _LEVELS:
+            raise ValueError(f"--isolation-level is {' or '.join(_LEVELS)}, not {self.isolation_level}")
+        if self.group is not None and partitions:
+            raise ValueError("consume takes --group or --partition, not both: a group's partitions are dealt out")
+        if self.from_beginning and self.offset not in (None, "beginning"):
+            raise ValueError(f"consume takes --from-beginning or --offset {self.offset}, not both")
+
+    def start(self) -> Start:
+        is_stored = self.group is not None and not self.from_beginning
+        return parse_start(self.offset or ("stored" if is_stored else "beginning"))
+
+    def settings(self, start: Start) -> dict[str, object]:
+        """Of the consumer, by librdkafka's names."""
+        return {
+            "group.id": self.group or "seglog-consume",
+            "enable.auto.commit": self.group is not None,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "isolation.level": self.isolation_level,
+            "auto.offset.reset": "latest" if start.kind == "end" and self.group is not None else "earliest",
+            "allow.auto.create.topics": False,
+            "fetch.wait.max.ms": 100,
+        }
+
+
+class Shown(NamedTuple):
+    """How records are printed."""
+
     format_string: Annotated[
         str | None,
         typer.Option(
@@ -74,21 +111,45 @@ def consume(
             "%h headers, \\n.",
             show_default="%s\\n",
         ),
-    ] = None,
+    ] = None
     key_separator: Annotated[
         str | None,
         typer.Option("--key-separator", "-K", metavar="TEXT", help="Print keys, and this.", show_default=False),
-    ] = None,
+    ] = None
     key_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="text, json, hex or base64.", show_default="text")
-    ] = None,
+    ] = None
     value_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="The same, of values.", show_default="text")
-    ] = None,
+    ] = None
     header_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="The same, of headers.", show_default="text")
-    ] = None,
-    null: Annotated[str, typer.Option("--null", metavar="TEXT", help="What stands for null.")] = "",
+    ] = None
+    null: Annotated[str, typer.Option("--null", metavar="TEXT", help="What stands for null.")] = ""
+
+    def writer(self, *, json: bool) -> Write:
+        key, value, header = (
+            check_format(given or ("base64" if json else "text"), option)
+            for given, option in (
+                (self.key_format, "--key-format"),
+                (self.value_format, "--value-format"),
+                (self.header_format, "--header-format"),
+            )
+        )
+        formats = Formats(key, value, header, unescape(self.null))
+        return _writer(formats, self.format_string, self.key_separator, json=json)
+
+
+_NO_TOPICS: Final = Topics()
+_ALL: Final = Reading()
+_PLAIN: Final = Shown()
+
+
+@with_options
+def consume(
+    which: Topics = _NO_TOPICS,
+    reading: Reading = _ALL,
+    shown: Shown = _PLAIN,
     brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: Annotated[
         bool,
@@ -98,51 +159,29 @@ def consume(
     ] = False,
 ) -> int:
     """Print the records of topics: of all partitions from their beginning, and wait for more."""
-    wanted = [*(names or ()), *(topics or ())]
+    wanted = which.all()
     if not wanted:
         return fail("consume needs the name of a topic")
-    if isolation_level not in _LEVELS:
-        return fail(f"--isolation-level is {' or '.join(_LEVELS)}, not {isolation_level}")
-    if group is not None and partitions:
-        return fail("consume takes --group or --partition, not both: a group's partitions are dealt out")
-    if from_beginning and offset not in (None, "beginning"):
-        return fail(f"consume takes --from-beginning or --offset {offset}, not both")
     try:
-        key, value, header = (
-            check_format(given or ("base64" if json else "text"), option)
-            for given, option in (
-                (key_format, "--key-format"),
-                (value_format, "--value-format"),
-                (header_format, "--header-format"),
-            )
-        )
-        write = _writer(Formats(key, value, header, unescape(null)), format_string, key_separator, json=json)
-        start = parse_start(offset or ("stored" if group is not None and not from_beginning else "beginning"))
+        reading.check(which.partitions)
+        write = shown.writer(json=json)
+        start = reading.start()
     except ValueError as error:
         return fail(error)
     cluster = brokers.cluster()
-    settings = {
-        "group.id": group or "seglog-consume",
-        "enable.auto.commit": group is not None,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": isolation_level,
-        "auto.offset.reset": "latest" if start.kind == "end" and group is not None else "earliest",
-        "allow.auto.create.topics": False,
-        "fetch.wait.max.ms": 100,
-    }
     there = cluster.partitions(wanted)
-    run = _Run(cluster, cluster.consumer(settings), write, stores=group is not None)
+    has_group = reading.group is not None
+    run = _Run(cluster, cluster.consumer(reading.settings(start)), write, stores=has_group)
     try:
-        if group is not None:
+        if has_group:
             if start.kind not in ("stored", "beginning", "end"):
                 return fail("a group begins where it is: seglog groups reset-offsets puts it somewhere else")
             run.subscribe(wanted)
         else:
-            only = wire.numbers(partitions, "--partition")
-            starts = find_starts(cluster, _chosen(there, only), start)
-            run.assign(starts)
-        run.work(count=count, follow=follow, idle=None if timeout_ms is None else timeout_ms / 1000)
+            only = wire.numbers(which.partitions, "--partition")
+            run.assign(find_starts(cluster, _chosen(there, only), start))
+        idle = None if reading.timeout_ms is None else reading.timeout_ms / 1000
+        run.work(count=reading.most, follow=reading.follow, idle=idle)
     except ValueError as error:
         return fail(error)
     finally:

@@ -40,6 +40,48 @@ class Plan(NamedTuple):
     committed: Mapping[_At, int]
 
 
+class To(NamedTuple):
+    """The options of which one says where a group goes on."""
+
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To where partitions begin.")] = False
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To where they end.")] = False
+    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is, or to the end.")] = False
+    to_offset: Annotated[int | None, typer.Option(metavar="N", help="To this offset.", show_default=False)] = None
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="By so many on, or back if negative.", show_default=False)
+    ] = None
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="To the first record at or after it; UTC without a zone.", show_default=False
+        ),
+    ] = None
+    by_duration: Annotated[
+        str | None, typer.Option(metavar="PnDTnHnMnS", help="To what was so long ago.", show_default=False)
+    ] = None
+    from_file: Annotated[
+        str | None,
+        typer.Option(metavar="CSV", help="[group,]topic,partition,offset, as --export has it.", show_default=False),
+    ] = None
+
+    def mode(self) -> Mode:
+        return _mode(
+            {
+                "--to-earliest": self.to_earliest or None,
+                "--to-latest": self.to_latest or None,
+                "--to-current": self.to_current or None,
+                "--to-offset": self.to_offset,
+                "--shift-by": self.shift_by,
+                "--to-datetime": self.to_datetime,
+                "--by-duration": self.by_duration,
+                "--from-file": self.from_file,
+            }
+        )
+
+
+_NOWHERE: Final = To()
+
+
 @with_options
 def reset_offsets(
     names: Names = NO_NAMES,
@@ -48,26 +90,7 @@ def reset_offsets(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="In this topic.", show_default=False),
     ] = None,
     all_topics: Annotated[bool, typer.Option("--all-topics", help="In all for which the group has offsets.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To where partitions begin.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To where they end.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is, or to the end.")] = False,
-    to_offset: Annotated[int | None, typer.Option(metavar="N", help="To this offset.", show_default=False)] = None,
-    shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="By so many on, or back if negative.", show_default=False)
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="To the first record at or after it; UTC without a zone.", show_default=False
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None, typer.Option(metavar="PnDTnHnMnS", help="To what was so long ago.", show_default=False)
-    ] = None,
-    from_file: Annotated[
-        str | None,
-        typer.Option(metavar="CSV", help="[group,]topic,partition,offset, as --export has it.", show_default=False),
-    ] = None,
+    to: To = _NOWHERE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be: so it is without --execute.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV for --from-file.")] = False,
@@ -75,18 +98,7 @@ def reset_offsets(
     json: wire.Json = False,
 ) -> int:
     """Let groups without members go on from somewhere else. Shows what would be done, and does it with --execute."""
-    mode = _mode(
-        {
-            "--to-earliest": to_earliest or None,
-            "--to-latest": to_latest or None,
-            "--to-current": to_current or None,
-            "--to-offset": to_offset,
-            "--shift-by": shift_by,
-            "--to-datetime": to_datetime,
-            "--by-duration": by_duration,
-            "--from-file": from_file,
-        }
-    )
+    mode = to.mode()
     if execute and dry_run:
         return fail("reset-offsets takes --dry-run or --execute, not both")
     if mode.name != "--from-file" and bool(topics) == all_topics:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -16,22 +17,35 @@ _SPECIAL: Final = {"latest": "latest", "-1": "latest", "earliest": "earliest", "
     "max-timestamp": "max-timestamp",
     "-3": "max-timestamp",
 }
+_At = tuple[str, int]
+"""A topic's partition."""
+
+
+class Which(NamedTuple):
+    """The partitions that are meant."""
+
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default="all but Kafka's own"),
+    ] = None
+    topics: wire.TopicsToo = None
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option("--partitions", "--partition", "-p", metavar="0,2-4", help="Only these.", show_default="all"),
+    ] = None
+
+    def found(self, cluster: Cluster) -> list[_At]:
+        numbers = wire.numbers(self.partitions, "--partitions")
+        topics = _topics(cluster, [*(self.names or ()), *(self.topics or ())])
+        return [(topic, one) for topic, there in topics.items() for one in there if not numbers or one in numbers]
+
+
+_ALL: Final = Which()
 
 
 @with_options
 def offsets(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default="all but Kafka's own"),
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
-    ] = None,
-    partitions: Annotated[
-        list[str] | None,
-        typer.Option("--partitions", "--partition", "-p", metavar="0,2-4", help="Only these.", show_default="all"),
-    ] = None,
+    which: Which = _ALL,
     time: Annotated[
         str | None,
         typer.Option(
@@ -56,49 +70,45 @@ def offsets(
             at = _SPECIAL[time] if time in _SPECIAL else parse_time(time)
         except ValueError:
             return fail(f"--time is {', '.join(_SPECIAL)}, ms since 1970 or a time like 2013-01-01T05:00Z, not {time}")
-    wanted = wire.numbers(partitions, "--partitions")
     cluster = brokers.cluster()
-    found = [
-        (topic, number)
-        for topic, there in _topics(cluster, [*(names or ()), *(topics or ())]).items()
-        for number in there
-        if not wanted or number in wanted
-    ]
-    out = Out()
+    found = which.found(cluster)
     committed = isolation_level == "read_committed"
+    out = Out()
     if at is None:
         first, last = cluster.offsets(found, "earliest"), cluster.offsets(found, "latest", read_committed=committed)
-        ranges = [(*one, first[one].offset, last[one].offset) for one in found]
-        if json:
-            for topic, number, start, end in ranges:
-                out.json({"topic": topic, "partition": number, "earliest": start, "latest": end})
-        else:
-            show_table(
-                out,
-                ("topic", "partition", "earliest", "latest", "records at most"),
-                [(*one, one[3] - one[2]) for one in ranges],
-                right=("partition", "earliest", "latest", "records at most"),
-            )
+        _print_ranges(out, [(*one, first[one].offset, last[one].offset) for one in found], json=json)
     else:
-        answers = cluster.offsets(found, at, read_committed=committed)
-        for one in found if json else ():
-            offset, stamp = answers[one].offset, answers[one].timestamp
-            out.json(
-                {
-                    "topic": one[0],
-                    "partition": one[1],
-                    "offset": None if offset < 0 else offset,
-                    "timestamp": None if stamp < 0 else stamp,
-                }
-            )
-        if not json:
-            rows = [
-                (*one, "-" if answers[one].offset < 0 else answers[one].offset, format_time(answers[one].timestamp))
-                for one in found
-            ]
-            show_table(out, ("topic", "partition", "offset", "timestamp"), rows, right=("partition", "offset"))
+        _print_answers(out, found, cluster.offsets(found, at, read_committed=committed), json=json)
     out.flush()
     return FINE
+
+
+def _print_ranges(out: Out, ranges: Sequence[tuple[str, int, int, int]], *, json: bool) -> None:
+    if json:
+        for topic, number, start, end in ranges:
+            out.json({"topic": topic, "partition": number, "earliest": start, "latest": end})
+        return
+    columns = ("topic", "partition", "earliest", "latest", "records at most")
+    show_table(out, columns, [(*one, one[3] - one[2]) for one in ranges], right=columns[1:])
+
+
+def _print_answers(out: Out, found: Sequence[_At], answers: Mapping[_At, Any], *, json: bool) -> None:
+    for one in found if json else ():
+        offset, stamp = answers[one].offset, answers[one].timestamp
+        out.json(
+            {
+                "topic": one[0],
+                "partition": one[1],
+                "offset": None if offset < 0 else offset,
+                "timestamp": None if stamp < 0 else stamp,
+            }
+        )
+    if not json:
+        rows = [
+            (*one, "-" if answers[one].offset < 0 else answers[one].offset, format_time(answers[one].timestamp))
+            for one in found
+        ]
+        show_table(out, ("topic", "partition", "offset", "timestamp"), rows, right=("partition", "offset"))
 
 
 def _topics(cluster: Cluster, names: list[str]) -> dict[str, list[int]]:

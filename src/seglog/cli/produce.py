@@ -37,52 +37,91 @@ class _Place(NamedTuple):
     end: Place | None
 
 
-@with_options
-def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+class Source(NamedTuple):
+    """Where lines come from."""
+
     from_file: Annotated[
         list[str] | None,
         typer.Option("--from-file", "-l", metavar="FILE", help="Read this file, not stdin.", show_default=False),
-    ] = None,
+    ] = None
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on as files grow, are rotated or cut, as tail -F does.")
-    ] = False,
-    from_end: Annotated[bool, typer.Option("--from-end", help="Begin behind what is there already.")] = False,
+    ] = False
+    from_end: Annotated[bool, typer.Option("--from-end", help="Begin behind what is there already.")] = False
     position_file: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Keep here how far files were sent, and go on there.", show_default=False),
-    ] = None,
-    records: Annotated[
-        bool, typer.Option("--records", help="Each line is a record as consume --json prints it.")
-    ] = False,
+    ] = None
+
+    def check(self) -> None:
+        """Raises ValueError for what excludes each other."""
+        if (self.follow or self.from_end or self.position_file) and not self.from_file:
+            raise ValueError("--follow, --from-end and --position-file need --from-file")
+
+    def feed(self, run: _Run) -> None:
+        if self.from_file:
+            run.files(self.from_file, follow=self.follow, from_end=self.from_end, position_file=self.position_file)
+        else:
+            run.stream(sys.stdin.buffer)
+
+
+class Lines(NamedTuple):
+    """What a line is."""
+
+    records: Annotated[bool, typer.Option("--records", help="Each line is a record as consume --json prints it.")] = (
+        False
+    )
     keep_partitions: Annotated[
         bool, typer.Option("--keep-partitions", help="With --records: each goes to its partition.")
-    ] = False,
+    ] = False
     key_separator: Annotated[
         str | None,
         typer.Option("--key-separator", "-K", metavar="TEXT", help="A line is key, this, value.", show_default=False),
-    ] = None,
+    ] = None
     key: Annotated[
         str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of all.", show_default=False)
-    ] = None,
+    ] = None
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all.", show_default=False),
-    ] = None,
+    ] = None
     parse_headers: Annotated[
         bool, typer.Option("--parse-headers", help="A line begins with name:value,name:value and a tab.")
-    ] = False,
-    key_format: _Format = "text",
-    value_format: _Format = "text",
-    header_format: _Format = "text",
-    tombstones: Annotated[bool, typer.Option("--tombstones", "-Z", help="Send what is empty as null.")] = False,
+    ] = False
+    key_format: _Format = "text"
+    value_format: _Format = "text"
+    header_format: _Format = "text"
+    tombstones: Annotated[bool, typer.Option("--tombstones", "-Z", help="Send what is empty as null.")] = False
     null: Annotated[
         str | None, typer.Option("--null", metavar="TEXT", help="Send what is TEXT as null.", show_default=False)
-    ] = None,
+    ] = None
+
+    def reader(self) -> Callable[[bytes], ToSend]:
+        """Raises ValueError for what is no format."""
+        formats = (self.key_format, "--key"), (self.value_format, "--value"), (self.header_format, "--header")
+        for given, option in formats:
+            check_format(given, f"{option}-format")
+        lines = LineReader(
+            None if self.key_separator is None else unescape(self.key_separator),
+            None if self.key is None else _typed(self.key, self.key_format),
+            [(name, _typed(value, self.header_format)) for name, value in _headers(self.header or ())],
+            self.parse_headers,
+            self.key_format,
+            self.value_format,
+            self.header_format,
+            self.tombstones,
+            None if self.null is None else unescape(self.null),
+        )
+        return partial(read_object, keep_partition=self.keep_partitions) if self.records else lines.read
+
+
+class Sending(NamedTuple):
+    """To which partitions, and how."""
+
     partition: Annotated[
         int | None,
         typer.Option("--partition", "-p", metavar="N", min=0, help="Send all to this one.", show_default=False),
-    ] = None,
+    ] = None
     partitioner: Annotated[
         str,
         typer.Option(
@@ -90,60 +129,62 @@ def produce(
             help="murmur2 (Java's), crc32 (librdkafka's) and fnv1a hash the key, and without one stay with a partition "
             "for a batch; sticky does so always; round-robin; random.",
         ),
-    ] = "murmur2",
-    acks: Annotated[str, typer.Option("--acks", "-a", metavar="N", help="all (-1), 1 or 0.")] = "all",
+    ] = "murmur2"
+    acks: Annotated[str, typer.Option("--acks", "-a", metavar="N", help="all (-1), 1 or 0.")] = "all"
     idempotent: Annotated[
         bool | None,
         typer.Option("--idempotent/--no-idempotent", help="Once and in order.", show_default="with --acks all"),
-    ] = None,
+    ] = None
     retries: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="How often to send again.", show_default="for five minutes")
-    ] = None,
+    ] = None
     codec: Annotated[
         str, typer.Option("--codec", "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
-    batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 1_000_000,
-    linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
+    ] = "none"
+    batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 1_000_000
+    linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5
+
+    def check(self) -> None:
+        if self.partitioner not in PARTITIONERS:
+            raise ValueError(f"--partitioner is {', '.join(PARTITIONERS)}, not {self.partitioner}")
+
+    def settings(self, *, for_ever: bool) -> SendSettings:
+        """Raises ValueError for what excludes each other."""
+        return SendSettings.parse(
+            self.acks, self.codec, self.idempotent, self.retries, self.batch_size, self.linger_ms, for_ever=for_ever
+        )
+
+
+_STDIN: Final = Source()
+_TEXT: Final = Lines()
+_SAFELY: Final = Sending()
+
+
+@with_options
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    source: Source = _STDIN,
+    lines: Lines = _TEXT,
+    sending: Sending = _SAFELY,
     brokers: wire.Brokers = wire.DEFAULT_BROKERS,
     json: Annotated[bool, typer.Option("--json", help="Print at the end what was sent, as a JSON document.")] = False,
 ) -> int:
     """Send each line as a record; ends when all are acknowledged. A line that is no record ends it, too."""
-    if partitioner not in PARTITIONERS:
-        return fail(f"--partitioner is {', '.join(PARTITIONERS)}, not {partitioner}")
-    if (follow or from_end or position_file) and not from_file:
-        return fail("--follow, --from-end and --position-file need --from-file")
     try:
-        settings = SendSettings.parse(acks, codec, idempotent, retries, batch_size, linger_ms, for_ever=follow)
-        for given, option in ((key_format, "--key"), (value_format, "--value"), (header_format, "--header")):
-            check_format(given, f"{option}-format")
-        lines = LineReader(
-            None if key_separator is None else unescape(key_separator),
-            None if key is None else parse(key.encode(errors="surrogateescape"), key_format),
-            [
-                (name, parse(value.encode(errors="surrogateescape"), header_format))
-                for name, value in _headers(header or ())
-            ],
-            parse_headers,
-            key_format,
-            value_format,
-            header_format,
-            tombstones,
-            None if null is None else unescape(null),
-        )
+        sending.check()
+        source.check()
+        settings = sending.settings(for_ever=source.follow)
+        read = lines.reader()
     except ValueError as error:
         return fail(error)
-    cluster = brokers.cluster()
-    sender = Sender(cluster, topic, settings, partitioner, partition)
-    run = _Run(sender, partial(read_object, keep_partition=keep_partitions) if records else lines.read)
+    sender = Sender(brokers.cluster(), topic, settings, sending.partitioner, sending.partition)
+    run = _Run(sender, read)
     code = FINE
-    with _interrupted_by_sigterm(wanted=follow):
+    with _interrupted_by_sigterm(wanted=source.follow):
         try:
-            if from_file:
-                run.files(from_file, follow=follow, from_end=from_end, position_file=position_file)
-            else:
-                run.stream(sys.stdin.buffer)
+            source.feed(run)
         except KeyboardInterrupt:
-            if not follow:
+            if not source.follow:
                 sender.discard()
                 raise
         except ValueError as error:
@@ -156,6 +197,11 @@ def produce(
         out.json(sender.document())
         out.flush()
     return code
+
+
+def _typed(text: str, form: str) -> bytes:
+    """What an argument stands for; of one that is not UTF-8, its bytes."""
+    return parse(text.encode(errors="surrogateescape"), form)
 
 
 def _headers(given: Sequence[str]) -> Iterator[tuple[str, str]]:

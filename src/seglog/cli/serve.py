@@ -7,11 +7,12 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, warn
 from seglog.core.clock import SystemClock
 from seglog.core.quick_imports import hide_hypothesis
@@ -25,7 +26,9 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def serve(
+class Keys(NamedTuple):
+    """The options that say what the broker's keys are."""
+
     data_dir: Annotated[
         str | None,
         typer.Option(
@@ -35,7 +38,7 @@ def serve(
             help="Where the logs are; by default a place of yours.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     listen: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,15 +48,15 @@ def serve(
             help="Where to listen (127.0.0.1:9092); more than once for more.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     config: Annotated[
         str | None,
         typer.Option("--config", "-c", metavar="FILE", help="A server.properties of Kafka's.", show_default=False),
-    ] = None,
+    ] = None
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties.", show_default=False),
-    ] = None,
+    ] = None
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -62,11 +65,11 @@ def serve(
             help="Be one of several brokers: sqlite:FILE on this machine, or zookeeper://HOST:PORT,.../NAME.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     node_id: Annotated[
         int | None,
         typer.Option("--node-id", metavar="N", help="This broker's number.", show_default=False),
-    ] = None,
+    ] = None
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -75,10 +78,48 @@ def serve(
             help="Where to tell metrics for Prometheus, /metrics, and the health, /health.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     environment: Annotated[
         bool, typer.Option("--environment", help="Take keys from variables KAFKA_..., as Kafka's image does.")
-    ] = False,
+    ] = False
+
+    def mapping(self) -> dict[str, str]:
+        """The broker's keys: of the file, over that of the environment, over that of the command line."""
+        from seglog.core.addresses import parse_host_port
+        from seglog.core.broker_config import keys_of_environment
+        from seglog.core.fs import OsFs
+        from seglog.storage.properties import decode_properties
+
+        mapping: dict[str, str] = {}
+        if self.config is not None:
+            found = decode_properties(OsFs().read(self.config), self.config)
+            mapping.update({key: one.value for key, one in found.items()})
+        if self.environment:
+            mapping.update(keys_of_environment(os.environ))
+        for text in self.settings or ():
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
+            mapping[key.strip()] = value.strip()
+        if self.listen:
+            try:
+                mapping["listeners"] = ",".join(str(parse_host_port(text)) for text in self.listen)
+            except ValueError as error:
+                raise typer.BadParameter(f"--listen: {error}") from error
+        if self.data_dir is not None:
+            mapping["log.dirs"] = self.data_dir
+        elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
+            mapping["log.dirs"] = default_data_dir(os.environ)
+        own = {"metrics.listener": self.metrics, "cluster.store": self.cluster, "node.id": self.node_id}
+        return mapping | {key: str(value) for key, value in own.items() if value is not None}
+
+
+_NONE: Final = Keys()
+
+
+@with_options
+def serve(
+    keys: Keys = _NONE,
     json: Annotated[bool, typer.Option("--json", help="Say that it is ready as one JSON document.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
 ) -> int:
@@ -88,10 +129,7 @@ def serve(
     leave_on_signals()
     gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
     log_to_stderr(_LEVELS[log_level])
-    mapping = _mapping(data_dir, listen or (), config, settings or (), environment=environment)
-    own = {"metrics.listener": metrics, "cluster.store": cluster, "node.id": node_id}
-    mapping.update({key: str(value) for key, value in own.items() if value is not None})
-    return serve_keys(mapping, lambda node, seconds: _say_ready(node, seconds, as_json=json))
+    return serve_keys(keys.mapping(), lambda node, seconds: _say_ready(node, seconds, as_json=json))
 
 
 def leave_on_signals() -> None:
@@ -174,38 +212,6 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
-
-
-def _mapping(
-    data_dir: str | None, listen: Sequence[str], config: str | None, settings: Sequence[str], *, environment: bool
-) -> dict[str, str]:
-    """The broker's keys: of the file, over that of the environment, over that of the command line."""
-    from seglog.core.addresses import parse_host_port
-    from seglog.core.broker_config import keys_of_environment
-    from seglog.core.fs import OsFs
-    from seglog.storage.properties import decode_properties
-
-    mapping: dict[str, str] = {}
-    if config is not None:
-        found = decode_properties(OsFs().read(config), config)
-        mapping.update({key: one.value for key, one in found.items()})
-    if environment:
-        mapping.update(keys_of_environment(os.environ))
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
-        mapping[key.strip()] = value.strip()
-    if listen:
-        try:
-            mapping["listeners"] = ",".join(str(parse_host_port(text)) for text in listen)
-        except ValueError as error:
-            raise typer.BadParameter(f"--listen: {error}") from error
-    if data_dir is not None:
-        mapping["log.dirs"] = data_dir
-    elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
-        mapping["log.dirs"] = default_data_dir(os.environ)
-    return mapping
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:

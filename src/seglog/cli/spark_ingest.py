@@ -2,22 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
+from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, format_size, progress, warn
 from seglog.cli.spark import Conf, DryRun, Json, Master, check_paths, session
 from seglog.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from seglog.spark.jobs.ingest import Ingested
+    from seglog.spark.jobs.ingest import Columns, Ingested, Input
 
 _UNITS = ("s", "ms", "us", "ns")
 
 
+class Fields(NamedTuple):
+    """What of a line is what of a record."""
+
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="A column, '{a}-{b}', or * for JSON.", show_default="the line; of Parquet *"),
+    ] = None
+    key: Annotated[str | None, typer.Option(metavar="EXPR", help="A column, or as in '{carrier}-{flight}'.")] = None
+    timestamp: Annotated[str | None, typer.Option(metavar="COLUMN", help="The time of a record.")] = None
+    timestamp_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="As of strptime.", show_default="ISO 8601")
+    ] = None
+    timestamp_unit: Annotated[str, typer.Option(metavar="UNIT", help="Of numbers: s, ms, us or ns.")] = "ms"
+    partition: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The partition.", show_default="by the key")
+    ] = None
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=EXPR", help="A record header; may be given again.")
+    ] = None
+
+    def columns(self, headers: Mapping[str, str]) -> Columns:
+        from seglog.spark.jobs.ingest_columns import Columns
+
+        given: dict[str, Any] = self._asdict()
+        del given["header"]
+        return Columns(**given, headers=headers)
+
+
+class Lines(NamedTuple):
+    """How files are read."""
+
+    no_names: Annotated[bool, typer.Option("--no-names", help="CSV without a line of names: f0, f1 …")] = False
+    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of CSV's columns, with --no-names.")] = None
+    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Between values of CSV.")] = None
+    multiline: Annotated[bool, typer.Option("--multiline", help="Quoted values of CSV may hold line ends.")] = False
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Of text: named groups are columns. Or common, combined: a web server's."),
+    ] = None
+    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="What to do about them.")] = "error"
+
+    def input(self, file_format: str | None) -> Input:
+        from seglog.spark.jobs.ingest import Input
+
+        given: dict[str, Any] = self._asdict()
+        given["names"] = tuple(self.names.split(",")) if self.names else ()
+        given["format"], given["header"] = file_format, not given.pop("no_names")
+        return Input(**given)
+
+
+_LINE: Final = Fields()
+_BY_NAME: Final = Lines()
+
+
+@with_options
 def ingest(
     paths: Annotated[
         list[str],
@@ -30,31 +86,8 @@ def ingest(
         str | None,
         typer.Option("--format", metavar="NAME", help="csv, json, parquet or text.", show_default="by the name"),
     ] = None,
-    value: Annotated[
-        str | None,
-        typer.Option(metavar="EXPR", help="A column, '{a}-{b}', or * for JSON.", show_default="the line; of Parquet *"),
-    ] = None,
-    key: Annotated[str | None, typer.Option(metavar="EXPR", help="A column, or as in '{carrier}-{flight}'.")] = None,
-    timestamp: Annotated[str | None, typer.Option(metavar="COLUMN", help="The time of a record.")] = None,
-    timestamp_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="As of strptime.", show_default="ISO 8601")
-    ] = None,
-    timestamp_unit: Annotated[str, typer.Option(metavar="UNIT", help="Of numbers: s, ms, us or ns.")] = "ms",
-    partition: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The partition.", show_default="by the key")
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=EXPR", help="A record header; may be given again.")
-    ] = None,
-    no_names: Annotated[bool, typer.Option("--no-names", help="CSV without a line of names: f0, f1 …")] = False,
-    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of CSV's columns, with --no-names.")] = None,
-    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Between values of CSV.")] = None,
-    multiline: Annotated[bool, typer.Option("--multiline", help="Quoted values of CSV may hold line ends.")] = False,
-    pattern: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", help="Of text: named groups are columns. Or common, combined: a web server's."),
-    ] = None,
-    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="What to do about them.")] = "error",
+    fields: Fields = _LINE,
+    lines: Lines = _BY_NAME,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="One of the sink's, as compression.type=zstd; may be given again."),
@@ -65,12 +98,12 @@ def ingest(
     json: Json = False,
 ) -> int:
     """Append all records of files to a topic: all of them, or none if there is an error."""
-    if bad_lines not in ("error", "skip"):
-        return fail(f"--bad-lines is error or skip, not {bad_lines}")
-    if timestamp_unit not in _UNITS:
-        return fail(f"--timestamp-unit is {', '.join(_UNITS)}, not {timestamp_unit}")
+    if lines.bad_lines not in ("error", "skip"):
+        return fail(f"--bad-lines is error or skip, not {lines.bad_lines}")
+    if fields.timestamp_unit not in _UNITS:
+        return fail(f"--timestamp-unit is {', '.join(_UNITS)}, not {fields.timestamp_unit}")
     check_paths([path for path in paths if not set(path) & set("*?[")])
-    headers, options = _pairs("--header", header), _pairs("--option", option)
+    headers, options = _pairs("--header", fields.header), _pairs("--option", option)
     with session("ingest", master, conf) as spark:
         from seglog.core.fs import OsFs
         from seglog.spark.jobs import ingest as job
@@ -80,27 +113,24 @@ def ingest(
         if file_format is not None and file_format not in get_args(Format):
             return fail(f"--format is {', '.join(get_args(Format))}, not {file_format}")
         fs = OsFs()
-        columns: dict[str, Any] = {
-            "value": value, "key": key, "timestamp": timestamp, "timestamp_format": timestamp_format,
-            "timestamp_unit": timestamp_unit, "partition": partition, "headers": headers,
-        }  # fmt: skip
-        source: dict[str, Any] = {
-            "format": file_format, "header": not no_names, "names": tuple(names.split(",")) if names else (),
-            "delimiter": delimiter, "multiline": multiline, "pattern": pattern, "bad_lines": bad_lines,
-        }  # fmt: skip
         with progress("reading", sum(fs.stat(file).size for file in list_files(fs, paths))) as advance:
             done = job.ingest(
                 spark,
                 paths,
                 log_dir,
                 topic,
-                columns=job.Columns(**columns),
-                source=job.Input(**source),
+                columns=fields.columns(headers),
+                source=lines.input(file_format),
                 partitions=partitions,
                 options=options,
                 dry_run=dry_run,
                 progress=advance,
             )
+    _print(done, json=json)
+    return FINE
+
+
+def _print(done: Ingested, *, json: bool) -> None:
     for example in done.bad_examples:
         warn(f"seglog: skipped: {example}")
     out = Out()
@@ -113,7 +143,6 @@ def ingest(
             out.line(summary(done))
     finally:
         out.flush()
-    return FINE
 
 
 def summary(done: Ingested) -> str:

@@ -18,10 +18,7 @@ class Names(NamedTuple):
     """The topics that are meant."""
 
     names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
-    ] = None
+    topics: wire.TopicsToo = None
 
     def all(self) -> list[str]:
         return [*(self.names or ()), *(self.topics or ())]

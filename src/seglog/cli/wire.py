@@ -18,7 +18,18 @@ from seglog.core.extras import require
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
 
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+TopicsToo = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
+]
+"""Beside topics that are a command's arguments."""
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _OFFSETS_TIME: Final[Mapping[str, str]] = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
@@ -151,12 +162,7 @@ class Cluster:
 class Brokers(NamedTuple):
     """The options by which a command finds brokers."""
 
-    bootstrap: Annotated[
-        str,
-        typer.Option(
-            "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
-        ),
-    ] = "localhost:9092"
+    bootstrap: Bootstrap = "localhost:9092"
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka's.", show_default=False),
