@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from struct import Struct
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from kio.schema.errors import ErrorCode
 
@@ -28,25 +28,6 @@ _BROKER: Final = 4
 """The resource type of a broker's configuration; of all brokers if the name is empty."""
 SET: Final = 0
 DELETE: Final = 1
-ELECT_LEADERS: Final = 43
-ALTER_PARTITION_REASSIGNMENTS: Final = 45
-LIST_PARTITION_REASSIGNMENTS: Final = 46
-
-
-class _Range(NamedTuple):
-    """Versions that are known here, and the first with tagged fields."""
-
-    low: int
-    high: int
-    flexible: int
-
-
-_ASKED_ONLY: Final = {
-    ELECT_LEADERS: _Range(2, 2, 2),
-    ALTER_PARTITION_REASSIGNMENTS: _Range(0, 1, 0),
-    LIST_PARTITION_REASSIGNMENTS: _Range(0, 0, 0),
-}
-"""What a cluster of Kafka's is asked and a single broker of ours does not answer."""
 
 
 class Connection:
@@ -70,19 +51,19 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, key: int, contents: Mapping[str, Any]) -> Message:
+    def ask(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
         """The answer in the newest version that both sides know.
 
         ``contents`` has fields by their names in every version that may be taken; so has the answer.
         """
-        ours, theirs = _api(key), self._versions.get(key)
+        ours, theirs = APIS[key], self._versions.get(key)
         version = -1 if theirs is None else min(ours.high, theirs[1])
         if theirs is None or version < max(ours.low, theirs[0]):
-            raise RequestFailedError(f"{self._name}: the broker has no {_name(key)} that is known here")
+            raise RequestFailedError(f"{self._name}: the broker has no {key.name} that is known here")
         return self._ask(key, version, contents)
 
-    def _ask(self, key: int, version: int, contents: Mapping[str, Any]) -> Message:
-        api = _api(key)
+    def _ask(self, key: ApiKey, version: int, contents: Mapping[str, Any]) -> Message:
+        api = APIS[key]
         self._number += 1
         head = _HEADER.pack(key, version, self._number, len(_CLIENT_ID)) + _CLIENT_ID
         if version >= api.flexible:
@@ -95,7 +76,7 @@ class Connection:
                 raise RequestFailedError(f"{self._name}: an answer of {size} bytes: this is no Kafka broker")
             data = self._receive(size)
         except OSError as error:
-            raise RequestFailedError(f"{self._name}: {_name(key)}: {error.strerror or error}") from error
+            raise RequestFailedError(f"{self._name}: {key.name}: {error.strerror or error}") from error
         if _SIZE.unpack_from(data)[0] != self._number:
             raise RequestFailedError(f"{self._name}: an answer to another question: this is no Kafka broker")
         flexible = key != ApiKey.API_VERSIONS and version >= api.flexible
@@ -109,15 +90,6 @@ class Connection:
                 raise RequestFailedError(f"{self._name}: the broker has closed the connection")
             data += piece
         return bytes(data)
-
-
-def _api(key: int) -> _Range:
-    api = APIS.get(key)
-    return _ASKED_ONLY[key] if api is None else _Range(api.low, api.high, api.flexible)
-
-
-def _name(key: int) -> str:
-    return ApiKey(key).name if key in APIS else f"API {key}"
 
 
 class Admin:

@@ -11,13 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from seglog.client.admin import (
-    ALTER_PARTITION_REASSIGNMENTS,
-    ELECT_LEADERS,
-    LIST_PARTITION_REASSIGNMENTS,
-    Admin,
-    describe_code,
-)
+from seglog.client.admin import Admin, describe_code
 from seglog.client.bootstrap import HostPort
 from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
 from seglog.cluster.moves import Move, Place
@@ -128,7 +122,7 @@ class ClusterAdmin(Admin):
             "timeout": timeout_ms,
             "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         }
-        answer = self._ask_controller(ALTER_PARTITION_REASSIGNMENTS, contents)
+        answer = self._ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, contents)
         _check(answer, "reassignment")
         return {
             (topic.name, one.partition_index): one.error_message or describe_code(one.error_code) or ""
@@ -147,7 +141,7 @@ class ClusterAdmin(Admin):
             "timeout": timeout_ms,
             "topic_partitions": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
         }
-        answer = self._ask_controller(ELECT_LEADERS, contents)
+        answer = self._ask_controller(ApiKey.ELECT_LEADERS, contents)
         _check(answer, "election")
         return {
             (topic.topic, one.partition_id): one.error_message or describe_code(one.error_code) or ""
@@ -179,7 +173,7 @@ class ClusterAdmin(Admin):
 
     def _with_moves(self, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
         contents = {"timeout": 60_000, "topics": None}
-        answer = self._ask_controller(LIST_PARTITION_REASSIGNMENTS, contents)
+        answer = self._ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, contents)
         _check(answer, "reassignments")
         moving = {(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions}
         return [
@@ -227,7 +221,7 @@ class ClusterAdmin(Admin):
                 if not found.error_code:
                     yield (topic.name, found.partition_index), found.offset
 
-    def _ask_controller(self, key: int, contents: Mapping[str, Any]) -> Message:
+    def _ask_controller(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
         """The controller, or who is asked first if it has just gone: brokers of today pass it on, ours need none."""
         try:
             return self._at(self._controller()).ask(key, contents)
