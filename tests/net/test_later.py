@@ -141,3 +141,49 @@ def test_it_can_be_awaited_and_mapped() -> None:
 
 async def _value(later: Later[int]) -> int:
     return await later
+
+
+def test_a_slow_client_that_asks_behind_large_answers_gets_all_of_them_in_their_order() -> None:
+    """The answers that came later fill what the client does not take; then something is asked that has to be waited
+    for. One thing at a time is waited for, or the next requests are handled meanwhile, in the same memory."""
+
+    async def run() -> None:
+        outstanding: list[Later[bytes | None]] = []
+        released = asyncio.Event()
+        running = most = 0
+
+        async def wait(body: bytes) -> Reply:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await released.wait()
+            running -= 1
+            return frame(body)
+
+        def answers(body: bytes) -> Reply | Awaitable[Reply]:
+            if not body.startswith(b"later"):
+                return wait(body)
+            later: Later[bytes | None] = Later()
+            outstanding.append(later)
+            return later
+
+        async with serving(answers) as served:
+            reader, writer = await served.connect()
+            writer.write(frame(b"later 1") + frame(b"later 2"))
+            while len(outstanding) < 2:
+                await asyncio.sleep(0)
+            large = frame(b"x" * (16 << 20))
+            outstanding[0].set(large)  # more than the sockets hold: the client takes nothing yet
+            writer.write(frame(b"wait 1") + frame(b"wait 2") + frame(b"wait 3"))
+            while not running:
+                await asyncio.sleep(0)
+            assert await reader.readexactly(len(large)) == large
+            outstanding[1].set(frame(b"second"))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            released.set()
+            for expected in (b"second", b"wait 1", b"wait 2", b"wait 3"):
+                assert await answer(reader) == expected
+            assert most == 1
+
+    asyncio.run(run())

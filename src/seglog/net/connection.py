@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
                 now = self.last_active = self._now()
                 reply = self._handler(self, frame)
                 if self._outstanding or isinstance(reply, Later):
-                    self._send(ready)
+                    self._write(ready)
                     self._queue(reply)
                 elif isinstance(reply, bytes):
                     ready.append(reply)
