@@ -15,25 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 from uuid import uuid4
 
+from seglog.cluster.committing import Committing, Watches
 from seglog.cluster.sqlite_file import FileWatch, MetadataFile
 from seglog.cluster.store import (
-    ANY_VERSION,
     CERTAIN,
-    MISSING,
-    Change,
     Changed,
     Names,
-    Session,
     SessionLostError,
     Step,
     StoreClosedError,
     StoreFailedError,
     Versioned,
     Versions,
-    Watch,
     check_commit,
-    check_there,
-    is_within,
 )
 from seglog.core.clock import Clock, SystemClock
 
@@ -67,7 +61,7 @@ class SqliteSession:
         await self._store.end_session(self)
 
 
-class SqliteStore:
+class SqliteStore(Committing):
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do."""
 
     def __init__(self, path: str, clock: Clock) -> None:
@@ -78,7 +72,7 @@ class SqliteStore:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-metadata")
         self._file = MetadataFile(path)
         self._file_watch: FileWatch | None = None
-        self._watches: list[Watch] = []
+        self._watches = Watches(self._loop)
         self._sessions: list[SqliteSession] = []
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -123,32 +117,16 @@ class SqliteStore:
         self._look_soon()
         return versions
 
-    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
-        return (await self.commit([Change(name, value, MISSING, session)]))[0]
-
-    async def cas(self, name: str, value: bytes, version: int) -> int:
-        return (await self.commit([Change(name, value, check_there(name, version))]))[0]
-
-    async def delete(self, name: str, version: int = ANY_VERSION) -> None:
-        await self.commit([Change(name, None, version)])
-
     # Watches and sessions
 
     def watch(self, name: str, changed: Changed) -> Callable[[], None]:
-        watch = Watch(name, changed)
         if not self._watches:
             self._submit(self._file.begin_watch)
-        self._watches.append(watch)
+        end = self._watches.add(name, changed)
         if self._file_watch is None and self._path != ":memory:":
             self._file_watch = FileWatch(self._path, lambda: self._loop.call_soon_threadsafe(self._look_soon))
             self._file_watch.start()
         self._look_later()
-
-        def end() -> None:
-            watch.is_over = True
-            if watch in self._watches:
-                self._watches.remove(watch)
-
         return end
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> SqliteSession:
@@ -174,10 +152,8 @@ class SqliteStore:
         keys = [session.key for session in self._sessions]
         for session in self._sessions:
             session.is_alive = False
-        for watch in self._watches:
-            watch.is_over = True
         self._sessions.clear()
-        self._watches.clear()
+        self._watches.end_all()
         if self._timer is not None:
             self._timer.cancel()
         done = self._submit(lambda: self._disconnect(keys))
@@ -244,7 +220,7 @@ class SqliteStore:
         finally:
             self._looking = None
         if names is None or names:
-            self._tell(names)
+            self._watches.tell(names)
         for session in lost:
             if session in self._sessions:
                 self._sessions.remove(session)
@@ -268,9 +244,3 @@ class SqliteStore:
         for session in sessions:
             session.renewed_at = self.seconds() if began is None else began
             session.renew_at = self._loop.time() + session.seconds / _RENEWALS
-
-    def _tell(self, names: frozenset[str] | None) -> None:
-        for watch in self._watches:
-            told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
-            if told is None or told:
-                self._loop.call_soon(watch.tell, told)

@@ -115,21 +115,6 @@ class Check(NamedTuple):
 Step = Change | Check
 
 
-class Watch:
-    """Who wants to know of what, for implementations."""
-
-    __slots__ = ("changed", "is_over", "name")
-
-    def __init__(self, name: str, changed: Changed) -> None:
-        self.name = name
-        self.changed = changed
-        self.is_over = False
-
-    def tell(self, names: frozenset[str] | None) -> None:
-        if not self.is_over:
-            self.changed(names)
-
-
 class MetadataStore(Protocol):
     """All methods are called from the event loop that the store was opened in, and never block it.
 

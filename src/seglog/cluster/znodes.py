@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
+from seglog.cluster.committing import Committing, Watches
 from seglog.cluster.store import (
-    ANY_VERSION,
     MISSING,
     Change,
     Changed,
     NameExistsError,
     Names,
     NoSuchNameError,
-    Session,
     SessionLostError,
     Step,
     StoreClosedError,
@@ -24,9 +23,7 @@ from seglog.cluster.store import (
     VersionChangedError,
     Versioned,
     Versions,
-    Watch,
     check_commit,
-    check_there,
     is_within,
 )
 from seglog.cluster.zk_commits import Writer
@@ -59,7 +56,7 @@ _AGAIN_SECONDS: Final = 0.05
 T = TypeVar("T")
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(Committing):
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do.
 
     Values are read and committed, and watched, in one session with ZooKeeper; each `session` is one of its own. Every
@@ -75,7 +72,7 @@ class ZooKeeperStore:
         self._paths = Paths(cluster)
         self._loop = asyncio.get_running_loop()
         self._folders: set[str] = set()
-        self._watches: list[Watch] = []
+        self._watches = Watches(self._loop)
         self._told: set[str] = set()
         self._sessions: list[ZooKeeperSession] = []
         self._under_way = 0
@@ -132,7 +129,7 @@ class ZooKeeperStore:
                 continue
             break
         self._is_watched.set()
-        self._tell(None)
+        self._watches.tell(None)
 
     async def _connected(self) -> None:
         """`StoreFailedError` if it takes too long."""
@@ -155,13 +152,7 @@ class ZooKeeperStore:
 
     def _tell_names(self) -> None:
         names, self._told = frozenset(self._told), set()
-        self._tell(names)
-
-    def _tell(self, names: frozenset[str] | None) -> None:
-        for watch in self._watches:
-            told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
-            if told is None or told:
-                self._loop.call_soon(watch.tell, told)
+        self._watches.tell(names)
 
     # Values
 
@@ -295,28 +286,11 @@ class ZooKeeperStore:
             await self._try(make)
             self._folders.add(folder)
 
-    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
-        return (await self.commit([Change(name, value, MISSING, session)]))[0]
-
-    async def cas(self, name: str, value: bytes, version: int) -> int:
-        return (await self.commit([Change(name, value, check_there(name, version))]))[0]
-
-    async def delete(self, name: str, version: int = ANY_VERSION) -> None:
-        await self.commit([Change(name, None, version)])
-
     # Watches and sessions
 
     def watch(self, name: str, changed: Changed) -> Callable[[], None]:
         self._check_open()
-        watch = Watch(name, changed)
-        self._watches.append(watch)
-
-        def end() -> None:
-            watch.is_over = True
-            if watch in self._watches:
-                self._watches.remove(watch)
-
-        return end
+        return self._watches.add(name, changed)
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> ZooKeeperSession:
         if time_to_live_ms < 1:
@@ -338,9 +312,7 @@ class ZooKeeperStore:
         if self._is_closed:
             return
         self._is_closed = True
-        for watch in self._watches:
-            watch.is_over = True
-        self._watches.clear()
+        self._watches.end_all()
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 await self._is_idle.wait()
