@@ -97,8 +97,10 @@ class ClusterBroker:
         assert select.select([self.process.stdout], [], [], SECONDS)[0], f"not ready in {SECONDS} s: {self.log}"
         line = self.process.stdout.readline()
         if not line:
+            code = self.process.wait(SECONDS)
+            self.process.stdout.close()
             tail = self.log.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"broker {self.node_id} has ended with {self.process.wait(SECONDS)}:\n{tail}")
+            raise RuntimeError(f"broker {self.node_id} has ended with {code}:\n{tail}")
         found: dict[str, Any] = json.loads(line)
         return found
 

@@ -10,9 +10,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from seglog.core.fs import OsFs
-from seglog.storage.compare_dirs import compare_directories
-from seglog.storage.layout import list_partitions
 from tests.broker.clients import AdminClient, NewTopic
 from tests.cluster_run.brokers import ThreeBrokers
 from tests.cluster_run.checks import Promises, Report, check, longest_pauses
@@ -20,6 +17,7 @@ from tests.cluster_run.clients import Workload
 from tests.cluster_run.disks import Disk
 from tests.cluster_run.nemesis import Nemesis
 from tests.cluster_run.network import Loopback, Namespaces
+from tests.cluster_run.replicas import differences
 from tests.kafka.zookeeper import ZooKeeperEnsemble, ZooKeeperNode
 
 SESSION_SECONDS: Final = 1.5
@@ -76,7 +74,7 @@ def run(storm: Storm, keep: Path) -> Outcome:
         try:
             _weather(storm, cluster, nemesis, outcome, keep)
             cluster.wait_healthy()
-            outcome.wrong += _differences(cluster)
+            outcome.wrong += differences(cluster)
         except BaseException as error:
             outcome.wrong.append(f"{type(error).__name__}: {error}")
             outcome.told = nemesis.told
@@ -146,23 +144,6 @@ def _weather(storm: Storm, cluster: ThreeBrokers, nemesis: Nemesis, outcome: Out
             outcome.wrong += [*load.wrong, *map(str, report.anomalies)]
             if report.anomalies or load.wrong:
                 history.write(keep / f"history-{topic}")
-
-
-def _differences(cluster: ThreeBrokers) -> list[str]:
-    """Of all replicas, after all brokers have ended well."""
-    for broker in cluster.brokers.values():
-        broker.stop()
-    replicas: dict[str, list[str]] = {}
-    for broker in cluster.brokers.values():
-        for directory in broker.directories:
-            for one in list_partitions(OsFs(), str(directory)):
-                replicas.setdefault(str(one.topic_partition), []).append(one.path)
-    wrong = [f"{name} is in {paths}" for name, paths in replicas.items() if len(paths) != 3]
-    for first, *others in replicas.values():
-        for other in others:
-            found = compare_directories(first, other, until="logEnd")
-            wrong += [f"{one} ({first}, {other})" for one in found if not one.is_fine]
-    return wrong
 
 
 def _keep_logs(cluster: ThreeBrokers, keep: Path, outcome: Outcome) -> None:

@@ -1,6 +1,7 @@
 """Brokers as processes in a storm: kill -9, SIGSTOP, controlled shutdowns, cuts and full disks, by a seed, two at
-a time now and then; stock clients write, and read by assignment and as a group. Nothing acknowledged is lost, nothing is there
-twice with idempotence, reads are monotonic, and in the end all replicas have the same batches and are in sync.
+a time now and then; stock clients write, and read by assignment and as a group. Nothing acknowledged is lost, nothing
+is there twice with idempotence, reads are monotonic, and in the end all replicas have the same batches and are in
+sync.
 
 ``python -m tests.cluster_run`` makes such a storm of any length.
 """
@@ -32,7 +33,7 @@ def weather(storm: Storm, keep: Path) -> None:
 
 @pytest.mark.timeout(3600 if LONG else 400)
 def test_nothing_is_lost_in_a_storm(tmp_path: Path) -> None:
-    weather(Storm(seed=7, seconds=HALF_AN_HOUR if LONG else 25, pace=0.1 if LONG else 0.02), tmp_path)
+    weather(Storm(seed=7, seconds=HALF_AN_HOUR if LONG else 20, pace=0.1 if LONG else 0.02), tmp_path)
 
 
 @pytest.mark.interop
