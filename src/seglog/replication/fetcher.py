@@ -170,7 +170,8 @@ class Fetcher:
     def _note(self, error: Exception) -> None:
         if not self._is_failing:
             self._is_failing = True
-            _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, error)
+            why = str(error) or type(error).__name__  # TimeoutError says nothing else
+            _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, why)
 
     def _note_success(self) -> None:
         if self._is_failing:
