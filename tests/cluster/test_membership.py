@@ -138,7 +138,7 @@ def test_an_earlier_life_of_the_same_directories_is_taken_away(tmp_path: Path) -
 
 def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
-        first, other = Party(made[0], 1, directories=("a",)), Party(made[1], 1, directories=("b",))
+        first, other = Party(made[0], 1, directories=("a",)), Party(made[1], 1, directories=("b",), timeout_ms=200)
         await first.join()
         with pytest.raises(StoreError) as refused:
             await other.join()
@@ -158,6 +158,21 @@ def test_another_broker_with_the_same_node_id_is_refused(tmp_path: Path) -> None
             await other.membership.join()
         await first.stop()
         await other.stop()
+
+    run(tmp_path, work)
+
+
+def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        old, new = Party(made[0], 1, directories=("a",)), Party(made[1], 1, directories=("b",))
+        await old.join()
+        joining = asyncio.create_task(new.join())
+        while not made[1].sessions:  # it has asked, and is refused for now
+            await asyncio.sleep(0)
+        await old.stop()
+        await joining
+        assert new.member() == Member(1, 2)
+        await new.stop()
 
     run(tmp_path, work)
 

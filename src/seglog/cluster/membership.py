@@ -37,11 +37,17 @@ BROKER_EPOCHS: Final = "epochs/broker"
 """How many registrations there were in the cluster: the epoch of the last one."""
 _LOOKS: Final = 10
 """How often in its time a session is looked at."""
+_SESSIONS: Final = 1.5
+"""How many times as long as a session may last one waits for a node id that is taken."""
 _LEAST_SECONDS: Final = 0.1
 _MOST_SECONDS: Final = 2.0
 _CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
 
 _log: Final = logging.getLogger("seglog.cluster")
+
+
+class NodeIdTakenError(StoreError):
+    """Another broker is registered with this node id."""
 
 
 class Registration(NamedTuple):
@@ -114,13 +120,24 @@ class Membership:
     # Joining
 
     async def join(self) -> None:
-        """Register in a new epoch. `StoreError`, which names both, if another broker has this node id; what the store
-        raises when it fails, and what ``kept_since`` raises: then there is no registration."""
+        """Register in a new epoch. `NodeIdTakenError`, which names both, if another broker has this node id, and has it
+        still when the session of a dead one would be over; what the store raises when it fails, and what ``kept_since``
+        raises: then there is no registration."""
+        until = self._clock.monotonic() + self._timeout_ms / 1000 * _SESSIONS
         async with self._writing:
             self.me = None
-            while not await self._register():
+            while not await self._register_before(until):
                 await asyncio.sleep(_LEAST_SECONDS)
         self._look()
+
+    async def _register_before(self, until: float) -> bool:
+        """False: not yet. Whose disk was replaced comes back with other log directories while its old session lasts."""
+        try:
+            return await self._register()
+        except NodeIdTakenError:
+            if self._clock.monotonic() >= until:
+                raise
+            return False
 
     async def _register(self) -> bool:
         """False: the session has ended at once."""
@@ -171,7 +188,7 @@ class Membership:
         broker = self._there(former)
         assert broker is not None
         if not set(broker.directories) & set(self._wanted.directories):
-            raise StoreError(
+            raise NodeIdTakenError(
                 f"node id {broker.node_id} is taken by the broker at {_where(broker)}; the one at "
                 f"{_where(self._wanted)} has other log directories and needs another node.id"
             )
@@ -276,7 +293,7 @@ class Membership:
         try:
             return None if found is None else decode_broker(self._name, found.value)
         except InvalidStateError as error:
-            raise StoreError(f"node id {self._wanted.node_id} is taken: {error}") from error
+            raise NodeIdTakenError(f"node id {self._wanted.node_id} is taken: {error}") from error
 
     async def update(self, **changes: Any) -> None:
         """Fields of `Broker` as they are from now on, also after the next loss of the session. `StoreFailedError` if
