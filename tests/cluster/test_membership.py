@@ -169,9 +169,10 @@ def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: 
         joining = asyncio.create_task(new.join())
         while not made[1].sessions:  # it has asked, and is refused for now
             await asyncio.sleep(0)
-        await old.stop()
+        await old.membership.leave()
         await joining
         assert new.member() == Member(1, 2)
+        await old.stop()
         await new.stop()
 
     run(tmp_path, work)
