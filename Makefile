@@ -20,8 +20,9 @@ test: $(STAMP) ## the tests that need no Kafka
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations 15 -m "not interop"
 	@echo "left out: the tests that need a real Kafka (make interop) and long random runs (make test-long)"
 
-test-long: $(STAMP) ## the random tests with many more cases
+test-long: $(STAMP) ## the random tests with many more cases; clusters in storms of half an hour (needs a JDK and mvn)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop" --hypothesis-profile long
+	@$(BIN)/python -m pytest -q -m everything --hypothesis-profile long tests/cluster_run
 
 check: $(STAMP) ## ruff, mypy --strict, layers
 	@$(BIN)/ruff check .

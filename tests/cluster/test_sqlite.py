@@ -214,3 +214,24 @@ def test_a_lease_that_cannot_be_renewed_is_in_doubt(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) -> None:
+    """A file that was locked, or whose disk was full, ends no leases when it is over; silence after it does."""
+    file = MetadataFile(str(tmp_path / "store"))
+    file.connect()
+    file.begin_session("other", 2000)
+
+    def is_there() -> bool:
+        with sqlite3.connect(tmp_path / "store") as db:
+            found = db.execute("SELECT count(*) FROM sessions").fetchone()
+        db.close()
+        return found == (1,)
+
+    for now in (100.0, 100.3, 109.0, 109.3):
+        file.end_silent(now)
+        assert is_there(), now
+    for now in (109.6, 109.9, 110.2):
+        file.end_silent(now)
+    assert not is_there()
+    file.disconnect([])

@@ -277,9 +277,11 @@ class MetadataFile:
 
     def end_silent(self, now: float) -> None:
         """End the leases that were not renewed for their time. Seconds of this process's clock since it saw the last
-        renewal count, not the time of day: a clock that is set ends nobody's lease."""
+        renewal count, not the time of day: a clock that is set ends nobody's lease. Nor counts time in which we did not
+        look, because the file was locked or its disk full: others could not renew then either."""
         if now < self._leases_at:
             return
+        absent = max(0.0, now - self._leases_at - 2 * _LEASES_SECONDS)
         self._leases_at = now + _LEASES_SECONDS
         seen: dict[str, _Lease] = {}
         silent: list[tuple[str, int]] = []
@@ -287,7 +289,7 @@ class MetadataFile:
             lease = self._leases.get(key)
             if lease is None or lease.renewals != renewals:
                 lease = _Lease(renewals, now)
-            elif now - lease.since > time_to_live_ms / 1000:
+            elif now - (lease := lease._replace(since=lease.since + absent)).since > time_to_live_ms / 1000:
                 silent.append((key, renewals))
             seen[key] = lease
         self._leases = seen
