@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.schema import FieldSpec, fields_of, request_class
+from seglog.protocol.wire import uvarint
 from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.records.record import NewRecord, encode_batch
 from tests.records.made import batch_of
@@ -67,15 +68,6 @@ _HOSTILE: Final = (
 )
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 class Requests:
     """Makes requests, all that it makes by ``rng``. ``ids`` are those of topics that there are."""
 
@@ -105,14 +97,14 @@ class Requests:
                 tagged.append((spec.tag, self._field(spec, flexible=True)))
         if not flexible:
             return out
-        known = b"".join(varint(tag) + varint(len(data)) + data for tag, data in sorted(tagged))
+        known = b"".join(uvarint(tag) + uvarint(len(data)) + data for tag, data in sorted(tagged))
         return out + self._tags(known, len(tagged))
 
     def _tags(self, known: bytes, number: int) -> bytes:
         """Tagged fields: those that are known, and now and then some that are not."""
         unknown = self.rng.choice((1, 3)) if self.rng.random() < 0.05 else 0
-        extra = [varint(1000 + tag) + varint(size) + bytes(size) for tag, size in enumerate(range(unknown))]
-        return varint(number + unknown) + known + b"".join(extra)
+        extra = [uvarint(1000 + tag) + uvarint(size) + bytes(size) for tag, size in enumerate(range(unknown))]
+        return uvarint(number + unknown) + known + b"".join(extra)
 
     def _field(self, spec: FieldSpec, *, flexible: bool) -> bytes:
         if not spec.is_array:
@@ -122,7 +114,7 @@ class Requests:
         elements = [self._one(spec, flexible=flexible) for _ in range(self.rng.choice((0, 1, 1, 1, 2, 3)))]
         if elements and self.rng.random() < 0.2:
             elements.append(self.rng.choice(elements))
-        head = varint(len(elements) + 1) if flexible else struct.pack(">i", len(elements))
+        head = uvarint(len(elements) + 1) if flexible else struct.pack(">i", len(elements))
         return head + b"".join(elements)
 
     def _one(self, spec: FieldSpec, *, flexible: bool) -> bytes:
@@ -147,7 +139,7 @@ class Requests:
         may_be_null = spec.is_nullable and not spec.is_array
         data = None if may_be_null and rng.random() < 0.4 else self._bytes(spec)
         size = -1 if data is None else len(data)
-        head = varint(size + 1) if flexible else struct.pack(">h" if kind == "string" else ">i", size)
+        head = uvarint(size + 1) if flexible else struct.pack(">h" if kind == "string" else ">i", size)
         return head + (data or b"")
 
     def _whole(self, name: str, bits: int) -> int:

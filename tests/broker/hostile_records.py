@@ -7,22 +7,12 @@ from typing import Final
 
 from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.records.compression import compress
+from seglog.records.encoding import encode_varint as varint
 from seglog.records.record import NewRecord, encode_batch
 from tests.records.made import batch_of
 
 _WHEN: Final = 1_790_000_000_000
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
-
-
-def varint(value: int) -> bytes:
-    """Zig-zag, as records have it."""
-    value = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def record(body: bytes) -> bytes:

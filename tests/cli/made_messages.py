@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from random import Random
 
+from seglog.protocol.wire import uvarint
 from seglog.records import kafka_schemas as schemas
 from seglog.records.encoding import NewRecord
 from seglog.records.kafka_messages import Field, Message, parse_schemas
@@ -37,19 +38,19 @@ class Writer:
         if self._random.random() < 0.15:
             tagged.append((40, self._random.randbytes(3)))
         tagged.sort()
-        return data + _varint(len(tagged)) + b"".join(_varint(tag) + _sized(part) for tag, part in tagged)
+        return data + uvarint(len(tagged)) + b"".join(uvarint(tag) + _sized(part) for tag, part in tagged)
 
     def _field(self, field: Field, version: int, flexible: bool) -> bytes:
         null = field.nullable and self._random.random() < 0.3
         if field.array:
             if null:
-                return _varint(0) if flexible else struct.pack(">i", -1)
+                return uvarint(0) if flexible else struct.pack(">i", -1)
             count = self._random.randrange(3)
-            head = _varint(count + 1) if flexible else struct.pack(">i", count)
+            head = uvarint(count + 1) if flexible else struct.pack(">i", count)
             return head + b"".join(self._one(field, version, flexible) for _ in range(count))
         if isinstance(field.type, Message) and field.nullable:
             if field.tag is not None:
-                return _varint(0) if null else _varint(1) + self._one(field, version, flexible)
+                return uvarint(0) if null else uvarint(1) + self._one(field, version, flexible)
             return b"\xff" if null else b"\x01" + self._one(field, version, flexible)
         return self._one(field, version, flexible)
 
@@ -68,14 +69,14 @@ class Writer:
         if type_ == "uuid":
             return random.choice([bytes(16), random.randbytes(16)])
         if field.nullable and random.random() < 0.3:
-            return _varint(0) if flexible else struct.pack(">h" if type_ == "string" else ">i", -1)
+            return uvarint(0) if flexible else struct.pack(">h" if type_ == "string" else ">i", -1)
         data = (
             self._text()
             if type_ == "string"
             else random.choice([random.randbytes(random.randrange(9)), self._member()])
         )
         if flexible:
-            return _varint(len(data) + 1) + data
+            return uvarint(len(data) + 1) + data
         return struct.pack(">h" if type_ == "string" else ">i", len(data)) + data
 
     def _text(self) -> bytes:
@@ -117,7 +118,7 @@ def metadata_record(random: Random) -> NewRecord:
     version = random.randrange(message.highest + 1) if random.random() < 0.9 else message.highest + 1
     frame = 1 if random.random() < 0.95 else random.choice([0, 2, 40000])
     type_ = message.id if random.random() < 0.95 else 6
-    value = _varint(frame) + _varint(type_) + _varint(version) + Writer(random).message(message, version)
+    value = uvarint(frame) + uvarint(type_) + uvarint(version) + Writer(random).message(message, version)
     return NewRecord(_maybe_damaged(random, value, 0.25), timestamp=1)
 
 
@@ -147,13 +148,4 @@ def _maybe_damaged(random: Random, data: bytes, chance: float) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
-    return _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return uvarint(len(data)) + data

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from seglog.spark import get_spark
+from tests.broker.running import RunningNode
 from tests.clients.servers import Server
 from tests.interop.connector_world import NODE_PROPERTIES, World, fill
 from tests.kafka import KafkaNode, ZkKafkaNode
 from tests.kafka.connector import connector_config
+from tests.sequences.both import Both
 
 _HERE = Path(__file__).parent
 _numbers = itertools.count()
@@ -30,6 +32,22 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """Kafka 4.3.0, running; leave it running and use topics of your own."""
     with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
         yield node
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """Our broker for the tests of one file, beside ``kafka``."""
+    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
+    with RunningNode(tmp_path_factory.mktemp("ours") / "log", settings) as running:
+        yield running
+
+
+@pytest.fixture
+def both(kafka: KafkaNode, ours: RunningNode) -> Iterator[Both]:
+    """Asks each of the two the same."""
+    opened = Both(kafka.bootstrap, ours.bootstrap)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

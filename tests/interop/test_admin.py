@@ -5,29 +5,14 @@ The differences on purpose stand in docs/differences.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from seglog.protocol.apis import ApiKey
-from tests.broker.running import RunningNode, Wire
+from tests.broker.running import Wire
 from tests.kafka import KafkaNode
 from tests.sequences.both import UNKNOWN_ID, Both
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
-    with RunningNode(tmp_path_factory.mktemp("ours") / "log", settings) as running:
-        yield running
-
-
-@pytest.fixture
-def both(kafka: KafkaNode, ours: RunningNode) -> Iterator[Both]:
-    opened = Both(kafka.bootstrap, ours.bootstrap)
-    yield opened
-    opened.close()
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, *brokers: tuple[int, ...], **config: Any) -> dict[str, Any]:

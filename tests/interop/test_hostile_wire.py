@@ -18,13 +18,6 @@ from tests.kafka import KafkaNode
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
-    with RunningNode(tmp_path_factory.mktemp("ours") / "log", settings) as running:
-        yield running
-
-
 @pytest.fixture
 def wires(kafka: KafkaNode, ours: RunningNode) -> Iterator[tuple[Wire, Wire]]:
     with Wire(kafka.bootstrap) as real, Wire(ours.bootstrap) as mine:

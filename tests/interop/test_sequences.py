@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -35,20 +34,6 @@ _numbers = itertools.count()
 def seeds(count: int) -> list[int]:
     """The first ones, or in a long run a hundred times as many of all that there are."""
     return [random.SystemRandom().randrange(1 << 40) for _ in range(100 * count)] if _LONG else list(range(count))
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
-    with RunningNode(tmp_path_factory.mktemp("ours") / "log", settings) as running:
-        yield running
-
-
-@pytest.fixture
-def both(kafka: KafkaNode, ours: RunningNode) -> Iterator[Both]:
-    opened = Both(kafka.bootstrap, ours.bootstrap)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
-from tests.broker.running import RunningNode
 from tests.cases import case
-from tests.kafka import KafkaNode
 from tests.sequences.batches import START_MS
 from tests.sequences.both import UNKNOWN_ID, Both, Ref
 from tests.sequences.groups import subscription
@@ -22,20 +19,6 @@ _CAPPED: Final = {
     ApiKey.DESCRIBE_LOG_DIRS: "cordoned directories, of which there are none here",
 }
 """APIs of which ours has fewer versions than Kafka, with the reason."""
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
-    with RunningNode(tmp_path_factory.mktemp("ours") / "log", settings) as running:
-        yield running
-
-
-@pytest.fixture
-def both(kafka: KafkaNode, ours: RunningNode) -> Iterator[Both]:
-    opened = Both(kafka.bootstrap, ours.bootstrap)
-    yield opened
-    opened.close()
 
 
 def created(both: Both, name: str, partitions: int = 1) -> str:
