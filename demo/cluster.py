@@ -3,25 +3,21 @@ start it."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from os.path import relpath
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
+from demo.child import PATIENCE, Child, settings_options
 from demo.produce import CLIENT, PARTITIONS, TOPIC, Flight
 
 NODES: Final = 3
 SETTINGS: Final = {"broker.session.timeout.ms": "3000", "offsets.topic.num.partitions": "4"}
 """A broker that is dead need not be waited for as long as in a real cluster (9 s)."""
-_PATIENCE: Final = 60
 _POLL: Final = 200
 
 
@@ -34,51 +30,20 @@ class Flown(NamedTuple):
     killed_at: int
 
 
-class Cluster:
-    """``with Cluster(directory, errors) as cluster``: it runs until then. ``ready`` is what it said when it was."""
+class Cluster(Child):
+    """``with Cluster(directory, errors) as cluster``: it runs until then, and ends cleanly."""
+
+    name = "cluster"
+    ends_cleanly = True
 
     def __init__(self, directory: Path, errors: Path) -> None:
+        super().__init__(errors)
         self._directory = directory
-        self._errors = errors
-        self._process: subprocess.Popen[bytes]
-        self.ready: dict[str, Any] = {}
 
     @property
     def command(self) -> list[str]:
-        settings = [part for item in SETTINGS.items() for part in ("--set", "=".join(item))]
-        listen = ["--listen", "127.0.0.1:0"]
-        return ["cluster", "up", "--nodes", str(NODES), "--data-dir", relpath(self._directory), *listen, *settings]
-
-    @property
-    def bootstrap(self) -> str:
-        return str(self.ready["bootstrap"])
-
-    def __enter__(self) -> Self:
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "seglog", *self.command, "--json"],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                process_group=0,  # Ctrl-C is for the demo, which then stops it
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the cluster did not start: {self._errors.read_text()}")
-        self.ready = json.loads(line)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(_PATIENCE)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+        where = ["--data-dir", relpath(self._directory), "--listen", "127.0.0.1:0"]
+        return ["cluster", "up", "--nodes", str(NODES), *where, *settings_options(SETTINGS)]
 
     def kill(self, node_id: int) -> None:
         """kill -9."""
@@ -90,7 +55,7 @@ def leader_of_first(bootstrap: str) -> int:
     """Who leads partition 0 of the flights."""
     from confluent_kafka.admin import AdminClient
 
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(TOPIC, timeout=_PATIENCE)
+    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(TOPIC, timeout=PATIENCE)
     return int(metadata.topics[TOPIC].partitions[0].leader)
 
 
@@ -124,7 +89,7 @@ def fly(cluster: Cluster, records: Sequence[Flight], victim: int) -> Flown:
                 producer.poll(0.1)
         if number % _POLL == 0:
             producer.poll(0)
-    left = producer.flush(_PATIENCE)
+    left = producer.flush(PATIENCE)
     if left:
         raise RuntimeError(f"{left:,} flights were not taken")
     return Flown(acknowledged, time.perf_counter() - start, pause, killed_at)
@@ -140,7 +105,7 @@ def read_all(bootstrap: str, count: int) -> Counter[bytes]:
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     found: Counter[bytes] = Counter()
     read = 0
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + PATIENCE
     while read < count and time.monotonic() < until:
         messages = consumer.consume(10_000, 1.0)
         values = [message.value() or b"" for message in messages if message.error() is None]
