@@ -237,6 +237,19 @@ def test_defaults_that_another_broker_changes_are_taken_up(tmp_path: Path) -> No
     run(tmp_path, work, desks=2)
 
 
+def test_one_broker_has_no_minimum_of_its_own(tmp_path: Path) -> None:
+    async def work(desk: Desk, _: Desk) -> None:
+        for operation in (0, 1):
+            change = {"name": "min.insync.replicas", "value": "2", "config_operation": operation}
+            resource = {"resource_type": 4, "resource_name": "1", "configs": [change]}
+            answer = (await desk.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource])).responses[0]
+            message = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            assert (answer.error_code, answer.error_message) == (40, message)
+        assert not desk.configuration.of_broker
+
+    run(tmp_path, work, desks=2, config={"cluster.store": "sqlite:metadata"})
+
+
 def test_what_clients_are_told_of_leaders(tmp_path: Path) -> None:
     """As ``KRaftMetadataCache`` tells it: of a leader that is gone, and of one that has no such listener."""
 

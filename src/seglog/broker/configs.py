@@ -49,6 +49,8 @@ class Operation(IntEnum):
 
 _Change = tuple[str, Operation, str | None]
 _Update = Callable[[Mapping[str, str]], Mapping[str, str]]
+_MIN_INSYNC: Final = "min.insync.replicas"
+"""One for all brokers of a cluster: who writes ISR and ELR, and who elects from them, must mean the same."""
 _ELSEWHERE: Final = {8: "loggers of a broker", 16: "client metrics", 32: "groups"}
 
 
@@ -220,6 +222,10 @@ class ConfigApis:
             why = complaint(row, text) if operation is Operation.SET and text is not None else None
             if why is not None:
                 raise RefusedError(Code.INVALID_REQUEST, why)
+        if name and self._configuration.current.cluster_store and any(key == _MIN_INSYNC for key, _, _ in changes):
+            raise RefusedError(
+                Code.INVALID_CONFIG, f"Broker-level {_MIN_INSYNC} cannot be altered while ELR is enabled."
+            )
         fixed = [key for key, _, _ in changes if key in BROKER_KEYS and key not in DYNAMIC_KEYS]
         if fixed:
             raise RefusedError(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")

@@ -195,9 +195,7 @@ class FollowerFetch:
         except SeglogError as error:
             return FetchedPartition(number, error.code)
         fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
-        if fetched.records is not None:
-            replica.bytes_out += fetched.records.size
-        elif answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
+        if fetched.records is None and answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
             session.touched[key] = None  # there was no room for it: its turn is next
         if answer.diverging is None:
             return fetched
