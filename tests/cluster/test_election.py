@@ -129,6 +129,21 @@ def test_reassignment() -> None:
     assert reassign(moving, (1, 3)).replicas == (1, 3, 2)
 
 
+def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
+    """The first one has got as far as its new replica, and all the former ones are gone."""
+    moving = reassign(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(M1,)), (2,))
+    for only in (
+        replace(moving, leader=2, isr=(M2,)),
+        replace(moving, leader=NO_LEADER, isr=(), elr=(M2,)),
+        replace(moving, leader=NO_LEADER, isr=(), last_known=(2,)),
+    ):
+        again = reassign(only, (3,))
+        again.check()
+        assert again == replace(only, replicas=(3, 2, 1), adding=(3,), removing=(2, 1))
+    assert reassign(moving, (3,)).replicas == (3, 1)  # it has nothing yet
+    assert reassign(replace(moving, leader=2, isr=(M2,)), (3, 2)).adding == (3, 2)
+
+
 def test_back_to_the_preferred_leader() -> None:
     elsewhere = replace(WHOLE, leader=2, leader_epoch=6)
     assert prefer(elsewhere, ALL) == replace(WHOLE, leader_epoch=7)

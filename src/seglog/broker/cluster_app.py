@@ -219,9 +219,9 @@ class ClusterNode(Serving):
             loop.call_soon_threadsafe(self._directory_failed, directory, error)
 
         self.directories.failed = failed
+        self._parts.push_async_callback(self.replicas.close)
         await self.replicas.start()
         self.replicas.offline_changed = self._offline_changed
-        self._parts.push_async_callback(self.replicas.close)
         listeners = {name: _host_port(at) for name, at in self.identity.advertised.items()}
         await self.membership.update(listeners=listeners, offline=self.replicas.offline)
         self.membership.resigned = self._resigned

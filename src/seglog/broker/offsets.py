@@ -130,19 +130,23 @@ class Offsets:
     async def delete_records(self, request: Message, _: Context) -> Answer:
         """Waits, for as long as the request says, until the followers have forgotten them too."""
         deadline = asyncio.get_running_loop().time() + max(request.timeout, 0) / 1000
+        # First all are deleted, so that the followers do it side by side.
+        begun = [
+            (
+                topic.name,
+                [(one.partition_index, await self._delete_before(topic.name, one)) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
         return {
             "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        await self._delete_before(topic.name, wanted, deadline) for wanted in topic.partitions
-                    ],
-                }
-                for topic in request.topics
+                {"name": name, "partitions": [await self._deleted(*one, deadline) for one in partitions]}
+                for name, partitions in begun
             ]
         }
 
-    async def _delete_before(self, topic: str, wanted: Message, deadline: float) -> dict[str, Any]:
+    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Partition, int] | SeglogError:
+        """The partition, and where its log begins now."""
         try:
             if topic in INTERNAL:
                 raise RefusedError(Code.INVALID_TOPIC_EXCEPTION)
@@ -151,13 +155,22 @@ class Offsets:
             if log.config.compact and not log.config.delete:
                 raise RefusedError(Code.POLICY_VIOLATION)
             directory = self._topics.directory_of(partition)
-            start = await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
-            low_watermark = await self._low_watermark(partition, start, deadline)
+            return partition, await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
+        except SeglogError as error:
+            return error
+
+    async def _deleted(
+        self, number: int, begun: tuple[Partition, int] | SeglogError, deadline: float
+    ) -> dict[str, Any]:
+        try:
+            if isinstance(begun, SeglogError):
+                raise begun
+            low_watermark = await self._low_watermark(*begun, deadline)
         except SeglogError as error:
             code = failure(error)["error_code"]
-            return {"partition_index": wanted.partition_index, "low_watermark": -1, "error_code": code}
-        code = Code.NONE if low_watermark >= start else Code.REQUEST_TIMED_OUT
-        return {"partition_index": wanted.partition_index, "low_watermark": low_watermark, "error_code": code}
+            return {"partition_index": number, "low_watermark": -1, "error_code": code}
+        code = Code.NONE if low_watermark >= begun[1] else Code.REQUEST_TIMED_OUT
+        return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
 
     async def _low_watermark(self, partition: Partition, wanted: int, deadline: float) -> int:
         """That of a partition, when it has come to ``wanted`` or the time is over. `NotLeaderError`."""

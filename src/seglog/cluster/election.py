@@ -31,8 +31,12 @@ def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) ->
 
 def settle(state: PartitionState, brokers: Brokers, *, min_insync: int, unclean: bool) -> PartitionState:
     """The state as it must be with these brokers; the same one if there is nothing to do."""
-    state = _with_min_insync(state, max(min_insync, 1))
+    min_insync = max(min_insync, 1)
+    if min_insync > state.min_insync:
+        state = _with_min_insync(state, min_insync)
     state = with_isr(state, [member for member in state.isr if _is_current(member, brokers)], brokers)
+    # A smaller one after that: who has gone makes no ISR large enough to do without those who are eligible.
+    state = _with_min_insync(state, min_insync)
     state = _reassigned(state, brokers)
     staying = [member for member in state.isr if not brokers[member.node_id].is_stopping]
     if staying and len(staying) < len(state.isr):
@@ -110,8 +114,12 @@ def _elect_outside(state: PartitionState, brokers: Brokers, *, unclean: bool) ->
 
 
 def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
-    """Begin to move a partition to other replicas; those it has now stay until the new ones are in sync."""
-    now = tuple(node for node in state.replicas if node not in state.adding)
+    """Begin to move a partition to other replicas; those it has now stay until the new ones are in sync.
+
+    Replicas that an earlier move was adding stay so long, too, if they may have what nobody else has.
+    """
+    has_data = {*state.isr_nodes, *(member.node_id for member in state.elr), *state.last_known}
+    now = tuple(node for node in state.replicas if node not in state.adding or node in has_data - set(target))
     adding = tuple(node for node in target if node not in now)
     removing = tuple(node for node in now if node not in target)
     replicas = target + removing

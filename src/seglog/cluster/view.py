@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -86,8 +86,8 @@ def decode_controller(data: bytes) -> Controller:
 class ClusterView:
     """``listeners`` are called on the loop, in order, after the view has what they are told; an error in one is logged.
 
-    ``versions`` are those of all names that were taken up, ``configs`` the values below ``config/`` by full name. All
-    mappings change in place.
+    ``versions`` are those of all names that were taken up, ``configs`` the values below ``config/`` by full name,
+    ``unreadable`` the names whose values were not taken up. All mappings change in place.
     """
 
     def __init__(self, store: MetadataStore, rules: Callable[[TopicState], TopicRules]) -> None:
@@ -108,6 +108,7 @@ class ClusterView:
         self.configs: Mapping[str, bytes] = MappingProxyType(self._configs)
         self._mirror = Mirror(store, "", self._take_up)
         self._unreadable: dict[str, Versioned] = {}
+        self.unreadable: Collection[str] = self._unreadable.keys()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._to_tell: deque[Changes] = deque()
         self._is_telling = False

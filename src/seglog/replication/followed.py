@@ -46,8 +46,11 @@ class Followed:
             return
         self._leaders[key] = leader
         self._replicas[key] = replica
+        before = self._readers.get(leader)
         reader = self._reader(leader)
-        if reader is not None:
+        if before is not None and reader is not before[1]:
+            self._again(leader)  # the leader is in another life, and the others are followed there too
+        elif reader is not None:
             reader.follow(replica)
 
     def unfollow(self, key: Key) -> None:

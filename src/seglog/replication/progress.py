@@ -93,10 +93,15 @@ class Progress:
         """``epoch_start`` is where the log ended when this epoch began."""
         self.node_id = node_id
         self.state, self.version = stored
-        self.epoch_start = epoch_start
         self.lag_max_ms = lag_max_ms
-        self.followers = {node: Follower(now_ms) for node in self.state.replicas if node != node_id}
         self.proposed: PartitionState | None = None
+        self.begin(epoch_start, now_ms)
+
+    def begin(self, epoch_start: int, now_ms: int) -> None:
+        """Know nothing of the followers; also when we were in doubt for a while, and lead on in the same epoch. What we
+        had proposed may be written yet, and counts."""
+        self.epoch_start = epoch_start
+        self.followers = {node: Follower(now_ms) for node in self.state.replicas if node != self.node_id}
         self._note_members()
 
     def _note_members(self) -> None:

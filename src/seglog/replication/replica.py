@@ -65,7 +65,17 @@ class Replica(Partition):
     and ``committed`` when the high watermark has moved.
     """
 
-    __slots__ = ("_unseen", "appended", "committed", "directory", "followers", "leader", "progress", "version")
+    __slots__ = (
+        "_former",
+        "_unseen",
+        "appended",
+        "committed",
+        "directory",
+        "followers",
+        "leader",
+        "progress",
+        "version",
+    )
 
     def __init__(self, directory: LogDir, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
         super().__init__(topic_partition, topic_id, log)
@@ -79,6 +89,8 @@ class Replica(Partition):
         self.committed: Callable[[Replica], None] = _nothing
         self._unseen = 0
         """Bytes that were appended since the high watermark moved."""
+        self._former: Progress | None = None
+        """When we resigned, if another ISR was on its way to the store."""
 
     @property
     def leads(self) -> bool:
@@ -128,7 +140,13 @@ class Replica(Partition):
     def _lead(self, stored: Stored, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
         self.log.assign_epoch(self.leader_epoch)
         self.leader = me.node_id
-        self.progress = Progress(me.node_id, stored, self.log.log_end_offset, now_ms, lag_max_ms=lag_max_ms)
+        end, former = self.log.log_end_offset, self._former
+        self._former = None
+        if former is not None and former.proposed is not None and (former.state, former.version) == stored:
+            former.begin(end, now_ms)
+            self.progress = former
+        else:
+            self.progress = Progress(me.node_id, stored, end, now_ms, lag_max_ms=lag_max_ms)
 
     def _follow(self, state: PartitionState, me: Member) -> None:
         self.progress = None
@@ -138,6 +156,9 @@ class Replica(Partition):
 
     def resign(self) -> None:
         """Act as nobody's leader or follower until the store says again who leads: our session is in doubt."""
+        progress = self.progress
+        if progress is not None and progress.proposed is not None:
+            self._former = progress
         self.progress = None
         self.leader = NO_LEADER
         self.version = -1
@@ -188,10 +209,8 @@ class Replica(Partition):
 
     def _commit(self, high_watermark: int) -> None:
         """Everything below is committed: who reads may see it, who wrote it is answered."""
-        log, mark = self.log, self.mark
-        log.update_high_watermark(high_watermark)
-        mark[0] = log.high_watermark
-        mark[1] = log.last_stable_offset
+        self.log.update_high_watermark(high_watermark)
+        self._show()
         size, self._unseen = self._unseen, 0
         for waiter in tuple(self.waiters):
             waiter.grown(size or MAX_INT32)
@@ -270,11 +289,18 @@ class Replica(Partition):
             self._truncate(leader_end)
         elif leader_start > log.log_end_offset:
             self.directory.truncate_fully_and_start_at(*self.topic_partition, leader_start)
+            self._show()
 
     def _truncate(self, offset: int) -> None:
         """By the directory, which lowers its checkpoints first: no crash makes of the cut a damage, nor the old end
         come back under a new one."""
         self.directory.truncate_to(*self.topic_partition, offset)
+        self._show()
+
+    def _show(self) -> None:
+        """Readers of the directory see what is committed; after an unclean election that may be less than before."""
+        self.mark[0] = self.log.high_watermark
+        self.mark[1] = self.log.last_stable_offset
 
 
 def _other(leader: int, me: Member) -> int:

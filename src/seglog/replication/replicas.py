@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import Broker, PartitionState, encode, partition_name
+from seglog.cluster.model import TOPICS, Broker, PartitionState, encode, partition_name
 from seglog.cluster.store import (
     MetadataStore,
     NoSuchNameError,
@@ -39,7 +39,7 @@ from seglog.storage.replica_changes import Wanted
 
 Key = tuple[UUID, int]
 T = TypeVar("T")
-_log: Final = logging.getLogger("seglog.replication")
+_logger: Final = logging.getLogger("seglog.replication")
 _RETRY_SECONDS: Final = 0.2
 
 
@@ -127,7 +127,8 @@ class Replicas:
 
     async def close(self) -> None:
         """Lead and follow nothing any more, and wait for what has begun."""
-        self._view.listeners.remove(self._seen)
+        if self._seen in self._view.listeners:
+            self._view.listeners.remove(self._seen)
         self.resign()
         await self._followed.close()
         for task in self._writing:
@@ -141,10 +142,14 @@ class Replicas:
         """Our session is in doubt: nobody may rely on us."""
         self._has_resigned = True
         for key, replica in self._by_key.items():
-            if replica.leader >= 0:
-                self._followed.unfollow(key)
-                replica.resign()
-                self._tell(replica)
+            if replica.is_placed:
+                self._take_back(key, replica)
+
+    def _take_back(self, key: Key, replica: Replica) -> None:
+        """It leads and follows nobody."""
+        self._followed.unfollow(key)
+        replica.resign()
+        self._tell(replica)
 
     def confirmed(self) -> None:
         """We are registered, and certain of it: what the store says of us counts."""
@@ -163,11 +168,13 @@ class Replicas:
             keys = {*keys, *gone, *here}
         for key in keys:
             replica = self._by_key.get(key)
-            if replica is None or not self._is_mine(key):
-                self._wanted.add(key)
-                self._has_work.set()
-            else:
+            if replica is not None and self._is_mine(key):
                 self._apply(key, replica)
+                continue
+            self._wanted.add(key)
+            self._has_work.set()
+            if replica is not None:  # at once: to remove it may take a while
+                self._take_back(key, replica)
         if changes.brokers:
             self._followed.brokers_changed()
             for replica in self._by_key.values():
@@ -189,8 +196,12 @@ class Replicas:
         try:
             is_new = replica.apply(stored, me, self._view.brokers, self.now_ms, lag_max_ms=self._lag_max_ms)
         except SeglogError as error:
-            _log.error("%s can be neither led nor followed: %s", replica.topic_partition, error)
-            replica.resign()
+            _logger.error("%s can be neither led nor followed: %s", replica.topic_partition, error)
+            self._take_back(key, replica)
+            return
+        except Exception:  # the others are not to miss what they are told
+            _logger.exception("%s can be neither led nor followed", replica.topic_partition)
+            self._take_back(key, replica)
             return
         if replica.leads:
             self._followed.unfollow(key)
@@ -216,7 +227,7 @@ class Replicas:
             try:
                 await self._in_thread(partial(self._directories.set_config, name, config))
             except SeglogError as error:
-                _log.error("the configuration of %s cannot be taken up: %s", name, error)
+                _logger.error("the configuration of %s cannot be taken up: %s", name, error)
         wanted, self._wanted = self._wanted, set()
         await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
@@ -225,17 +236,15 @@ class Replicas:
         removed = []
         for key in keys:
             replica = self._by_key.pop(key)
-            self._followed.unfollow(key)
-            replica.resign()
             self.hidden(replica)
-            self._tell(replica)
+            self._take_back(key, replica)
             if key not in self._offline:
                 removed.append(replica.topic_partition)
         if removed:
             try:
                 await self._in_thread(partial(self._directories.let_go, removed))
             except SeglogError as error:
-                _log.error("%d replicas cannot be removed: %s", len(removed), error)
+                _logger.error("%d replicas cannot be removed: %s", len(removed), error)
 
     async def _make(self, keys: list[Key]) -> None:
         if not keys:
@@ -253,7 +262,7 @@ class Replicas:
         for one, log in zip(wanted, logs, strict=True):
             key = (one.topic_id, one.number)
             if isinstance(log, SeglogError):
-                _log.error("there is no replica of %s: %s", one.partition, log)
+                _logger.error("there is no replica of %s: %s", one.partition, log)
                 self._offline.add(key)
                 failed = True
                 continue
@@ -277,10 +286,21 @@ class Replicas:
             entry = self._directories.dir_of(partition).entries.get(partition.topic)
             is_of_cluster = entry is not None and entry.partitions == 0
             if topic_id is None or not is_of_cluster:
-                _log.warning("%s is of no topic of this cluster, and left alone", partition)
-            elif not self._is_mine((topic_id, partition.partition)):
+                _logger.warning("%s is of no topic of this cluster, and left alone", partition)
+            elif self._is_stray((topic_id, partition.partition)):
                 found.append(partition)
         return found
+
+    def _is_stray(self, key: Key) -> bool:
+        """Whether the cluster certainly has this partition elsewhere, or no more. What cannot be served, for it is
+        damaged, is ours nevertheless; and what a later seglog has written says nothing that could be read here."""
+        view = self._view
+        stored = view.partitions.get(key)
+        if stored is not None and self._node_id not in stored.state.replicas:
+            return True
+        if key[0] in view.topics_by_id or partition_name(*key) in view.unreadable:
+            return False
+        return not any(name.startswith(f"{TOPICS}/") for name in view.unreadable)
 
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, act)
@@ -295,9 +315,7 @@ class Replicas:
         for key, replica in self._by_key.items():
             if replica.directory is directory:
                 self._offline.add(key)
-                self._followed.unfollow(key)
-                replica.resign()
-                self._tell(replica)
+                self._take_back(key, replica)
         self.offline_changed()
 
     # What a leader does
@@ -334,11 +352,11 @@ class Replicas:
         """By compare-and-set on the state that we lead in. What becomes of it is taken up by `_seen`."""
         name = partition_name(replica.topic_id, replica.topic_partition.partition)
         version, value = progress.version, encode(proposed)
-        _log.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
+        _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
         try:
             written = await self._store.cas(name, value, version)
         except UnknownOutcomeError:
-            await self._read_again(name, progress, proposed)
+            await self._read_again(name, version, progress, proposed)
         except (VersionChangedError, NoSuchNameError, StoreFailedError):
             self._refused(progress, proposed)
         except StoreClosedError:
@@ -346,8 +364,8 @@ class Replicas:
         else:
             self._view.note(name, value, written)
 
-    async def _read_again(self, name: str, progress: Progress, proposed: PartitionState) -> None:
-        """Nobody knows whether our change was written: see what is there (KAFKA-2729)."""
+    async def _read_again(self, name: str, version: int, progress: Progress, proposed: PartitionState) -> None:
+        """Nobody knows whether our change of that version was written: see what is there (KAFKA-2729)."""
         while progress.proposed is proposed:
             try:
                 found = await self._store.get(name)
@@ -356,7 +374,7 @@ class Replicas:
             except StoreFailedError:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if found is None or found.version == progress.version:
+            if found is None or found.version == version:
                 self._refused(progress, proposed)
             else:
                 self._view.note(name, found.value, found.version)

@@ -1,0 +1,259 @@
+"""`Replicas`: what the metadata store says becomes logs, leaders and followers, and nothing else becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from seglog.cluster.model import Broker, PartitionState, Stored, partition_name, topic_name
+from seglog.cluster.store import ANY_VERSION
+from seglog.core.errors import NotLeaderError
+from seglog.core.types import TopicPartition
+from seglog.replication.followed import Followed
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.storage.epochs import EpochEnd
+from tests.replication.brokers import Node, cluster, is_whole
+from tests.replication.leading import BROKERS, FOLLOWER, LAG_MS, LEADER, Disk, batch, content
+
+
+def run(path: Path, act: Callable[..., Awaitable[None]], nodes: int = 1, *, min_insync: int = 1) -> None:
+    async def within() -> None:
+        async with cluster(path, nodes, min_insync=min_insync) as started:
+            await act(*started)
+
+    asyncio.run(within())
+
+
+async def led(node: Node, topic_id: UUID, number: int = 0) -> None:
+    """Until it leads."""
+    await node.until(lambda: (topic_id, number) in node.replicas.by_key and node.replica(topic_id, number).leads)
+
+
+def moved(leader: int) -> Callable[[PartitionState], PartitionState]:
+    return lambda state: replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def test_three_brokers_have_the_same(tmp_path: Path) -> None:
+    async def act(one: Node, two: Node, three: Node) -> None:
+        nodes = [one, two, three]
+        topic_id = await one.create("t", [[1, 2, 3], [2, 3, 1]])
+        rng = Random(1)
+        for leader in (1, 2, 3, 1):
+            for number in (0, 1):
+                await one.put(topic_id, moved(leader), number)
+                node = nodes[leader - 1]
+                await led(node, topic_id, number)
+                for _ in range(rng.randrange(1, 5)):
+                    node.replica(topic_id, number).append(batch(rng.randrange(10, 5_000)), needs_all=True)
+        for number in (0, 1):
+            await one.until(partial(is_whole, nodes, topic_id, number))
+            assert len({content(node.replica(topic_id, number)) for node in nodes}) == 1
+
+    run(tmp_path, act, 3, min_insync=2)
+
+
+def test_what_it_leads_no_more_is_not_written_while_others_are_made(tmp_path: Path) -> None:
+    """The partition goes to another broker; to remove its log takes its time, and it may even come back before."""
+
+    async def act(one: Node) -> None:
+        topic_id = await one.create("t", [[1]])
+        await led(one, topic_id)
+        replica = one.replica(topic_id)
+        replica.append(batch())
+        await one.pause()
+        await one.put(topic_id, lambda state: replace(moved(2)(state), replicas=(2,), isr=()))
+        with pytest.raises(NotLeaderError):
+            replica.append(batch())
+        assert one.told[-1] == ("t", 0, False)
+        await one.put(topic_id, lambda state: replace(moved(1)(state), replicas=(1,), isr=(one.me,)))
+        one.run()
+        await led(one, topic_id)
+        assert one.replica(topic_id) is replica  # with what it had
+        assert replica.append(batch()).first_offset == 1
+
+    run(tmp_path, act)
+
+
+def test_a_topic_that_is_made_again_meanwhile_is_another_one(tmp_path: Path) -> None:
+    async def act(one: Node) -> None:
+        first = await one.create("t", [[1]])
+        await led(one, first)
+        old = one.replica(first)
+        old.append(batch())
+        await one.pause()
+        await one.delete("t")
+        second = await one.create("t", [[1]])
+        assert second != first
+        with pytest.raises(NotLeaderError):
+            old.append(batch())
+        one.run()
+        await led(one, second)
+        assert (first, 0) not in one.replicas.by_key
+        assert one.replica(second).append(batch()).first_offset == 0
+
+    run(tmp_path, act)
+
+
+def test_what_the_cluster_has_given_to_others_meanwhile_goes_at_the_start(tmp_path: Path) -> None:
+    async def act(one: Node, two: Node) -> None:
+        kept, given, deleted = [await two.create(name, [[1]]) for name in ("kept", "given", "deleted")]
+        for topic_id in (kept, given, deleted):
+            await led(one, topic_id)
+            one.replica(topic_id).append(batch())
+        await one.stop()
+        await two.put(given, lambda state: replace(moved(2)(state), replicas=(2,), isr=()))
+        await two.delete("deleted")
+        again = await (await Node(tmp_path, 1).open()).start()
+        try:
+            assert set(again.directories.found()) == {TopicPartition("kept", 0)}
+            assert again.replica(kept).log.log_end_offset == 1
+        finally:
+            await again.stop()
+
+    run(tmp_path, act, 2)
+
+
+@pytest.mark.parametrize("what", ["topic", "partition", "damaged"])
+def test_what_cannot_be_read_or_served_is_not_taken_for_given_away(tmp_path: Path, what: str) -> None:
+    """A later seglog has written it; or the log is damaged, and perhaps the only one."""
+
+    async def act(one: Node, two: Node) -> None:
+        topic_id = await two.create("t", [[1]])
+        await led(one, topic_id)
+        for _ in range(3):
+            one.replica(topic_id).append(batch())
+        await one.stop()
+        if what == "damaged":
+            (tmp_path / "1" / "t-0" / f"{0:020}.log").write_bytes(b"")
+        else:
+            name = topic_name("t") if what == "topic" else partition_name(topic_id, 0)
+            await two.store.cas(name, b'{"form":99}', ANY_VERSION)
+        again = await (await Node(tmp_path, 1).open()).start()
+        try:
+            assert set(again.directories.found()) == {TopicPartition("t", 0)}
+            assert (tmp_path / "1" / "t-0").is_dir()
+        finally:
+            await again.stop()
+
+    run(tmp_path, act, 2)
+
+
+def test_a_partition_that_cannot_be_led_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(one: Node) -> None:
+        topic_id = await one.create("t", [[1], [1], [1]])
+        for number in range(3):
+            await led(one, topic_id, number)
+        one.membership.resigned()
+        assert one.told[-3:] == [("t", number, False) for number in range(3)]
+
+        def fails(_: int) -> None:
+            raise ValueError("what nobody has foreseen")
+
+        bad = one.replica(topic_id, 0)
+        monkeypatch.setattr(bad, "log", type("Bad", (), {"assign_epoch": fails})())
+        one.membership.confirmed()
+        assert [one.replica(topic_id, number).leads for number in range(3)] == [False, True, True]
+
+    run(tmp_path, act)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_an_isr_that_is_on_its_way_counts_also_for_who_was_in_doubt_meanwhile(tmp_path: Path, is_written: bool) -> None:
+    """What it proposed may be written yet. Whoever joins by that must have all that is committed."""
+    disk = Disk(tmp_path, LEADER)
+    (replica,) = disk.have("t")
+    state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER,))
+
+    def apply(stored: Stored) -> None:
+        replica.apply(stored, LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+
+    apply(Stored(state, 7))
+    replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 0, -1, 0, 1 << 20), BROKERS, 0)
+    proposed, progress = replica.propose_isr(BROKERS, 0), replica.progress
+    assert proposed is not None
+    assert progress is not None
+    replica.resign()
+    apply(Stored(state, 7))
+    assert replica.leads
+    replica.append(batch())
+    replica.advance(BROKERS, LAG_MS * 2)
+    assert replica.log.high_watermark == 0
+    if is_written:
+        apply(Stored(proposed, 8))
+        assert replica.log.high_watermark == 0
+        replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 1, 3, 0, 1 << 20), BROKERS, 0)
+    else:
+        progress.refused()
+        replica.advance(BROKERS, LAG_MS * 2)
+    assert replica.log.high_watermark == 1
+    disk.close()
+
+
+def test_readers_of_the_directory_see_that_a_follower_has_less(tmp_path: Path) -> None:
+    """After an unclean election what was committed may be cut off."""
+    disk = Disk(tmp_path, LEADER)
+    (replica,) = disk.have("t")
+    replica.mark = memoryview(array("q", (0, 0)))
+    disk.apply(replica, LEADER, 0, [LEADER])
+    replica.append(batch())
+    replica.append(batch())
+    replica.advance(BROKERS, 0)
+    assert list(replica.mark) == [2, 2]
+    disk.apply(replica, FOLLOWER, 1, [FOLLOWER])
+    asked = replica.ask(LEADER, 1 << 20)
+    replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=1), None, 0, 0), b"")
+    assert list(replica.mark) == [1, 1]
+    replica.out_of_range(50, 60)
+    assert list(replica.mark) == [50, 50]
+    disk.close()
+
+
+class _Reader:
+    """A reader of a leader in one of its lives that reads nothing."""
+
+    def __init__(self) -> None:
+        self.followed: set[TopicPartition] = set()
+
+    def follow(self, replica: Replica, /) -> None:
+        self.followed.add(replica.topic_partition)
+
+    def unfollow(self, key: tuple[UUID, int], /) -> None:
+        pass
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_all_are_followed_in_the_next_life_of_their_leader(tmp_path: Path) -> None:
+    """Also those that are told nothing, where another partition is told of before the broker is."""
+
+    async def act() -> None:
+        disk = Disk(tmp_path, FOLLOWER)
+        replicas = disk.have("t", 3)
+        brokers, made = dict(BROKERS), list[_Reader]()
+
+        def make(_: Broker) -> _Reader:
+            made.append(_Reader())
+            return made[-1]
+
+        followed = Followed(lambda: brokers, make)
+        for number, replica in enumerate(replicas):
+            disk.apply(replica, LEADER, 0)
+            followed.follow((replica.topic_id, number), replica)
+        brokers[1] = replace(brokers[1], epoch=99)
+        disk.apply(replicas[0], LEADER, 1)
+        followed.follow((replicas[0].topic_id, 0), replicas[0])
+        followed.brokers_changed()
+        assert [len(one.followed) for one in made] == [3, 3]
+        await followed.close()
+        disk.close()
+
+    asyncio.run(act())
