@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.clients.driving import Watch, say
+
 SESSION_MS = 1500
 # A static one is to be back before its session is over, however long its process takes to start.
 STATIC_SESSION_MS = 30_000
 _HEARTBEAT_MS = 300
-
-
-def say(*what: object) -> None:
-    print(json.dumps(what), flush=True)
 
 
 def confluent(bootstrap: str, group: str, topic: str, instance: str | None, done: Callable[[], bool]) -> None:
@@ -40,13 +37,10 @@ def confluent(bootstrap: str, group: str, topic: str, instance: str | None, done
         config["group.instance.id"] = instance
     consumer = Consumer(config)
     consumer.subscribe([topic])
-    before: list[int] | None = None
+    watch = Watch()
     while not done():
         message = consumer.poll(0.05)
-        now = sorted(one.partition for one in consumer.assignment())
-        if now != before:
-            say("assigned", now)
-            before = now
+        watch.look(consumer.assignment())
         if message is not None and message.error() is None:
             say("read", message.partition(), message.offset())
             consumer.commit(message=message, asynchronous=False)
@@ -70,13 +64,10 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None, d
     # It is to know its topic before it joins: as a leader it would assign nothing of it, with Kafka as with us.
     consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
-    before: list[int] | None = None
+    watch = Watch()
     while not done():
         found = consumer.poll(timeout_ms=50)
-        now = sorted(one.partition for one in consumer.assignment())
-        if now != before:
-            say("assigned", now)
-            before = now
+        watch.look(consumer.assignment())
         for records in found.values():
             for record in records:
                 say("read", record.partition, record.offset)
@@ -106,13 +97,10 @@ async def _aiokafka(bootstrap: str, group: str, topic: str, done: Callable[[], b
         partition_assignment_strategy=(assignors.RangePartitionAssignor,),
     )
     await consumer.start()
-    before: list[int] | None = None
+    watch = Watch()
     while not done():
         found = await consumer.getmany(timeout_ms=50)
-        now = sorted(one.partition for one in consumer.assignment())
-        if now != before:
-            say("assigned", now)
-            before = now
+        watch.look(consumer.assignment())
         for records in found.values():
             for record in records:
                 say("read", record.partition, record.offset)

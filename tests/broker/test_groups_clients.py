@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import queue
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +13,7 @@ from confluent_kafka import Producer
 from tests.broker.clients import AdminClient, NewTopic, aiokafka, kafka
 from tests.broker.member import CLIENTS
 from tests.broker.running import RunningNode
+from tests.clients.heard import HeardProcess
 
 SECONDS = 60.0
 PARTITIONS = 4
@@ -26,83 +21,21 @@ SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.del
 KINDS = [*((kind, "eager") for kind in CLIENTS), ("confluent", "cooperative")]
 
 
-class Member:
-    """A process; ``seen`` has what it said, as far as it was waited for."""
+class Member(HeardProcess):
+    """One that leaves when it is told."""
 
-    def __init__(self, kind: str, bootstrap: str, group: str, topic: str, *instance: str) -> None:
-        arguments = [kind, bootstrap, group, topic, *instance]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.broker.member", *arguments],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.seen: list[list[Any]] = []
-        self._said: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        self._is_over = False
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._said.put(line)
-        self._said.put("")
-
-    def until(self, is_over: Callable[[Member], bool]) -> None:
-        """Wait for what it says."""
-        deadline = time.monotonic() + SECONDS
-        while not is_over(self):
-            try:
-                line = self._said.get(timeout=max(deadline - time.monotonic(), 0))
-            except queue.Empty:
-                line = ""
-            assert line, f"said {self.seen[-20:]}, and no more for {SECONDS} s, or for ever"
-            self.seen.append(json.loads(line))
-
-    @property
-    def assigned(self) -> list[int]:
-        return next((list(what[1]) for what in reversed(self.seen) if what[0] == "assigned"), [])
+    def __init__(self, kind: str, *arguments: str) -> None:
+        super().__init__(kind, [sys.executable, "-m", "tests.broker.member", kind, *arguments])
 
     @property
     def committed(self) -> dict[int, int]:
         """The last commit of each partition."""
         return {said[1]: said[2] for said in self.seen if said[0] == "committed"}
 
-    def has_committed(self, offset: int) -> bool:
-        """So far in all that it is assigned."""
-        return all(self.committed.get(partition) == offset for partition in self.assigned)
-
-    def offsets(self, what: str, partition: int) -> list[int]:
-        return [said[2] for said in self.seen if said[0] == what and said[1] == partition]
-
-    def kill(self) -> None:
-        """And read the rest of what it said."""
-        self._process.kill()
-        self._finish()
-
     def leave(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self.tell("")
         self.until(lambda member: ["left"] in member.seen[-1:])
-        self._finish()
-
-    def _finish(self) -> None:
-        self._is_over = True
-        self._process.wait(SECONDS)
-        self._reader.join()
-        while line := self._said.get():
-            self.seen.append(json.loads(line))
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-    def end(self) -> None:
-        if not self._is_over:
-            self.kill()
+        self.finish_reading()
 
 
 class Members:
