@@ -1,4 +1,4 @@
-"""`python -m tests.replication FIRST [LAST]`: simulated worlds of these seeds, and which of them break a promise."""
+"""`python -m tests.replication FIRST [LAST] [unclean]`: simulated worlds of these seeds, and which break a promise."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from tests.replication.run import run
 
 
 def main(arguments: list[str]) -> int:
-    logging.disable(logging.WARNING)
-    first = int(arguments[0])
-    last = int(arguments[1]) if len(arguments) > 1 else first
-    outcomes: Counter[str] = Counter()
-    broken = 0
+    logging.disable(logging.ERROR)
+    numbers = [int(one) for one in arguments if one.isdigit()]
+    first, last = numbers[0], numbers[-1]
+    counted: dict[str, Counter[str]] = {"records": Counter(), "faults": Counter(), "operations": Counter()}
+    broken = events = 0
     for seed in range(first, last + 1):
         try:
-            outcomes.update(run(seed, partitions=1 + seed % 2, seconds=20).clients.outcomes)
+            one = run(seed, unclean="unclean" in arguments)
         except AssertionError as error:
             broken += 1
             print(f"seed {seed}: {error}", flush=True)
-    print(f"{last + 1 - first} seeds, {broken} broken; records: {dict(outcomes)}")
+            continue
+        events += one.events
+        counted["records"].update(one.clients.outcomes)
+        counted["faults"].update(one.nemesis.struck)
+        counted["operations"].update(one.operators.done)
+    print(f"{last + 1 - first} seeds, {broken} broken, {events} events")
+    for name, counter in counted.items():
+        print(f"{name}: {dict(counter.most_common())}")
     return 1 if broken else 0
 
 

@@ -1,63 +1,109 @@
-"""What clients of a simulated world ask of a node: to write with acks=all, and to read what is committed."""
+"""What clients of a simulated world ask of a node: to write with acks=all, to read what is committed, to delete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from seglog.core.errors import NotEnoughReplicasError, NotLeaderError, OffsetOutOfRangeError
+from seglog.core.errors import (
+    LogDirOfflineError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    SeglogError,
+)
 from seglog.records.record import NewRecord, encode_batch
 
 if TYPE_CHECKING:
     from tests.replication.node import Node
 
+Outcome = Callable[[str, int, int], None]
+"""Told "ok", "failed" (nothing was written) or "unknown", with the leader epoch and the first offset."""
+
+
+class Waiting(NamedTuple):
+    """A producer that waits until everything below ``end`` is committed."""
+
+    leader_epoch: int
+    end: int
+    tell: Callable[[str], None]
+
+
+class Found(NamedTuple):
+    """What a consumer got: records (offset, value), where the log begins, and the high watermark."""
+
+    leader_epoch: int
+    start: int
+    high_watermark: int
+    records: Sequence[tuple[int, int]]
+
 
 class Desk:
-    """Producers that wait for the high watermark: of each partition (epoch, end offset, whom to tell)."""
+    """Of each partition, who waits for the high watermark."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.waiting: dict[int, list[tuple[int, int, Callable[[str], None]]]] = {}
+        self.waiting: dict[int, list[Waiting]] = {}
 
-    def produce(self, number: int, value: int, answer: Callable[[str, int], None]) -> None:
-        """``answer`` is told "ok", "failed" (nothing was written) or "unknown", and the offset."""
+    def produce(self, number: int, values: Sequence[int], times: Sequence[int], answer: Outcome) -> None:
         node = self.node
-        partition = node.partitions[number]
-        data = encode_batch([NewRecord(b"%d" % value, timestamp=node.world.now)])
-        try:
-            appended = partition.append(data, needs_all=True)
-        except (NotLeaderError, NotEnoughReplicasError):
-            answer("failed", -1)
+        partition = node.partitions.get(number)
+        if partition is None:
+            answer("failed", -1, -1)
             return
-        offset = appended.first_offset
-        node.world.history.appended(node.node_id, number, offset, value)
+        records = [NewRecord(b"%d" % value, timestamp=time) for value, time in zip(values, times, strict=True)]
+        try:
+            appended = partition.append(encode_batch(records), needs_all=True)
+        except (NotLeaderError, NotEnoughReplicasError):
+            answer("failed", -1, -1)
+            return
+        except LogDirOfflineError:
+            answer("unknown", -1, -1)
+            return
+        epoch, offset = partition.leader_epoch, appended.first_offset
+        node.world.note("append", node.node_id, number, offset, *values)
         waiting = self.waiting.setdefault(number, [])
-        waiting.append((partition.leader_epoch, offset + 1, lambda outcome: answer(outcome, offset)))
-        node.advanced(number)
+        waiting.append(Waiting(epoch, appended.last_offset + 1, lambda outcome: answer(outcome, epoch, offset)))
+        node.leadership.advanced(number)
 
     def answer(self, number: int) -> None:
-        """Tell those whose records are committed, in the epoch in which they were written."""
+        """Tell those of whom it can be said what became of their records."""
         partition = self.node.partitions[number]
         waiting = self.waiting.get(number, [])
-        epoch = partition.leader_epoch if partition.progress is not None else -1
-        while waiting and waiting[0][1] <= partition.log.high_watermark:
-            in_epoch, _, tell = waiting.pop(0)
-            tell("ok" if in_epoch == epoch else "unknown")
+        while waiting:
+            code = partition.outcome(waiting[0].leader_epoch, waiting[0].end)
+            if code is None:
+                return
+            waiting.pop(0).tell("ok" if code == 0 else "unknown")
 
     def give_up(self, number: int) -> None:
         """Nobody knows what becomes of the records that wait."""
-        for _, _, tell in self.waiting.pop(number, []):
-            tell("unknown")
+        for waiting in self.waiting.pop(number, []):
+            waiting.tell("unknown")
 
-    def consume(self, number: int, offset: int, answer: Callable[[list[tuple[int, int]], int], None]) -> None:
-        """Records up to the high watermark, and where that is."""
-        partition = self.node.partitions[number]
-        if partition.progress is None:
+    def consume(self, number: int, offset: int, answer: Callable[[Found], None]) -> None:
+        """Records up to the high watermark, from the leader or a follower (KIP-392)."""
+        partition = self.node.partitions.get(number)
+        if partition is None or not partition.is_placed:
             return
+        log = partition.log
         try:
-            found = partition.log.read(offset, 1_000)
-        except OffsetOutOfRangeError:
-            answer([], partition.log.high_watermark)
+            records = list(log.read(offset, 1_000).records())
+        except (OffsetOutOfRangeError, LogDirOfflineError):
+            records = []
+        found = [(record.offset, int(record.value or b"")) for record in records]
+        if partition.knows_committed:
+            self.node.world.rules.shown(number, partition.leader_epoch, log.high_watermark)
+        answer(Found(partition.leader_epoch, log.log_start_offset, log.high_watermark, found))
+
+    def delete_records(self, number: int, before: int) -> None:
+        """As DeleteRecords does: up to the high watermark, no further."""
+        partition = self.node.partitions.get(number)
+        if partition is None or not partition.leads:
             return
-        records = [(record.offset, int(record.value or b"")) for record in found.records()]
-        answer(records, partition.log.high_watermark)
+        before = min(before, partition.log.high_watermark)
+        self.node.world.history.deletes(number, before)
+        try:
+            partition.directory.delete_records(*partition.topic_partition, before)
+        except SeglogError:
+            return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from tests.replication.scenario import Scenario
+
 
 class Fate(NamedTuple):
     """What becomes of a call of the store."""
@@ -15,22 +17,33 @@ class Fate(NamedTuple):
 
 
 class Faults:
-    """Rates are chances in one, delays milliseconds."""
+    """Rates are chances in one, delays and times between two (``_every``, 0: never) milliseconds."""
 
-    def __init__(self, rng: random.Random, nodes: int) -> None:
+    def __init__(self, rng: random.Random, scenario: Scenario) -> None:
         self.rng = rng
-        self.nodes = nodes
+        self.nodes = scenario.nodes
         self.is_on = True
+        # Links, store and disks
         self.loss = rng.choice((0, 0, 0.01, 0.1))
         self.twice = rng.choice((0, 0, 0.02, 0.1))
         self.slow = rng.choice((0, 0.01, 0.1))
         self.store_lost = rng.choice((0, 0, 0.01, 0.1))
         self.store_slow = rng.choice((0, 0.02, 0.2))
+        self.disk_slow = rng.choice((0, 0, 0, 0.1))
+        # What happens to brokers
         self.crash_every = rng.choice((0, 4_000, 8_000))
         self.power_every = rng.choice((0, 0, 5_000))
         self.pause_every = rng.choice((0, 0, 5_000))
         self.cut_every = rng.choice((0, 5_000))
         self.expire_every = rng.choice((0, 0, 4_000))
+        self.stop_every = rng.choice((0, 0, 6_000))
+        self.disk_every = rng.choice((0, 0, 0, 8_000))
+        self.clock_every = rng.choice((0, 0, 3_000))
+        # What is asked of the cluster meanwhile
+        self.reassign_every = rng.choice((0, 0, 3_000)) if scenario.nodes > scenario.replicas else 0
+        self.prefer_every = rng.choice((0, 0, 2_000))
+        self.configure_every = rng.choice((0, 0, 0, 5_000))
+        self.delete_every = rng.choice((0, 0, 0, 2_000))
         self.cuts: set[tuple[int, int]] = set()
 
     def heal(self) -> None:
@@ -63,6 +76,10 @@ class Faults:
             is_applied = self.rng.random() < 0.5 and (node_id, 0) not in self.cuts
             return Fate(self.rng.randrange(500, 1_500), is_applied, is_answered=False)
         return Fate(self.store_delay(), is_applied=True, is_answered=True)
+
+    def fsync_delay(self) -> int:
+        """For so long an fsync holds up its broker."""
+        return self.rng.randrange(20, 3_000) if self._happens(self.disk_slow) else 0
 
     def cut(self) -> tuple[int, int]:
         """Cut one direction of a link between two nodes, or a node's to the store (0); which."""

@@ -1,7 +1,8 @@
-"""What happened in a simulated world, and whether it may: the properties that replication promises.
+"""What clients of a simulated world were told, and whether it may be: the properties that replication promises them.
 
-P1 nothing acknowledged is lost, P3 an offset that was read keeps its record, P4 logs agree below their high watermarks,
-P5 what consumers see does not go back, P6 one leader an epoch, P7 replicas are equal in the end.
+P1 nothing acknowledged is lost, P3 an offset that was read keeps its record, P7 replicas are equal in the end; and what
+they never see: who leads (P6), and how a state becomes the next. An unclean election takes back all that was promised
+before it, and nothing that is promised after.
 """
 
 from __future__ import annotations
@@ -9,114 +10,114 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from seglog.cluster.model import Member, PartitionState
-from seglog.records.record import Record
+from seglog.cluster.model import NO_LEADER, Member, PartitionState, broker_name
 from seglog.storage.log import Log
-from seglog.storage.reads import UpTo
+from tests.replication.contents import records_of
 
 if TYPE_CHECKING:
+    from tests.replication.desk import Found
     from tests.replication.simulator import World
-
-_COMPARE_EVERY = 250
 
 
 class History:
-    """Everything that clients were told."""
+    """By partition: what was acknowledged and read at which offset, up to where something was to be deleted, and the
+    epoch of the last unclean election."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.topic_id = UUID(int=7)
-        self.acknowledged: dict[tuple[int, int], int] = {}
-        self.read: dict[tuple[int, int], int] = {}
+        numbers = range(world.scenario.partitions)
+        self.acknowledged: dict[int, dict[int, int]] = {number: {} for number in numbers}
+        self.read: dict[int, dict[int, int]] = {number: {} for number in numbers}
+        self.deleted = dict.fromkeys(numbers, 0)
+        self.unclean_epoch = dict.fromkeys(numbers, -1)
         self.leaders: dict[tuple[int, int], Member] = {}
-        self.epochs: dict[str, int] = {}
+        self.states: dict[int, PartitionState] = {}
         self.attempts = 0
-        self._looked = 0
+
+    # The store
 
     def written(self, name: str, state: PartitionState) -> None:
-        """A state came into the store: epochs do not go back."""
-        assert state.leader_epoch >= self.epochs.get(name, 0), f"{name}: epoch {state.leader_epoch} after a later one"
-        self.epochs[name] = state.leader_epoch
+        """A state came into the store: it is a sound one, and follows from the last."""
+        state.check()
+        number = int(name.rsplit("/", 1)[1])
+        former = self.states.get(number)
+        self.states[number] = state
+        if former is None:
+            return
+        self.world.note("state", number, state)
+        is_new_epoch = state.leader_epoch > former.leader_epoch
+        assert is_new_epoch or state.leader_epoch == former.leader_epoch, (
+            f"P6: {name} goes back from {former} to {state}"
+        )
+        assert is_new_epoch or state.leader == former.leader, f"P6: another leader in the same epoch: {former}, {state}"
+        if is_new_epoch and state.leader != NO_LEADER:
+            had_all = [member for member in (*former.isr, *former.elr) if member.node_id == state.leader]
+            broker, _ = self.world.store.values.get(broker_name(state.leader), (None, 0))
+            if broker is None or not any(broker.kept_since <= member.epoch for member in had_all):
+                self._elected_uncleanly(number, former, state)
 
-    def leads(self, number: int, epoch: int, who: Member) -> None:
-        """P6."""
+    def _elected_uncleanly(self, number: int, former: PartitionState, state: PartitionState) -> None:
+        assert self.world.scenario.unclean, f"UncleanExclusion: {state.leader} leads after {former}"
+        self.world.note("unclean", number, state.leader_epoch)
+        self.unclean_epoch[number] = state.leader_epoch
+        self.acknowledged[number].clear()
+        self.read[number].clear()
+        self.world.rules.forget(number)
+
+    # Leaders
+
+    def leads(self, number: int, epoch: int, who: Member, log: Log) -> None:
+        """P6; LeaderCompleteness: it has everything that was acknowledged."""
         first = self.leaders.setdefault((number, epoch), who)
         assert first == who, f"P6: {first} and {who} lead partition {number} in epoch {epoch}"
+        if epoch >= self.unclean_epoch[number] and epoch == self.states[number].leader_epoch:
+            self._check_has_all(number, log, f"LeaderCompleteness: broker {who.node_id} leads in epoch {epoch}")
 
-    def appended(self, node_id: int, number: int, offset: int, value: int) -> None:
-        self.world.note("append", node_id, number, offset, value)
+    def _check_has_all(self, number: int, log: Log, what: str) -> None:
+        start = log.log_start_offset
+        there = dict(records_of(log, start, log.log_end_offset))
+        for offset, value in self.acknowledged[number].items():
+            if offset >= start:
+                found = there.get(offset)
+                assert found == value, f"P1: {what}, and has {found} at {number}:{offset} instead of {value}"
+        self._check_start(number, log)
 
-    def acknowledge(self, number: int, offset: int, value: int) -> None:
-        found = self.acknowledged.setdefault((number, offset), value)
+    def _check_start(self, number: int, log: Log) -> None:
+        """Only what was to be deleted is gone."""
+        if not self.world.scenario.retention:
+            start, may = log.log_start_offset, self.deleted[number]
+            assert start <= may, f"P13: {number} begins at {start}, and only what is below {may} was to go"
+
+    def deletes(self, number: int, before: int) -> None:
+        self.deleted[number] = max(self.deleted[number], before)
+
+    # Clients
+
+    def acknowledge(self, number: int, epoch: int, offset: int, value: int) -> None:
+        if epoch < self.unclean_epoch[number]:
+            return
+        found = self.acknowledged[number].setdefault(offset, value)
         assert found == value, f"P1: {found} and {value} were both acknowledged at {number}:{offset}"
-        seen = self.read.get((number, offset), value)
+        seen = self.read[number].get(offset, value)
         assert seen == value, f"P3: {seen} was read at {number}:{offset} where {value} is acknowledged"
 
-    def consumed(self, number: int, records: list[tuple[int, int]]) -> None:
-        """P3, and P1 as consumers see it."""
-        for offset, value in records:
-            first = self.read.setdefault((number, offset), value)
+    def consumed(self, number: int, found: Found) -> None:
+        """P3, and P1 as consumers see it; nothing is left out."""
+        if found.leader_epoch < self.unclean_epoch[number]:
+            return
+        read, acknowledged = self.read[number], self.acknowledged[number]
+        for index, (offset, value) in enumerate(found.records):
+            assert offset < found.high_watermark, f"P5: {number}:{offset} is read above {found.high_watermark}"
+            assert offset == found.records[0][0] + index, f"P1: {number}:{offset} comes after {found.records[:index]}"
+            first = read.setdefault(offset, value)
             assert first == value, f"P3: {number}:{offset} was {first} and is {value}"
-            acknowledged = self.acknowledged.get((number, offset), value)
-            assert acknowledged == value, f"P1: {acknowledged} was acknowledged at {number}:{offset}, {value} is there"
-
-    def check(self) -> None:
-        """After each event: the cheap invariants; the comparison of logs now and then."""
-        world = self.world
-        for node in world.nodes.values():
-            for partition in node.partitions.values():
-                log = partition.log
-                assert log.log_start_offset <= log.high_watermark <= log.log_end_offset
-        if world.events % _COMPARE_EVERY == 0:
-            self.compare()
-
-    def compare(self, *, whole: bool = False) -> None:
-        """P4; with ``whole`` P7: the logs are equal to their ends.
-
-        A replica that has not yet asked anyone since it was started may have lost the end below its high watermark, and
-        got back an older one: it knows so when it asks.
-        """
-        for number in range(self.world.partitions):
-            nodes = [node for node in self.world.nodes.values() if number in node.agreeing]
-            logs = [node.partitions[number].log for node in nodes]
-            for log in logs[1:]:
-                first = logs[0]
-                end = min(log.high_watermark, first.high_watermark)
-                if whole:
-                    assert log.log_end_offset == first.log_end_offset == end, f"P7: partition {number} ends apart"
-                assert _bytes(log, end) == _bytes(first, end), f"P4: partition {number} below {end}"
+            promised = acknowledged.get(offset, value)
+            assert promised == value, f"P1: {promised} was acknowledged at {number}:{offset}, {value} is there"
 
     def at_the_end(self) -> None:
-        """P1, P7 and P15: everything acknowledged is there, everywhere."""
-        self.compare(whole=True)
-        for number in range(self.world.partitions):
-            for node in self.world.nodes.values():
-                partition = node.partitions[number]
-                there = dict(_values(partition.log, partition.log.log_end_offset))
-                for (of, offset), value in self.acknowledged.items():
-                    if of == number:
-                        assert there.get(offset) == value, f"P1: {value} at {number}:{offset} is lost"
-
-
-def _bytes(log: Log, end: int) -> bytes:
-    """The batches below ``end``, a high watermark: it is where a batch ends."""
-    parts = []
-    for segment in log.segments:
-        if segment.base_offset < end:
-            found = segment.locate(end)
-            parts.append(segment.log.pread(segment.size if found is None else found.position, 0))
-    return b"".join(parts)
-
-
-def _values(log: Log, end: int) -> list[tuple[int, int]]:
-    """Offsets and values below ``end``."""
-    found: list[tuple[int, int]] = []
-    offset = log.log_start_offset
-    while offset < end:
-        slice_ = log.read(offset, 1 << 20, up_to=UpTo.LOG_END)
-        records: list[Record] = list(slice_.records())
-        if not records:
-            break
-        found.extend((record.offset, int(record.value or b"")) for record in records if record.offset < end)
-        offset = records[-1].offset + 1
-    return found
+        """P1 and P7: everything acknowledged is there, everywhere."""
+        self.world.rules.compare(whole=True)
+        for node in self.world.nodes.values():
+            for number, partition in node.partitions.items():
+                self._check_has_all(number, partition.log, f"broker {node.node_id} has it")

@@ -1,72 +1,72 @@
 """One broker of a simulated world: what `seglog.broker` does around the decisions, without a socket or a loop.
 
-Its life: start (recover the disk, ask the store for an epoch, register), fetch what it follows, check the ISR of what
-it leads, renew its session, and be the controller when nobody is. Then it is killed, paused or cut off.
+Its life: start (recover the disks, ask the store for an epoch, register), hold the replicas that it is given, lead or
+follow them, renew its session, and be the controller when nobody is. Then it is killed, paused, stopped or cut off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.model import Broker, Member, PartitionState, Stored, partition_name
-from seglog.core.errors import (
-    FencedLeaderEpochError,
-    NotLeaderError,
-    OffsetOutOfRangeError,
-    UnknownLeaderEpochError,
-)
-from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.cluster.model import Broker, Member, PartitionState, Stored, broker_name, offline_name
+from seglog.core.errors import LogDirOfflineError, SeglogError
+from seglog.core.types import TopicPartition
+from seglog.replication.replica import Replica
+from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
+from seglog.storage.replica_changes import Wanted
 from seglog.testing.clock import ManualClock
-from seglog.testing.memory_fs import MemoryFs
 from tests.replication.desk import Desk
+from tests.replication.disk import Disk
+from tests.replication.leadership import Leadership
 from tests.replication.office import Office
-from tests.replication.simulator import LAG_MS, SESSION_MS, TOPIC, RefusedError
+from tests.replication.reader import Readers
+from tests.replication.sessions import Sessions
+from tests.replication.simulator import LAG_MS, TOPIC
+from tests.replication.store import SESSION_MS, RefusedError
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
 
-FETCH_TIMEOUT_MS = 1_500
-CONFIG = {
-    "log.segment.bytes": str(1 << 20),
-    "log.index.interval.bytes": "256",
-    "log.index.size.max.bytes": "4096",
-    "log.retention.ms": "-1",
-    "log.message.timestamp.before.max.ms": str(2**62),
-    "log.message.timestamp.after.max.ms": str(2**62),
-}
+_HOUSEKEEPING_MS = 500
 
 
 class Node:
-    """A broker and its disk; the disk outlives its lives."""
+    """A broker and its disks; the disks outlive its lives."""
 
     def __init__(self, world: World, node_id: int) -> None:
         self.world = world
         self.node_id = node_id
         self.clock = ManualClock()
-        self.fs = MemoryFs(clock=self.clock)
+        self.disk = Disk(self.clock, world.scenario)
         self.kept_since: int | None = None
         self.life = 0
         self.is_up = False
-        self.is_paused = False
+        self._paused_until = 0
         self._waiting: list[Callable[[], None]] = []
-        self._lost_power = False
         self._forget()
         world.at(world.rng.randrange(50), self.start)
 
     def _forget(self) -> None:
         self.values: dict[str, tuple[Any, int]] = {}
         self.partitions: dict[int, Replica] = {}
+        self.offline: set[int] = set()
+        self.before: set[int] | None = None
+        self.is_stopping = False
         self.me: Member | None = None
         self.session: int | None = None
         self.renewed_ms = 0
         self.has_resigned = False
+        self.agreeing: dict[int, int] = {}
+        """Of each partition the epoch in which its log was last known to be a part of the leader's."""
         self._early: list[tuple[str, Any, int]] = []
         self.office = Office(self)
-        self.asking: dict[int, int] = {}
-        self.agreeing: set[int] = set()
         self.desk = Desk(self)
+        self.leadership = Leadership(self)
+        self.readers = Readers(self)
+        self.sessions = Sessions(self)
 
     # Life and death
 
@@ -76,51 +76,98 @@ class Node:
         self.is_up = True
         self.life += 1
         self._forget()
-        directory = LogDir.open(
-            "/log", config=CONFIG, fs=self.fs, clock=self.clock, rng=self.world.rng, hw_follows_end=False
-        )
-        self.directory = directory
-        if TOPIC not in directory.topic_names():
-            directory.create_topic(TOPIC, self.world.partitions)
-        assert not directory.refused, directory.refused
-        for key, log in directory.logs.items():
-            self.partitions[key.partition] = Replica(directory, key, self.world.topic.topic_id, log)
+        self._catch_up()
+        self.disk.replace_failed()
+        self.directories = self.disk.open(self.world.rng)
+        self.directories.failed = lambda directory, _: self.later(0, lambda: self._directory_failed(directory))
+        refused = {key: why for directory in self.directories.dirs for key, why in directory.refused.items()}
+        assert not refused, f"broker {self.node_id} refuses {refused}"
+        self.later(_HOUSEKEEPING_MS, self._keep_house)
         self._register()
 
     def crash(self, *, power: bool) -> None:
-        """Killed; with ``power`` what was not flushed is gone too."""
-        if not self.is_up:
-            return
+        """Killed; with ``power`` what was not flushed is gone too, also if it had been killed before."""
         self.world.note("crash", self.node_id, power)
-        self.is_up = self.is_paused = False
+        if self.is_up:
+            self._end()
+            self.disk.fs.kill()
+        if power:
+            self.disk.cut_power(self.world.rng)
+
+    def _end(self) -> None:
+        self.is_up = False
+        self._paused_until = 0
         self.life += 1
         self._waiting.clear()
         self.world.store.readers.pop(self.node_id, None)
         for number in self.partitions:
             self.desk.give_up(number)
-        if power:
-            self._lost_power = True
-            self.fs.crash(self.world.rng)
-        else:
-            self.fs.kill()
         self._forget()
+
+    def stop(self) -> None:
+        """A controlled shutdown: others lead first, then the directories are closed."""
+        if self.me is None or self.is_stopping:
+            return
+        self.world.note("stop", self.node_id)
+        self.is_stopping = True
+        self.update_registration()
+        until = self.world.now + 2_000
+
+        def look() -> None:
+            if self.world.now < until and any(partition.leads for partition in self.partitions.values()):
+                self.later(50, look)
+                return
+            session, directories = self.session, self.directories
+            self._end()
+            try:
+                self.disk.close(directories)
+            except LogDirOfflineError:
+                self.disk.fs.kill()
+            if session is not None:
+                self.world.at(self.world.faults.store_delay(), lambda: self.world.store.end_session(session))
+
+        look()
+
+    # When it runs
+
+    @property
+    def is_paused(self) -> bool:
+        return self.world.now < self._paused_until
+
+    def pause(self, milliseconds: int) -> None:
+        if self.is_up:
+            self._paused_until = max(self._paused_until, self.world.now + milliseconds)
+            self.world.at(milliseconds, self._wake)
+
+    def resume(self) -> None:
+        self._paused_until = 0
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and not self.is_paused:
+            waiting, self._waiting = self._waiting, []
+            for act in waiting:
+                self.when_running(act)
 
     def when_running(self, act: Callable[[], None]) -> None:
         """Now; later if it is paused; never if it is dead."""
+        if not self.is_up:
+            return
         if self.is_paused:
             self._waiting.append(act)
-        elif self.is_up:
-            self._guarded(act)
+            return
+        self.world.touched.add(self.node_id)
+        self._catch_up()
+        if self.world.faults.disk_slow:
+            before = self.disk.syncs
+            act()
+            if self.disk.syncs > before:
+                self.pause(self.world.faults.fsync_delay())
+        else:
+            act()
 
-    def resume(self) -> None:
-        self.is_paused = False
-        waiting, self._waiting = self._waiting, []
-        for act in waiting:
-            self.when_running(act)
-
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _catch_up(self) -> None:
         self.clock.advance(max(0, self.world.now - int(self.clock.monotonic() * 1000)))
-        act()
 
     def later(self, delay: int, act: Callable[[], None]) -> None:
         life = self.life
@@ -130,6 +177,10 @@ class Node:
                 self.when_running(act)
 
         self.world.at(delay, then)
+
+    def _keep_house(self) -> None:
+        self.directories.housekeeping()
+        self.later(_HOUSEKEEPING_MS, self._keep_house)
 
     # The session
 
@@ -142,12 +193,41 @@ class Node:
             if epoch is None:
                 self.later(100, self._register)
                 return
-            if self._lost_power or self.kept_since is None:
-                self.kept_since, self._lost_power = epoch, False
-            broker = Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since)
+            try:
+                self.kept_since = self.directories.kept_since(epoch)
+            except LogDirOfflineError:  # none is left: a broker ends then
+                self.crash(power=False)
+                return
+            self.disk.has_lost = bool(self.disk.failed)
+            broker = self._registration(Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since))
             self.world.ask_store(self.node_id, lambda: self._enter(broker), lambda found: self._entered(broker, found))
 
         self.world.ask_store(self.node_id, store.next_number, numbered)
+
+    def _registration(self, broker: Broker) -> Broker:
+        offline = tuple(offline_name(self.world.topic.topic_id, number) for number in sorted(self.offline))
+        return replace(broker, is_stopping=self.is_stopping, offline=offline)
+
+    def update_registration(self) -> None:
+        """Have it say what is so now, if it takes some tries."""
+        me, name, store = self.me, broker_name(self.node_id), self.world.store
+
+        def write() -> None:
+            found = store.values.get(name)
+            if me is None or found is None or found[0].epoch != me.epoch:
+                raise RefusedError(name)
+            store.cas(name, self._registration(found[0]), found[1])
+
+        def written(found: Any) -> None:
+            gone = isinstance(found, RefusedError)
+            if (found is None or not self._is_registered_so()) and not gone and self.me == me:
+                self.later(100, self.update_registration)
+
+        self.world.ask_store(self.node_id, write, written)
+
+    def _is_registered_so(self) -> bool:
+        found = self.world.store.values.get(broker_name(self.node_id))
+        return found is not None and found[0] == self._registration(found[0])
 
     def _enter(self, broker: Broker) -> Any:
         """In the store: our former registration is over, this one begins, and we read everything.
@@ -155,12 +235,12 @@ class Node:
         Not if a later one is there: a call of our last life may have been long on its way.
         """
         store = self.world.store
-        former = store.values.get(f"brokers/{self.node_id}")
+        former = store.values.get(broker_name(self.node_id))
         if former is not None and former[0].epoch > broker.epoch:
             raise RefusedError("a later life")
-        store.remove(f"brokers/{self.node_id}")
+        store.remove(broker_name(self.node_id))
         session = store.open_session(self.node_id)
-        store.create(f"brokers/{self.node_id}", broker, session)
+        store.create(broker_name(self.node_id), broker, session)
         life = self.life
 
         def told(name: str, value: Any, version: int) -> None:
@@ -177,14 +257,18 @@ class Node:
         self.renewed_ms = self.world.now
         self.office.resign()
         self.has_resigned = False
+        if self.before is None:
+            self.before = {int(name.rsplit("/", 1)[1]) for name in self.values if name.startswith("partitions/")}
         early, self._early = self._early, []
         for change in early:
             self._told(*change)
         self._apply_all()
         self._renew(self.session)
         self.office.look()
-        self.later(LAG_MS // 2, self._check_isr)
-        self._fetch_all()
+        self.later(LAG_MS // 2, self.leadership.check_isr)
+        self.readers.look_all()
+        if not self._is_registered_so():
+            self.update_registration()
 
     def _renew(self, session: int) -> None:
         if self.session != session:
@@ -238,13 +322,13 @@ class Node:
         elif found is None or found[1] < version or name.startswith(("brokers/", "controller")):
             self.values[name] = (value, version)
         if isinstance(value, PartitionState):
-            self._apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
+            self.apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
         if name == "controller":
             self.office.look()
         self.office.act()
         if self.me is not None:
-            for number in self.partitions:
-                self.advanced(number)
+            for number in list(self.partitions):
+                self.leadership.advanced(number)
 
     @property
     def brokers(self) -> dict[int, Broker]:
@@ -253,140 +337,66 @@ class Node:
     def _apply_all(self) -> None:
         for name, (value, version) in sorted(self.values.items()):
             if isinstance(value, PartitionState):
-                self._apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
+                self.apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
 
-    def _apply(self, number: int, stored: Stored) -> None:
-        if self.me is None or self.has_resigned:
+    def apply(self, number: int, stored: Stored) -> None:
+        """Take up a partition's state, as `seglog.replication.replicas` does."""
+        if self.me is None or self.has_resigned or number in self.offline:
             return
-        partition = self.partitions[number]
-        if partition.apply(stored, self.me, self.brokers, self.world.now, lag_max_ms=LAG_MS):
-            self.world.note("role", self.node_id, number, partition.leader_epoch, partition.progress is not None)
-            if partition.progress is not None:
-                self.agreeing.add(number)
-                self.world.history.leads(number, partition.leader_epoch, self.me)
+        if self.node_id not in stored.state.replicas:
+            self._let_go(number)
+            return
+        partition = self.partitions.get(number) or self._hold(number)
+        if partition is None:
+            return
+        try:
+            is_new = partition.apply(stored, self.me, self.brokers, self.world.now, lag_max_ms=LAG_MS)
+        except SeglogError:
+            partition.resign()
+            return
+        if is_new:
+            self.world.note("role", self.node_id, number, partition.leader_epoch, partition.leads)
+            if partition.leads:
+                self.agreeing[number] = partition.leader_epoch
+                self.world.history.leads(number, partition.leader_epoch, self.me, partition.log)
             else:
                 self.desk.give_up(number)
-                self._fetch(number)
-        self.advanced(number)
+        self.readers.look()
+        self.leadership.advanced(number)
 
-    # Following
+    def _hold(self, number: int) -> Replica | None:
+        key = TopicPartition(TOPIC, number)
+        is_new = self.before is not None and number not in self.before
+        wanted = Wanted(TOPIC, self.world.topic.topic_id, number, {}, is_new=is_new)
+        (log,) = self.directories.hold_many([wanted])
+        if not isinstance(log, Log):
+            self.offline.add(number)
+            self.update_registration()
+            return None
+        directory = self.directories.dir_of(key)
+        replica = self.partitions[number] = Replica(directory, key, self.world.topic.topic_id, log)
+        return replica
 
-    def _fetch_all(self) -> None:
-        for number in self.partitions:
-            self._fetch(number)
-        self.later(200, self._fetch_all)
-
-    def _fetch(self, number: int) -> None:
-        partition = self.partitions[number]
-        leader = partition.leader
-        if self.me is None or partition.progress is not None or leader < 0 or number in self.asking:
+    def _let_go(self, number: int) -> None:
+        key = TopicPartition(TOPIC, number)
+        partition = self.partitions.pop(number, None)
+        if partition is None and key not in self.directories.found():
             return
-        asked = partition.ask(self.me, max_bytes=self.world.rng.choice((1, 300, 4_000)))
-        ticket = self.asking[number] = self.world.rng.randrange(1 << 60)
+        self.world.note("let go", self.node_id, number)
+        if partition is not None:
+            partition.resign()
+        self.agreeing.pop(number, None)
+        self.desk.give_up(number)
+        self.directories.let_go(key)
 
-        def done(act: Callable[[], None]) -> None:
-            """An answer; that of an earlier question may still come, as from a socket that was not closed in time."""
-            act()
-            if self.asking.get(number) == ticket:
-                del self.asking[number]
-                self.later(self.world.rng.choice((0, 0, 20)), lambda: self._fetch(number))
-
-        def timed_out() -> None:
-            if self.asking.get(number) == ticket:
-                del self.asking[number]
-                self._fetch(number)
-
-        self.later(FETCH_TIMEOUT_MS, timed_out)
-        life = self.life
-
-        def reply(act: Callable[[], None]) -> None:
-            self.world.send(leader, self.node_id, lambda: done(act) if self.life == life else None)
-
-        other = self.world.nodes[leader]
-        self.world.send(self.node_id, leader, lambda: other.serve(number, asked, partition, reply))
-
-    def serve(
-        self, number: int, asked: ReplicaFetch, follower: Replica, reply: Callable[[Callable[[], None]], None]
-    ) -> None:
-        """Answer a follower. ``follower`` is its partition, to do at its place what the answer says."""
-        partition = self.partitions[number]
-        try:
-            answer = partition.serve_replica(asked, self.brokers, self.world.now)
-        except OffsetOutOfRangeError:
-            start, end = partition.log.log_start_offset, partition.log.log_end_offset
-            epoch = asked.leader_epoch
-            reply(lambda: follower.out_of_range(start, end) if follower.leader_epoch == epoch else None)
-            return
-        except (NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError):
-            self.world.at(50, lambda: reply(lambda: None))
-            return
-        data = b"" if answer.records is None else answer.records.read()
-        answer = ReplicaAnswer(answer.diverging, None, answer.high_watermark, answer.log_start_offset)
-        self.advanced(number)
-        if answer.diverging is None:
-            reader = self.world.nodes[asked.node_id]
-            self.later(0 if data else 30, lambda: reply(lambda: reader.take(number, asked, answer, data)))
-        else:
-            reply(lambda: follower.take(asked, answer, b""))
-
-    def take(self, number: int, asked: ReplicaFetch, answer: ReplicaAnswer, data: bytes) -> None:
-        """An answer that does not speak of another history: from here on the log is a part of the leader's."""
-        replica = self.partitions[number]
-        if asked.leader_epoch == replica.leader_epoch and asked.offset == replica.log.log_end_offset:
-            self.agreeing.add(number)
-        replica.take(asked, answer, data)
-
-    # Leading
-
-    def _check_isr(self) -> None:
-        if self.me is None:
-            return
-        for number, partition in self.partitions.items():
-            self._propose(number, partition)
-        self.later(LAG_MS // 2, self._check_isr)
-
-    def _propose(self, number: int, partition: Replica) -> None:
-        proposed = partition.propose_isr(self.brokers, self.world.now)
-        if proposed is None:
-            return
-        progress = partition.progress
-        assert progress is not None
-        name, version = partition_name(self.world.topic.topic_id, number), progress.version
-        self.world.note("propose", self.node_id, number, proposed.isr)
-
-        def answered(found: Any) -> None:
-            if partition.progress is not progress or progress.proposed is not proposed:
-                return
-            if isinstance(found, RefusedError):
-                progress.refused()
-            elif found is not None:
-                self._apply(number, Stored(proposed, found))
-            else:
-                self._read_again(number, partition)
-
-        self.world.ask_store(self.node_id, lambda: self.world.store.cas(name, proposed, version), answered)
-
-    def _read_again(self, number: int, partition: Replica) -> None:
-        """Nobody knows whether our change was written: see what is there (KAFKA-2729)."""
-        name = partition_name(self.world.topic.topic_id, number)
-
-        def found(value: Any) -> None:
-            progress = partition.progress
-            if progress is None or progress.proposed is None:
-                return
-            if value is None:
-                self._read_again(number, partition)
-            elif value[1] == progress.version:
-                progress.refused()  # it was read after the change: that was never written
-            else:
-                self._apply(number, Stored(*value))
-
-        self.world.ask_store(self.node_id, lambda: self.world.store.values.get(name), found)
-
-    def advanced(self, number: int) -> None:
-        """After the high watermark may have moved: answer producers, and see who may join."""
-        partition = self.partitions[number]
-        partition.advance(self.brokers, self.world.now)
-        self.desk.answer(number)
-        if partition.progress is not None:
-            self._propose(number, partition)
+    def _directory_failed(self, directory: LogDir) -> None:
+        """Serve nothing of it any more."""
+        self.world.note("offline", self.node_id, directory.path)
+        for number, partition in list(self.partitions.items()):
+            if partition.directory is directory:
+                self.offline.add(number)
+                partition.resign()
+                self.desk.give_up(number)
+                del self.partitions[number]
+                self.agreeing.pop(number, None)
+        self.update_registration()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.controller import Decision, decide
+from seglog.cluster.controller import Decision, balance, decide
 from seglog.cluster.model import partition_name
-from tests.replication.simulator import RefusedError, view_of
+from tests.replication.simulator import view_of
+from tests.replication.store import RefusedError
 
 if TYPE_CHECKING:
     from tests.replication.node import Node
@@ -46,7 +47,13 @@ class Office:
     def act(self) -> None:
         """Write what is to be written, as far as we see."""
         if self.epoch is not None:
-            for decision in decide(view_of(self.node.values, self.node.world.min_insync)):
+            for decision in decide(view_of(self.node.values)):
+                self._write(decision, self.epoch)
+
+    def balance(self) -> None:
+        """Back to the preferred leaders, at once."""
+        if self.epoch is not None:
+            for decision in balance(view_of(self.node.values), 0.0):
                 self._write(decision, self.epoch)
 
     def _write(self, decision: Decision, epoch: int) -> None:

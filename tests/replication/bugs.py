@@ -1,0 +1,325 @@
+"""Bugs of Kafka's past, put back on purpose. Each is named by its issue; docs/replication.md has a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+from seglog.cluster import election
+from seglog.cluster.model import Broker, Member, PartitionState
+from seglog.core.fs import Fs
+from seglog.replication.progress import Progress
+from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
+from seglog.storage import dir_truncation, life, log, retention, trim
+from seglog.storage.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log import Log
+from tests.replication.leadership import Leadership
+from tests.replication.scenario import Scenario
+from tests.replication.store import RefusedError, Store
+
+Patch = pytest.MonkeyPatch
+
+
+class Bug(NamedTuple):
+    """``number`` is that of the list of bugs not to repeat; ``seed`` one that finds it soon, in ``scenario`` and with
+    ``rates`` of faults where they are not the seed's own."""
+
+    number: str
+    name: str
+    plant: Callable[[Patch], None]
+    seed: int = 0
+    scenario: Scenario | None = None
+    rates: Mapping[str, float] = MappingProxyType({})
+
+
+def _kip_101(patch: Patch) -> None:
+    """A follower cuts at its high watermark, and nobody asks for epochs."""
+
+    def follow(self: Replica, state: PartitionState, _: Member) -> None:
+        self.progress, self.leader, self.log.hw_follows_end = None, state.leader, False
+        self._truncate(min(self.log.high_watermark, self.log.log_end_offset))
+
+    patch.setattr(Replica, "_follow", follow)
+    patch.setattr(Replica, "diverging_epoch", lambda *_: None)
+
+
+def _kip_279(patch: Patch) -> None:
+    """An epoch that the leader does not know is said to end where its log does."""
+
+    def end_offset_for(self: Replica, epoch: int) -> EpochEnd:
+        known = any(entry.epoch == epoch for entry in self.log.epochs.entries)
+        if known and epoch != self.leader_epoch:
+            return self.log.end_offset_for_epoch(epoch)
+        return EpochEnd(epoch, self.log.log_end_offset)
+
+    patch.setattr(Replica, "end_offset_for", end_offset_for)
+
+
+def _kip_320(patch: Patch) -> None:
+    """Answers are taken whoever gave them, and in whatever epoch they were asked for."""
+
+    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: bytes) -> None:
+        progress, self.progress = self.progress, None
+        if asked.offset >= self.log.log_end_offset:
+            asked = asked._replace(leader_epoch=self.leader_epoch, offset=self.log.log_end_offset)
+        honest(self, asked, answer, records)
+        self.progress = progress
+
+    honest = Replica.take
+    patch.setattr(Replica, "check_epoch", lambda *_: None)
+    patch.setattr(Replica, "take", take)
+
+
+def _kafka_7128(patch: Patch) -> None:
+    """A follower joins before it has what is committed."""
+
+    def propose(self: Progress, high_watermark: int, *more: Any) -> object:
+        del high_watermark
+        start, self.epoch_start = self.epoch_start, 0
+        try:
+            return honest(self, 0, *more)
+        finally:
+            self.epoch_start = start
+
+    honest = Progress.propose
+    patch.setattr(Progress, "propose", propose)
+
+
+def _kafka_7415(patch: Patch) -> None:
+    """A leader that has written nothing yet has no entry for its epoch."""
+    patch.setattr(Log, "assign_epoch", lambda *_: None)
+
+
+def _kafka_7164(patch: Patch) -> None:
+    """A follower compares its log with a leader's once, and not again in that leader's next epoch."""
+    compared: dict[int, int] = {}
+
+    def ask(self: Replica, *more: Any) -> ReplicaFetch:
+        asked = honest_ask(self, *more)
+        return asked._replace(last_epoch=-1) if compared.get(id(self)) == self.leader else asked
+
+    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: bytes) -> None:
+        if answer.diverging is None:
+            compared[id(self)] = self.leader
+        honest_take(self, asked, answer, records)
+
+    honest_ask, honest_take = Replica.ask, Replica.take
+    patch.setattr(Replica, "ask", ask)
+    patch.setattr(Replica, "take", take)
+
+
+def _kafka_14704(patch: Patch) -> None:
+    """A follower takes over the leader's high watermark, and cuts then."""
+
+    def take(self: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, records: bytes) -> None:
+        is_ours = self.progress is None and asked.leader_epoch == self.leader_epoch
+        if is_ours and answer.high_watermark > self.log.high_watermark:
+            self.log.update_high_watermark(answer.high_watermark)
+        honest(self, asked, answer, records)
+
+    honest = Replica.take
+    patch.setattr(Replica, "take", take)
+
+
+def _kafka_13141(patch: Patch) -> None:
+    """A follower whose log is another one counts as having what it says."""
+
+    def serve(self: Replica, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
+        if self.progress is not None and asked.node_id in self.progress.followers:
+            follower = self.progress.followers[asked.node_id]
+            follower.fetched(asked.offset, 0, asked.broker_epoch, self.log.log_end_offset, now_ms, None)
+            self.advance(brokers, now_ms)
+        return honest(self, asked, brokers, now_ms)
+
+    honest = Replica.serve_replica
+    patch.setattr(Replica, "serve_replica", serve)
+
+
+def _kafka_10706(patch: Patch) -> None:
+    """Epochs that begin where the log ends stay when it is cut there."""
+
+    def truncate_from_end(self: LeaderEpochs, end_offset: int) -> bool:
+        return honest(self, end_offset + 1)
+
+    honest = LeaderEpochs.truncate_from_end
+    patch.setattr(LeaderEpochs, "truncate_from_end", truncate_from_end)
+
+
+def _kafka_9491(patch: Patch) -> None:
+    """The high watermark stays where it was when the log is cut below it."""
+
+    def end_at(log: Log, offset: int) -> None:
+        log.log_end_offset, log.recovery_point = offset, min(log.recovery_point, offset)
+
+    patch.setattr(trim, "_end_at", end_at)
+    patch.setattr(dir_truncation, "_lower_checkpoints", lambda *_: None)
+
+
+def _kafka_9196(patch: Patch) -> None:
+    """A new segment makes everything before it visible."""
+
+    def roll(self: Log, offset: int) -> object:
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        return honest(self, offset)
+
+    honest = Log._roll
+    patch.setattr(Log, "_roll", roll)
+
+
+def _kafka_5634(patch: Patch) -> None:
+    """Retention deletes what is not committed yet."""
+
+    def expired(facts: Sequence[Any], *, high_watermark: int, **more: Any) -> object:
+        del high_watermark
+        return honest(facts, high_watermark=1 << 60, **more)
+
+    honest = retention.expired_segments
+    patch.setattr(retention, "expired_segments", expired)
+
+
+def _kafka_16541(patch: Patch) -> None:
+    """The file of the epochs is written anew, and nothing of it fsynced."""
+
+    def write(fs: Fs, path: str, epochs: LeaderEpochs) -> None:
+        data = "".join(f"{line}\n" for line in (0, len(epochs), *(f"{a} {b}" for a, b in epochs.entries))).encode()
+        file = fs.open(f"{path}/leader-epoch-checkpoint", create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+        finally:
+            file.close()
+
+    patch.setattr(log, "write_leader_epochs", write)
+
+
+def _kip_966(patch: Patch) -> None:
+    """The last one in sync commits alone: what it loses is lost."""
+    patch.setattr(Progress, "has_enough", property(lambda _: True))
+
+
+def _last_replica(patch: Patch) -> None:
+    """Who leaves an ISR that is too small to commit anything is not eligible: the last one leads, whatever it lost."""
+
+    def with_isr(state: PartitionState, isr: Any, brokers: Brokers) -> PartitionState:
+        found = honest(state, isr, brokers)
+        last = found.isr[0].node_id if found.isr else state.isr[0].node_id if state.isr else None
+        return replace(found, elr=(), last_known=() if last is None or found.isr else (last,))
+
+    honest = election.with_isr
+    patch.setattr(election, "with_isr", with_isr)
+
+
+def _lost_pages(patch: Patch) -> None:
+    """Who comes back from a power cut is believed to have what it had."""
+    patch.setattr(Broker, "has_kept", lambda *_: True)
+
+
+def _same_boot(patch: Patch) -> None:
+    """A power cut is taken for a process that died."""
+    patch.setattr(life, "_loss", lambda *_: None)
+
+
+def _any_life(patch: Patch) -> None:
+    """A broker that is there again is in the ISR as before, in whichever life."""
+
+    def is_current(member: Member, brokers: Brokers) -> bool:
+        return member.node_id in brokers
+
+    def apply(self: Replica, stored: Any, me: Member, *more: Any, **rest: Any) -> bool:
+        isr = tuple(me if member.node_id == me.node_id else member for member in stored.state.isr)
+        return honest(self, stored._replace(state=replace(stored.state, isr=isr)), me, *more, **rest)
+
+    honest = Replica.apply
+    patch.setattr(election, "_is_current", is_current)
+    patch.setattr(Replica, "apply", apply)
+
+
+def _kafka_2729(patch: Patch) -> None:
+    """A change whose answer was lost counts as refused, and the version is never read again."""
+
+    def read_again(self: Leadership, number: int, progress: Progress) -> None:
+        del self, number
+        progress.refused()
+
+    patch.setattr(Leadership, "_read_again", read_again)
+
+
+def _kafka_13091(patch: Patch) -> None:
+    """Who is about to leave the ISR does not count any more."""
+
+    def note(self: Progress) -> None:
+        isr = (self.proposed or self.state).isr
+        self._counted = tuple(member for member in isr if member.node_id != self.node_id)
+
+    patch.setattr(Progress, "_note_members", note)
+
+
+def _kafka_6082(patch: Patch) -> None:
+    """Whoever writes a partition's state overwrites what others have written."""
+
+    def cas(self: Store, name: str, value: object, version: int) -> int:
+        del version
+        if name not in self.values:
+            raise RefusedError(name)
+        return self._set(name, value)
+
+    patch.setattr(Store, "cas", cas)
+
+
+def _unknown_ends(patch: Patch) -> None:
+    """A new leader believes that its followers have everything until they say otherwise."""
+
+    def high_watermark(self: Progress, *more: Any) -> int:
+        for member in self._counted:
+            follower = self.followers.get(member.node_id)
+            if follower is not None and follower.broker_epoch == -1:
+                follower.broker_epoch, follower.end_offset = member.epoch, 1 << 60
+        return honest(self, *more)
+
+    honest = Progress.high_watermark
+    patch.setattr(Progress, "high_watermark", high_watermark)
+
+
+def _same_epoch_again(patch: Patch) -> None:
+    """A leader that comes back leads on in the epoch of its last life."""
+
+    def elect(state: PartitionState, *more: Any, unclean: bool) -> PartitionState:
+        elected = honest(state, *more, unclean=unclean)
+        is_same = elected.leader == state.leader
+        return replace(elected, leader_epoch=state.leader_epoch) if is_same else elected
+
+    honest = election._elect
+    patch.setattr(election, "_elect", elect)
+
+
+_RETAINED = Scenario(retention=True)
+
+BUGS = (
+    Bug("B-1", "KIP-101", _kip_101),
+    Bug("B-2", "KIP-279", _kip_279),
+    Bug("B-3", "KIP-320", _kip_320),
+    Bug("B-4", "KAFKA-7128", _kafka_7128),
+    Bug("B-5", "KAFKA-7415", _kafka_7415),
+    Bug("B-6", "KAFKA-7164", _kafka_7164),
+    Bug("B-7", "KAFKA-14704", _kafka_14704),
+    Bug("B-7", "KAFKA-13141", _kafka_13141),
+    Bug("B-8", "KAFKA-10706", _kafka_10706),
+    Bug("B-9", "KAFKA-9491", _kafka_9491),
+    Bug("B-9", "KAFKA-9196", _kafka_9196),
+    Bug("B-9", "KAFKA-5634", _kafka_5634, scenario=_RETAINED),
+    Bug("B-11", "KAFKA-16541", _kafka_16541),
+    Bug("B-12", "KIP-966", _kip_966),
+    Bug("B-12", "last-replica", _last_replica),
+    Bug("B-13", "lost-pages", _lost_pages),
+    Bug("B-13", "same-boot", _same_boot),
+    Bug("B-13", "KIP-380", _any_life),
+    Bug("B-14", "KAFKA-2729", _kafka_2729, rates={"store_lost": 0.2, "store_slow": 0.5}),
+    Bug("B-15", "KAFKA-6082", _kafka_6082),
+    Bug("B-16", "KAFKA-13091", _kafka_13091),
+    Bug("", "unknown-ends", _unknown_ends),
+    Bug("", "same-epoch-again", _same_epoch_again),
+)

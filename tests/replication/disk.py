@@ -1,0 +1,101 @@
+"""The log directories of one broker of a simulated world, and what becomes of them."""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import random
+from typing import Final
+
+from seglog.storage.life import BOOT_ID
+from seglog.storage.log_dirs import LogDirs
+from seglog.testing.clock import ManualClock
+from seglog.testing.memory_fs import MemoryFs
+from tests.replication.scenario import Scenario
+
+PATHS: Final = ("/a", "/b")
+_CONFIG: Final = {
+    "log.segment.bytes": str(1 << 20),
+    "log.roll.ms": "2500",
+    "log.index.interval.bytes": "256",
+    "log.index.size.max.bytes": "4096",
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "2000",
+    "log.initial.task.delay.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "4000",
+    "log.flush.start.offset.checkpoint.interval.ms": "4000",
+    "replica.high.watermark.checkpoint.interval.ms": "2000",
+    "log.segment.delete.delay.ms": "1000",
+    "log.message.timestamp.before.max.ms": str(2**62),
+    "log.message.timestamp.after.max.ms": str(2**62),
+}
+
+
+class Disk:
+    """It outlives the lives of its broker. ``has_lost`` something since the broker last said what it has kept."""
+
+    def __init__(self, clock: ManualClock, scenario: Scenario) -> None:
+        self.clock = clock
+        self.fs = MemoryFs(clock=clock)
+        self.has_lost = False
+        self.was_closed = True
+        self.failed: set[str] = set()
+        self._boots = 0
+        self._config = dict(_CONFIG)
+        if scenario.retention:
+            self._config["log.retention.bytes"] = "2500"
+        if scenario.flush_ms is not None:
+            self._config["log.flush.interval.ms"] = str(scenario.flush_ms)
+
+    def open(self, rng: random.Random) -> LogDirs:
+        self._write_boot_id()
+        self.was_closed = False
+        return LogDirs.open(PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False)
+
+    def _write_boot_id(self) -> None:
+        parts = BOOT_ID.split("/")[1:-1]
+        for count in range(1, len(parts) + 1):
+            directory = "/" + "/".join(parts[:count])
+            if not self.fs.exists(directory):
+                self.fs.mkdir(directory)
+        self.fs.write(BOOT_ID, b"boot-%d\n" % self._boots)
+
+    @property
+    def syncs(self) -> int:
+        return self.fs.calls["fsync"] + self.fs.calls["fsync_dir"]
+
+    def close(self, directories: LogDirs) -> None:
+        """As a broker that stops does."""
+        directories.close()
+        self.was_closed = not directories.offline
+
+    def cut_power(self, rng: random.Random) -> None:
+        """What was not flushed is gone."""
+        self._boots += 1
+        self.has_lost = self.has_lost or not self.was_closed
+        self.fs.crash(rng)
+
+    def fail(self, path: str) -> None:
+        """From now on it takes no write; so what it was to keep is as good as lost."""
+        self.failed.add(path)
+        self.has_lost = True
+        operations = ("pwrite", "truncate", "fsync", "write", "rename", "fsync_dir", "unlink", "mkdir")
+        self.fs.fail_at(operations, 1, error=errno.EIO, path=f"{path}/", times=1 << 40)
+
+    def replace_failed(self) -> None:
+        """Put empty disks where the failed ones were."""
+        self.fs.heal()
+        for path in sorted(self.failed):
+            if self.fs.exists(path):
+                self._remove(path)
+        self.failed.clear()
+
+    def _remove(self, path: str) -> None:
+        for name in self.fs.listdir(path):
+            one = posixpath.join(path, name)
+            if self.fs.stat(one).is_dir:
+                self._remove(one)
+                self.fs.rmdir(one)
+            else:
+                self.fs.unlink(one)
+        self.fs.fsync_dir(path)
