@@ -13,6 +13,7 @@ from tests.kafka.tools import run_java
 _TOOLS = "org.apache.kafka.tools"
 _MAINS: Final = {
     "broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
+    "cluster": f"{_TOOLS}.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
     "console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
     "console-producer": f"{_TOOLS}.ConsoleProducer",
@@ -20,13 +21,16 @@ _MAINS: Final = {
     "consumer-perf-test": f"{_TOOLS}.ConsumerPerformance",
     "delete-records": f"{_TOOLS}.DeleteRecordsCommand",
     "get-offsets": f"{_TOOLS}.GetOffsetShell",
+    "leader-election": f"{_TOOLS}.LeaderElectionCommand",
     "log-dirs": f"{_TOOLS}.LogDirsCommand",
     "producer-perf-test": f"{_TOOLS}.ProducerPerformance",
+    "reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
     "topics": f"{_TOOLS}.TopicCommand",
 }
 # Where 3.9 has them elsewhere.
 _OLD_MAINS: Final = {
     "broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
+    "cluster": "kafka.tools.ClusterTool",
     "console-producer": "kafka.tools.ConsoleProducer",
 }
 
@@ -58,8 +62,10 @@ class Steps:
         main = {**_MAINS, **(_OLD_MAINS if self._version == PREVIOUS else {})}[tool]
         # This one takes its address as a client's property, in all versions.
         where = [] if tool == "producer-perf-test" else ["--bootstrap-server", self._bootstrap]
+        # This one's command comes first.
+        told = [*arguments, *where] if tool == "cluster" else [*where, *arguments]
         self._names.append(name)
-        self._steps.append({"main": main, "args": [*where, *arguments], "in": stdin})
+        self._steps.append({"main": main, "args": told, "in": stdin})
 
     def run(self) -> dict[str, Ran]:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

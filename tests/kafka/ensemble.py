@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.kafka.node import JVM_OPTIONS, KafkaNode, new_id
 from tests.kafka.process import free_port
+from tests.kafka.started import Several
 
 __all__ = ["KafkaEnsemble"]
 
@@ -23,9 +23,9 @@ _REPLICATED: Final = {
 }
 
 
-class KafkaEnsemble:
-    """``with`` starts and ends them. ``properties`` are added to each node's and win; more than three with ``count``:
-    those beyond the third are brokers only."""
+class KafkaEnsemble(Several):
+    """``with`` starts and ends them. ``properties`` are added to each node's and win, and over these those that are one
+    node's ``own``; more than three with ``count``: those beyond the third are brokers only."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class KafkaEnsemble:
         properties: Mapping[str, str] | None = None,
         *,
         count: int = 3,
+        own: Mapping[int, Mapping[str, str]] | None = None,
         jvm: Sequence[str] = JVM_OPTIONS,
     ) -> None:
         ports: list[int] = []
@@ -42,43 +43,20 @@ class KafkaEnsemble:
         quorum = new_id(), ",".join(f"{number}@127.0.0.1:{port}:{new_id()}" for number, port in voters.items())
         self.nodes = []
         for number in range(1, count + 1):
-            own = {
+            settings = {
                 "node.id": str(number),
                 "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in voters.values()),
                 **_REPLICATED,
                 **(_broker_only(ports[2 * number - 2]) if number not in voters else {}),
                 **(properties or {}),
+                **(own or {}).get(number, {}),
             }
             node_ports = ports[2 * number - 2], ports[2 * number - 1]
-            self.nodes.append(KafkaNode(data_dir / str(number), own, jvm=jvm, ports=node_ports, quorum=quorum))
+            self.nodes.append(KafkaNode(data_dir / str(number), settings, jvm=jvm, ports=node_ports, quorum=quorum))
 
     @property
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    def start(self) -> None:
-        """All of them; returns when each answers."""
-        try:
-            for node in self.nodes:
-                node.launch()
-            for node in self.nodes:
-                node.wait()
-        except BaseException:
-            self.kill()
-            raise
-
-    def kill(self) -> None:
-        for node in self.nodes:
-            node.kill()
 
 
 def _broker_only(port: int) -> dict[str, str]:
