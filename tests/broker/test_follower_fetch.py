@@ -153,3 +153,28 @@ def test_who_has_all_of_a_quiet_partition_stays_in_sync(run: Run) -> None:
         assert replica.propose_isr(BROKERS, LAG_MS * 2) is None
 
     run(act)
+
+
+def test_only_brokers_that_are_there_have_sessions(run: Run) -> None:
+    """Who makes up broker ids, or has gone, takes no memory; a broker may be known a moment after it comes."""
+
+    async def act(asking: Asking) -> None:
+        (replica,) = asking.lead(1)
+        stranger = Member(99, 5)
+        answer = await asking.send({0: 0}, wait_ms=0, member=stranger)
+        assert answer.session_id == 0
+        assert not replica.followers
+        waiting = asyncio.ensure_future(asking.send({0: 0}, min_bytes=1 << 20, member=stranger))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert not replica.followers
+        assert (await asking.ask({0: 0})).session_id > 0
+        assert len(replica.followers) == 1
+        del asking.leader.brokers[FOLLOWER.node_id]
+        asking.leader.brokers[99] = BROKERS[1]
+        asking.epoch = 0
+        assert (await asking.send({0: 0}, wait_ms=0, member=stranger)).session_id > 0
+        assert len(replica.followers) == 1
+
+    run(act)

@@ -49,6 +49,7 @@ from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.log_dirs import LogDirs
+from tests.cluster.faulty import Faulty
 
 LISTENER: Final = "BROKERS"
 SOON: Final = 20.0
@@ -66,6 +67,7 @@ class Node:
         self.told: list[tuple[str, int, bool]] = []
         """What was told of replicas: topic, number, whether it leads."""
         self._store_path = path / "store.db"
+        self.faulty: Faulty
         self._rules = TopicRules(min_insync, unclean=False)
         self._lag_max_ms = lag_max_ms
         self._parts = AsyncExitStack()
@@ -77,6 +79,8 @@ class Node:
         self._parts.push_async_callback(self.store.close)
         self.directories = LogDirs.open([self.path], cluster_id="c", node_id=self.node_id)
         self._parts.callback(self.directories.close)
+        self.faulty = Faulty(self.store)
+        """What its replicas write to."""
         self.view = ClusterView(self.store, lambda _: self._rules)
         await self.view.start()
         self._parts.push_async_callback(self.view.stop)
@@ -94,7 +98,7 @@ class Node:
             self.directories,
             self.view,
             self.membership,
-            self.store,
+            self.faulty,
             Followed(
                 lambda: self.view.brokers,
                 lambda broker: Fetcher(broker, LISTENER, self.membership, _QUICK, clock=CLOCK),
@@ -137,7 +141,12 @@ class Node:
         changes = ClusterChanges(self.store, self.view, topics, identity, rng=Random(self.node_id))
         self._parts.push_async_callback(changes.close)
         fetch = FollowerFetch(
-            topics, self.replicas.serve, max_bytes=1 << 26, now_ms=lambda: self.replicas.now_ms, rng=Random(1)
+            topics,
+            self.replicas.serve,
+            max_bytes=1 << 26,
+            now_ms=lambda: self.replicas.now_ms,
+            rng=Random(1),
+            is_there=lambda node: node in self.view.brokers,
         )
         hints = LeaderHints(topics, identity)
         neighbours = Neighbours(fetch, hints, lambda: self.view.brokers, LISTENER, rack_aware=False)

@@ -127,6 +127,8 @@ class Leader:
         self.instead: Answers = lambda _: None
         self.requests: list[Message] = []
         self.offsets = 0
+        self.brokers = dict(BROKERS)
+        """Who is there."""
         self.now_ms: int | None = None
         """What its clock shows, if that is not the time."""
         self.port = 0
@@ -140,6 +142,7 @@ class Leader:
             max_bytes=MAX_INT32,
             now_ms=lambda: int(SystemClock().monotonic() * 1000) if self.now_ms is None else self.now_ms,
             rng=Random(1),
+            is_there=self.brokers.__contains__,
         )
         neighbours = Neighbours(
             fetch=fetch,

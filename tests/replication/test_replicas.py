@@ -20,6 +20,7 @@ from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.epochs import EpochEnd
+from tests.cluster.faulty import BEFORE
 from tests.replication.brokers import Node, cluster, is_whole
 from tests.replication.leading import BROKERS, FOLLOWER, LAG_MS, LEADER, Disk, batch, content
 
@@ -257,3 +258,19 @@ def test_all_are_followed_in_the_next_life_of_their_leader(tmp_path: Path) -> No
         disk.close()
 
     asyncio.run(act())
+
+
+def test_another_isr_is_not_proposed_again_and_again_to_a_store_that_fails(tmp_path: Path) -> None:
+    async def act(one: Node, two: Node) -> None:
+        topic_id = await one.create("t", [[1, 2]])
+        await one.until(partial(is_whole, [one, two], topic_id))
+        await one.put(topic_id, lambda state: replace(state, isr=(one.me,)))
+        one.faulty.fail(*[BEFORE] * 3, at="partitions/")
+        begun = len(one.faulty.commits)
+        for _ in range(20):
+            one.replica(topic_id).append(batch())  # the follower asks each time
+            await asyncio.sleep(0.005)
+        assert len(one.faulty.commits) - begun <= 2
+        await one.until(partial(is_whole, [one, two], topic_id))
+
+    run(tmp_path, act, 2)

@@ -184,6 +184,7 @@ class ClusterNode(Serving):
             max_bytes=current.fetch_max_bytes,
             now_ms=lambda: self.replicas.now_ms,
             rng=self._rng,
+            is_there=lambda node: node in self.view.brokers,
         )
         self.neighbours = Neighbours(
             fetch,

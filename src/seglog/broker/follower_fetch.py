@@ -35,6 +35,8 @@ from seglog.storage.reads import UpTo
 
 Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
 SWEEP_MS: Final = 500
+_NOT_KEPT: Final = 0
+"""The id of no session."""
 
 
 class _Watched:
@@ -115,6 +117,11 @@ class _Session:
                 if told is not None and told.log_start_offset != watched.replica.log.log_start_offset:
                     self.touched[key] = None
 
+    def answered(self) -> None:
+        """One that is not kept ends with its request."""
+        if self.session_id == _NOT_KEPT:
+            self.close()
+
     def close(self) -> None:
         for key in list(self.watched):
             self._unwatch(key)
@@ -123,14 +130,25 @@ class _Session:
 
 
 class FollowerFetch:
-    """Answers the Fetch requests of brokers. ``serve`` answers for one replica; one session a broker."""
+    """Answers the Fetch requests of brokers. ``serve`` answers for one replica; one session a broker that ``is_there``,
+    none for others: whoever makes up broker ids takes no memory."""
 
-    def __init__(self, topics: Topics, serve: Serve, *, max_bytes: int, now_ms: Callable[[], int], rng: Random) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        serve: Serve,
+        *,
+        max_bytes: int,
+        now_ms: Callable[[], int],
+        rng: Random,
+        is_there: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self._topics = topics
         self._serve = serve
         self._max_bytes = max_bytes
         self._now_ms = now_ms
         self._rng = rng
+        self._is_there = is_there
         self._sessions: dict[int, _Session] = {}
 
     def __call__(self, request: FollowerRequest) -> FetchAnswer | Awaitable[FetchAnswer]:
@@ -150,13 +168,17 @@ class FollowerFetch:
         pass_ = _Pass(self, session, follower, min(head.max_bytes, self._max_bytes), is_full=is_full)
         pass_.read()
         if pass_.is_urgent or pass_.size >= head.min_bytes or head.max_wait_ms <= 0:
-            return pass_.answer()
+            answer = pass_.answer()
+            session.answered()
+            return answer
         return pass_.wait(head.min_bytes, head.max_wait_ms / 1000)
 
     def _begin(self, follower: Member) -> _Session:
-        former = self._sessions.get(follower.node_id)
-        if former is not None:
-            former.close()
+        gone = [node for node in self._sessions if node == follower.node_id or not self._is_there(node)]
+        for node in gone:
+            self._sessions.pop(node).close()
+        if not self._is_there(follower.node_id):  # it may have registered this very moment
+            return _Session(_NOT_KEPT, self._now_ms())
         session_id = self._rng.randrange(1, MAX_INT32)
         session = self._sessions[follower.node_id] = _Session(session_id, self._now_ms())
         return session
@@ -244,11 +266,12 @@ class _Pass:
         waiter.grown(MAX_INT32 if any(key not in self._news for key in session.touched) else session.unread)
         try:
             await waiter.wait()
+            self.read()
+            return self.answer()
         finally:
             if session.waiter is waiter:
                 session.waiter = None
-        self.read()
-        return self.answer()
+            session.answered()
 
     def answer(self) -> FetchAnswer:
         topics: dict[UUID, list[FetchedPartition]] = {}

@@ -336,13 +336,13 @@ class Replicas:
 
     def _check_isr(self) -> None:
         for replica in list(self._by_key.values()):
-            self._propose(replica)
+            self._propose(replica, shrinks=True)
 
-    def _propose(self, replica: Replica) -> None:
+    def _propose(self, replica: Replica, *, shrinks: bool = False) -> None:
         progress = replica.progress
         if progress is None or not self._membership.is_certain:
             return
-        proposed = replica.propose_isr(self._view.brokers, self.now_ms)
+        proposed = replica.propose_isr(self._view.brokers, self.now_ms, shrinks=shrinks)
         if proposed is not None:
             task = asyncio.get_running_loop().create_task(self._write_isr(replica, progress, proposed))
             self._writing.add(task)
@@ -358,7 +358,10 @@ class Replicas:
         except UnknownOutcomeError:
             await self._read_again(name, version, progress, proposed)
         except (VersionChangedError, NoSuchNameError, StoreFailedError):
+            # Not at once: each fetch of a follower would propose the same on the same state, a thousand times a second.
+            await self._view.until(lambda: progress.proposed is not proposed, _RETRY_SECONDS)
             self._refused(progress, proposed)
+            self._propose(replica)  # nobody may ask for a quiet partition
         except StoreClosedError:
             return
         else:
