@@ -116,6 +116,9 @@ class Workload:
                 "client.id": name,
                 "enable.idempotence": self._is_idempotent,
                 "acks": "all",
+                # librdkafka 2.16 gives its producer another epoch when a request is refused because the one before it
+                # was, and may then write anew what another partition's dead leader has not answered: issue 4953 there.
+                "max.in.flight.requests.per.connection": 1 if self._is_idempotent else 5,
                 "linger.ms": 1,
                 "message.timeout.ms": 0,
                 "retry.backoff.ms": 20,

@@ -90,6 +90,7 @@ def test_who_is_behind_for_too_long_is_out() -> None:
     fetched(progress, 2, 120, 120, 900)
     fetched(progress, 3, 110, 120, 900)
     assert progress.propose(110, 120, BROKERS, LAG) is None
+    assert progress.propose(110, 120, BROKERS, LAG + 1, shrinks=False) is None
     shrunk = progress.propose(110, 120, BROKERS, LAG + 1)
     assert shrunk == replace(STATE, isr=(M1, M2))
 

@@ -170,13 +170,23 @@ class Progress:
     # The ISR
 
     def propose(
-        self, high_watermark: int, log_end: int, brokers: Mapping[int, Broker], now_ms: int
+        self,
+        high_watermark: int,
+        log_end: int,
+        brokers: Mapping[int, Broker],
+        now_ms: int,
+        *,
+        shrinks: bool = True,
     ) -> PartitionState | None:
         """The state with the ISR that should be, to be written at `version`; None if it is as it is, or if a change is
-        on its way already. From here on both forms count, until `changed` or `refused`."""
+        on its way already. From here on both forms count, until `changed` or `refused`.
+
+        Without ``shrinks`` nobody leaves. A follower that has everything committed joins, also when it has not had
+        everything for long: it would leave and join with each of its fetches.
+        """
         if self.proposed is not None:
             return None
-        isr = [member for member in self.state.isr if not self._is_behind(member, log_end, now_ms)]
+        isr = [member for member in self.state.isr if not (shrinks and self._is_behind(member, log_end, now_ms))]
         inside = {member.node_id for member in self.state.isr}
         for node, follower in self.followers.items():
             if (

@@ -246,11 +246,12 @@ class Replica(Partition):
         if self.progress is not None:
             self.progress.unfollowed(heard)
 
-    def propose_isr(self, brokers: Brokers, now_ms: int) -> PartitionState | None:
-        """The state to be written at the version of `progress`, if the ISR has to change."""
+    def propose_isr(self, brokers: Brokers, now_ms: int, *, shrinks: bool = True) -> PartitionState | None:
+        """The state to be written at the version of `progress`, if the ISR has to change. See `Progress.propose`."""
         if self.progress is None:
             return None
-        return self.progress.propose(self.log.high_watermark, self.log.log_end_offset, brokers, now_ms)
+        ends = self.log.high_watermark, self.log.log_end_offset
+        return self.progress.propose(*ends, brokers, now_ms, shrinks=shrinks)
 
     # What a follower does
 
