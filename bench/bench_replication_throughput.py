@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench import librdkafka
-from bench.brokers import ROUNDS, Use, load, median, own_cpu
-from bench.clusters import Cluster, both, cpu, delete_topic, new_topic
+from bench.brokers import ROUNDS, Use, delete_topic, load, median, own_cpu
+from bench.clusters import Cluster, both, cpu, new_topic
 from bench.kafka import BROKER, describe
 
 _MB: Final = int(os.environ.get("SEGLOG_BENCH_MB", "128"))

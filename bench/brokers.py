@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import statistics
 import subprocess
@@ -14,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from bench.commands import ENVIRONMENT, seglog
+from bench.commands import begin, wait_for_end, wait_until_ready
 from bench.kafka import BROKER, QUIET
 from tests.broker.clients import AdminClient, NewTopic
 from tests.kafka.node import KafkaNode
@@ -26,13 +25,16 @@ _PATIENCE: Final = 120
 _numbers: Final = itertools.count()
 
 
-class Server(Protocol):
+class Reached(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class Server(Reached, Protocol):
     """A broker on this machine."""
 
     port: int
 
-    @property
-    def bootstrap(self) -> str: ...
     @property
     def pid(self) -> int: ...
 
@@ -63,23 +65,16 @@ class Seglog:
         self.stop()
 
     def start(self) -> None:
-        settings = [part for key, value in self._properties.items() for part in ("--set", f"{key}={value}")]
-        command = seglog("serve", "--json", "--data-dir", self.data_dir, "--listen", self.bootstrap, *settings)
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"seglog has ended with {self._process.wait()}; it says why on standard error")
-        json.loads(line)
+        where = ("--data-dir", self.data_dir, "--listen", self.bootstrap)
+        self._process = begin("serve", *where, settings=self._properties)
+        wait_until_ready(self._process)
 
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdout is not None
         process.terminate()
-        process.wait(_PATIENCE)
-        process.stdout.close()
+        wait_for_end(process)
 
 
 @contextmanager
@@ -144,16 +139,24 @@ def median(uses: Sequence[Use]) -> Use:
 def new_topic(server: Server, partitions: int = 1) -> str:
     """A topic of its own for each turn: what one has left does not change another."""
     name = f"bench-{next(_numbers)}"
-    admin: Any = AdminClient({"bootstrap.servers": server.bootstrap})
-    for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        done.result(_PATIENCE)
+    create_topic(server.bootstrap, NewTopic(name, partitions, 1))
     return name
 
 
-def delete_topic(server: Server, name: str) -> None:
-    admin: Any = AdminClient({"bootstrap.servers": server.bootstrap})
+def create_topic(bootstrap: str, topic: NewTopic) -> None:
+    admin = _admin(bootstrap)  # whose end would be theirs
+    for done in admin.create_topics([topic]).values():
+        done.result(_PATIENCE)
+
+
+def delete_topic(server: Reached, name: str) -> None:
+    admin = _admin(server.bootstrap)
     for done in admin.delete_topics([name]).values():
         done.result(_PATIENCE)
+
+
+def _admin(bootstrap: str) -> Any:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def load() -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import select
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from bench.brokers import cpu_of, resident
-from bench.commands import ENVIRONMENT, seglog
+from bench.brokers import cpu_of, create_topic, resident
+from bench.commands import begin, wait_for_end, wait_until_ready
 from bench.kafka import BROKER, QUIET
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.health import ClusterSeen
 from seglog.core.errors import SeglogError
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.clients import NewTopic
 from tests.kafka.ensemble import KafkaEnsemble
 from tests.kafka.process import free_port
 
@@ -76,7 +74,7 @@ class SeglogCluster:
             for node in range(NODES):
                 self._begin(node)
             for node in range(NODES):
-                self._ready(node)
+                wait_until_ready(self._processes[node])
         except BaseException:
             self.close()
             raise
@@ -91,47 +89,22 @@ class SeglogCluster:
 
     def start(self, node: int) -> None:
         self._begin(node)
-        self._ready(node)
+        wait_until_ready(self._processes[node])
 
     def kill(self, node: int) -> None:
         process = self._processes.pop(node)
         process.kill()
-        self._end(process)
+        wait_for_end(process)
 
     def stop(self, node: int) -> None:
         process = self._processes.pop(node)
         process.terminate()
-        self._end(process)
+        wait_for_end(process)
 
     def _begin(self, node: int) -> None:
-        settings = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
-        where = ("--data-dir", str(self._dir / str(node + 1)), "--listen", f"127.0.0.1:{self._ports[node]}")
-        command = seglog(
-            "serve",
-            "--json",
-            "--log-level",
-            "error",
-            "--cluster",
-            self._store,
-            "--node-id",
-            str(node + 1),
-            *where,
-            *settings,
-        )
-        self._processes[node] = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
-
-    def _ready(self, node: int) -> None:
-        process = self._processes[node]
-        assert process.stdout is not None
-        if not select.select([process.stdout], [], [], _PATIENCE)[0] or not (line := process.stdout.readline()):
-            raise RuntimeError(f"node {node + 1} of ours is not ready; it says why on standard error")
-        json.loads(line)
-
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
-        process.wait(_PATIENCE)
-        assert process.stdout is not None
-        process.stdout.close()
+        who = ("--cluster", self._store, "--node-id", str(node + 1), "--log-level", "error")
+        where = ("--data-dir", self._dir / str(node + 1), "--listen", f"127.0.0.1:{self._ports[node]}")
+        self._processes[node] = begin("serve", *who, *where, settings=self._settings)
 
 
 class KafkaCluster:
@@ -193,9 +166,7 @@ def memory(cluster: Cluster) -> int:
 
 def new_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str, str] | None = None) -> str:
     """With three replicas of each partition; all of them lead, and are in sync, when this returns."""
-    admin: Any = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for done in admin.create_topics([NewTopic(name, partitions, NODES, config=dict(config or {}))]).values():
-        done.result(_PATIENCE)
+    create_topic(cluster.bootstrap, NewTopic(name, partitions, NODES, config=dict(config or {})))
     wait(
         cluster,
         lambda seen: (
@@ -205,12 +176,6 @@ def new_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str,
         topics=[name],
     )
     return name
-
-
-def delete_topic(cluster: Cluster, name: str) -> None:
-    admin: Any = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for done in admin.delete_topics([name]).values():
-        done.result(_PATIENCE)
 
 
 def look(cluster: Cluster, topics: Sequence[str]) -> ClusterSeen:

@@ -18,6 +18,7 @@ from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.reading import Message, read_message
 from seglog.protocol.schema import request_class, response_class
 from seglog.protocol.writing import write_message
+from tests.kafka.started import Started
 
 T = TypeVar("T")
 FAST = {
@@ -28,7 +29,7 @@ FAST = {
 """What tests start from."""
 
 
-class RunningNode:
+class RunningNode(Started):
     """``with RunningNode(path) as running``: a broker that other threads use, with its own event loop."""
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -41,13 +42,7 @@ class RunningNode:
         self.loop: asyncio.AbstractEventLoop
         self.node: Node
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ _REPLICATED: Final = {
 }
 
 
-class KafkaEnsemble(Several):
+class KafkaEnsemble(Several[KafkaNode]):
     """``with`` starts and ends them. ``properties`` are added to each node's and win, and over these those that are one
     node's ``own``; more than three with ``count``: those beyond the third are brokers only."""
 

@@ -7,11 +7,10 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.kafka.jars import CURRENT, class_path
 from tests.kafka.process import JavaProcess, answers_api_versions, free_port, write_properties
+from tests.kafka.started import JavaServer
 
 __all__ = ["JVM_OPTIONS", "KafkaNode"]
 
@@ -28,7 +27,7 @@ JVM_OPTIONS = (
 )
 
 
-class KafkaNode:
+class KafkaNode(JavaServer):
     """Formats `data_dir/log` if it is new, starts, and on leaving the `with` stops cleanly.
 
     After `stop()` or `kill()` the same object can `start()` again on the same directory and ports. `properties` are
@@ -54,7 +53,6 @@ class KafkaNode:
         self.port, self._controller_port = ports
         self._cluster_id, self._controllers = quorum or (new_id(), "")
         self._properties = dict(properties or {})
-        self._process: JavaProcess | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -67,38 +65,20 @@ class KafkaNode:
         return self._dir / "log"
 
     @property
-    def pid(self) -> int:
-        """The broker's process, while it runs."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
     def server_log(self) -> Path:
         """What the server printed."""
         return self._dir / "server.log"
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def leave(self) -> None:
+        self.stop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # A test that failed wants its own error, soon, and not a complaint about the stop.
-        if kind is None:
-            self.stop()
-        else:
-            self.kill()
-
-    def start(self) -> None:
-        """Start and wait until the broker answers. Raises RuntimeError with the end of the server's log."""
-        self.launch()
-        self.wait()
+    def leave_failed(self) -> None:
+        """A test that failed wants its own error, soon, and not a complaint about the stop."""
+        self.kill()
 
     def launch(self) -> None:
         """Start without waiting."""
-        if self._process is not None:
-            raise RuntimeError("the node is running")
+        self.check_stopped()
         self._dir.mkdir(parents=True, exist_ok=True)
         config = write_properties(self._dir / "server.properties", self._settings())
         if not (self.log_dir / "meta.properties").exists():
@@ -113,25 +93,7 @@ class KafkaNode:
 
     def wait(self) -> None:
         """Until the broker answers."""
-        if self._process is None:
-            raise RuntimeError("the node is not running")
-        try:
-            self._process.wait_until(lambda: answers_api_versions(self.port), seconds=_START_SECONDS)
-        except BaseException:
-            self._process = None  # it was killed
-            raise
-
-    def stop(self) -> None:
-        """A clean stop (SIGTERM): logs flushed, indexes trimmed, producer snapshots and checkpoints written."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL: no checkpoint, no `.kafka_cleanshutdown`, indexes still pre-allocated."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
+        self.wait_until(lambda: answers_api_versions(self.port), _START_SECONDS)
 
     def _settings(self) -> dict[str, str]:
         controller = f"127.0.0.1:{self._controller_port}"

@@ -5,19 +5,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.kafka.jars import OLD, class_path
 from tests.kafka.node import JVM_OPTIONS
 from tests.kafka.process import JavaProcess, answers_api_versions, free_port, write_properties
+from tests.kafka.started import Started
 
 __all__ = ["ZkKafkaNode"]
 
 _START_SECONDS = 120.0
 
 
-class ZkKafkaNode:
+class ZkKafkaNode(Started):
     """As `KafkaNode`, for 2.8.2: `with` starts ZooKeeper and then the broker, and ends both in the other order."""
 
     def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
@@ -38,17 +37,11 @@ class ZkKafkaNode:
         """The directory with `meta.properties`, the checkpoints and one directory per partition."""
         return self._dir / "log"
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def leave(self) -> None:
+        self.stop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.stop()
-        else:
-            self.kill()
+    def leave_failed(self) -> None:
+        self.kill()
 
     def start(self) -> None:
         """Start both and wait until the broker answers. Raises RuntimeError with the end of the log at fault."""

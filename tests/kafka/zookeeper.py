@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.kafka.jars import cache_dir, copy_jars, made_once
 from tests.kafka.node import JVM_OPTIONS
 from tests.kafka.process import JavaProcess, free_port, write_properties
+from tests.kafka.started import JavaServer, Several
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperNode"]
 
@@ -18,7 +17,7 @@ _VERSION = "3.9.4"
 _START_SECONDS = 120.0
 
 
-class ZooKeeperNode:
+class ZooKeeperNode(JavaServer):
     """``with`` starts and ends it. After `stop` or `kill` the same object can `start` again, with its data and port.
 
     ``properties`` are added to `zookeeper.properties` and win over ours; a server of an ensemble has its ``number``.
@@ -31,31 +30,18 @@ class ZooKeeperNode:
         self._properties = dict(properties or {})
         self._number = number
         self.port = int(self._properties.get("clientPort", 0)) or free_port()
-        self._process: JavaProcess | None = None
 
     @property
     def address(self) -> str:
         """``host:port`` for clients."""
         return f"127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         self.kill()
-
-    def start(self) -> None:
-        """Start, and wait until it serves. RuntimeError with the end of its log."""
-        self.launch()
-        self.wait()
 
     def launch(self) -> None:
         """Start without waiting."""
-        if self._process is not None:
-            raise RuntimeError("the server is running")
+        self.check_stopped()
         libs = made_once(
             cache_dir() / f"zookeeper-{_VERSION}" / "libs",
             lambda target: copy_jars(Path(__file__).parent / "pom-zookeeper.xml", target),
@@ -74,9 +60,7 @@ class ZooKeeperNode:
 
     def wait(self) -> None:
         """Until it serves."""
-        if self._process is None:
-            raise RuntimeError("the server is not running")
-        self._process.wait_until(self.serves, seconds=_START_SECONDS)
+        self.wait_until(self.serves, _START_SECONDS)
 
     def serves(self) -> bool:
         """Whether it has clients: with a quorum, for one of an ensemble."""
@@ -86,16 +70,6 @@ class ZooKeeperNode:
                 return connection.recv(9, socket.MSG_WAITALL) == b"Zookeeper"
         except OSError:
             return False
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.stop()
-
-    def kill(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
 
     def _settings(self, data: Path) -> dict[str, str]:
         return {
@@ -115,7 +89,7 @@ class ZooKeeperNode:
         }
 
 
-class ZooKeeperEnsemble:
+class ZooKeeperEnsemble(Several[ZooKeeperNode]):
     """Three servers, of which any two serve; ``properties`` as of each."""
 
     def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
@@ -138,23 +112,3 @@ class ZooKeeperEnsemble:
     def address(self) -> str:
         """``host:port,host:port,host:port``."""
         return ",".join(node.address for node in self.nodes)
-
-    def __enter__(self) -> Self:
-        try:
-            for node in self.nodes:
-                node.launch()
-            for node in self.nodes:
-                node.wait()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        for node in self.nodes:
-            node.kill()
