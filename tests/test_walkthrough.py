@@ -23,12 +23,15 @@ _PAGE = _ROOT / "docs" / "walkthrough.md"
 _NOW = 1_790_000_000_000
 
 
+def opened(fs: MemoryFs) -> LogDir:
+    return LogDir.open("/data", fs=fs, clock=ManualClock(_NOW), rng=random.Random(1))
+
+
 def test_following_one_record() -> None:
-    clock = ManualClock(_NOW)
-    fs = MemoryFs(clock=clock)
+    fs = MemoryFs(clock=ManualClock(_NOW))
     fs.mkdir("/data")
     fs.fsync_dir("/")
-    directory = LogDir.open("/data", fs=fs, clock=clock, rng=random.Random(1))
+    directory = opened(fs)
     directory.create_topic("t", config={"internal.segment.bytes": 1000, "index.interval.bytes": 0})
     log = directory.log("t")
 
@@ -77,13 +80,13 @@ def test_following_one_record() -> None:
 
     # The side door: the power fails. What was rolled was flushed and is there; 7. flush makes all of it safe.
     fs.crash(random.Random(2))
-    directory = LogDir.open("/data", fs=fs, clock=clock, rng=random.Random(1))
+    directory = opened(fs)
     log = directory.log("t")
     assert log.log_end_offset >= rolled_up_to
     directory.flush()
     end = log.log_end_offset
     fs.crash(random.Random(3))
-    assert LogDir.open("/data", fs=fs, clock=clock, rng=random.Random(1)).log("t").log_end_offset == end
+    assert opened(fs).log("t").log_end_offset == end
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
