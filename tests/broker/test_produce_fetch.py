@@ -67,6 +67,7 @@ class Broker:
         answer = self._produce(memoryview(body), 0, context(ApiKey.PRODUCE, version, client_id))
         if answer is None:
             return None
+        assert isinstance(answer, bytes)
         entity, size = entity_reader(response_class(ApiKey.PRODUCE, version))(answer, 0)
         assert size == len(answer)
         return entity.responses[0].partition_responses[0]

@@ -226,7 +226,7 @@ def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) 
         with sqlite3.connect(tmp_path / "store") as db:
             found = db.execute("SELECT count(*) FROM sessions").fetchone()
         db.close()
-        return found == (1,)
+        return bool(found == (1,))
 
     for now in (100.0, 100.3, 109.0, 109.3):
         file.end_silent(now)

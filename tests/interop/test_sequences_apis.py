@@ -92,7 +92,7 @@ def test_producers_get_ids(both: Both, version: int) -> None:
 def test_elections_that_change_nothing(both: Both, topic: str, version: int) -> None:
     asked = [{"topic": topic, "partitions": [0, 2, 7, -1]}, {"topic": "none", "partitions": [0]}]
     for kind in (0, 1, 5) if version else (None,):
-        fields = {} if kind is None else {"election_type": kind}
+        fields: dict[str, Any] = {} if kind is None else {"election_type": kind}
         both.ask(ApiKey.ELECT_LEADERS, version, topic_partitions=asked, timeout=1000, **fields)
         case()
     both.ask(ApiKey.ELECT_LEADERS, version, topic_partitions=[{"topic": topic, "partitions": []}], timeout=1000)
@@ -100,11 +100,11 @@ def test_elections_that_change_nothing(both: Both, topic: str, version: int) -> 
 
 def test_replicas_that_have_nowhere_to_go(both: Both, topic: str) -> None:
     """All that a node which is alone says of reassignments."""
-    lists = (None, [], [0], [1], [0, 0], [1, 0], [-1])
+    lists: tuple[list[int] | None, ...] = (None, [], [0], [1], [0, 0], [1, 0], [-1])
     partitions = [{"partition_index": number, "replicas": one} for number, one in enumerate((None, [0], [1]))]
     topics = [{"name": topic, "partitions": partitions}, {"name": "none", "partitions": partitions}]
     for may_change in (True, False):
-        fields = {"allow_replication_factor_change": may_change, "timeout": 1000}
+        fields: dict[str, Any] = {"allow_replication_factor_change": may_change, "timeout": 1000}
         both.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, topics=topics, **fields)
         for replicas in lists:
             one = {"name": topic, "partitions": [{"partition_index": 1, "replicas": replicas}]}
@@ -118,7 +118,8 @@ def test_replicas_that_have_nowhere_to_go(both: Both, topic: str) -> None:
 
 def test_where_new_partitions_are_to_be(both: Both, topic: str) -> None:
     new = f"{topic}-assigned"
-    for replicas in ([[1]], [[]], [[0, 0]], [[0], [0, 1]], [[0], []], [[0], [0]]):
+    lists: tuple[list[list[int]], ...] = ([[1]], [[]], [[0, 0]], [[0], [0, 1]], [[0], []], [[0], [0]])
+    for replicas in lists:
         assignments = [{"partition_index": number, "broker_ids": one} for number, one in enumerate(replicas)]
         wanted = {"name": new, "num_partitions": -1, "replication_factor": -1, "assignments": assignments}
         both.ask(ApiKey.CREATE_TOPICS, 4, topics=[wanted], timeout=30_000, validate_only=True)
