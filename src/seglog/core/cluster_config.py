@@ -70,6 +70,12 @@ class ClusterConfig:
         "ms after which a follower that has not caught up is no longer in sync",
         default=30_000,
     )
+    replica_socket_timeout_ms: int = setting(
+        "replica.socket.timeout.ms",
+        int32(1),
+        "ms that a follower waits for an answer beyond the time it may take",
+        default=30_000,
+    )
     replica_selector_class: str = setting(
         "replica.selector.class",
         Text(),
