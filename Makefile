@@ -38,7 +38,7 @@ interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
 
 interop-all: $(STAMP) ## other people's clients, all of their runs, with us and with Kafka (half an hour)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" tests/interop/test_clients*
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" tests/interop/test_cl*
 
 bench: $(STAMP) ## us beside Kafka, as ratios
 	@$(BIN)/python -m bench
