@@ -97,6 +97,7 @@ def test_unclean_election_only_if_it_is_allowed() -> None:
     assert settled(outsider, there(broker(4))).leader == NO_LEADER
     elected = settled(outsider, there(broker(4)), unclean=True)
     assert (elected.leader, elected.isr, elected.leader_epoch) == (4, (Member(4, 4),), 7)
+    assert (elected.elr, elected.last_known) == ((), ()), "the others have another history"
 
 
 def test_a_broker_that_stops_leads_no_more_unless_it_is_alone() -> None:
@@ -112,6 +113,9 @@ def test_a_smaller_minimum_forgets_who_was_eligible() -> None:
     assert settled(alone, ALL, min_insync=3) == replace(alone, min_insync=3)
     of_three = replace(WHOLE, min_insync=3, isr=(M1,), elr=(M2, M3))
     assert settled(of_three, ALL, min_insync=2) == replace(of_three, min_insync=2, elr=())
+    # The one in sync has lost what it had, at the same time: who is eligible has it
+    back = settled(alone, there(broker(2), broker(1, 9, kept_since=9)), min_insync=1)
+    assert (back.leader, back.isr) == (2, (M2,))
 
 
 def test_reassignment() -> None:
@@ -123,10 +127,11 @@ def test_reassignment() -> None:
     done = settled(arrived, brokers)
     assert (done.replicas, done.isr, done.leader, done.leader_epoch) == ((4, 2), (M2, Member(4, 4)), 4, 6)
     assert (done.adding, done.removing) == ((), ())
-    assert cancel_reassignment(moving) == replace(WHOLE, replicas=(2, 1, 3))
+    assert cancel_reassignment(moving) == replace(WHOLE, replicas=(2, 1, 3), leader_epoch=6)  # 4 goes
     with pytest.raises(ValueError, match="none of the replicas from before"):
         cancel_reassignment(replace(moving, isr=(Member(4, 4),), leader=4))
     assert reassign(moving, (1, 3)).replicas == (1, 3, 2)
+    assert reassign(moving, (1, 3)).leader_epoch == 6, "who was dropped may not know it yet, and delete its log later"
 
 
 def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
@@ -140,6 +145,7 @@ def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
         again = reassign(only, (3,))
         again.check()
         assert again == replace(only, replicas=(3, 2, 1), adding=(3,), removing=(2, 1))
+        assert again.leader_epoch == only.leader_epoch
     assert reassign(moving, (3,)).replicas == (3, 1)  # it has nothing yet
     assert reassign(replace(moving, leader=2, isr=(M2,)), (3, 2)).adding == (3, 2)
 

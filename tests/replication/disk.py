@@ -50,7 +50,10 @@ class Disk:
     def open(self, rng: random.Random) -> LogDirs:
         self._write_boot_id()
         self.was_closed = False
-        return LogDirs.open(PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False)
+        opened = LogDirs.open(PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False)
+        refused = {key: why for directory in opened.dirs for key, why in directory.refused.items()}
+        assert not refused, f"B-21: damaged after a crash: {refused}"
+        return opened
 
     def _write_boot_id(self) -> None:
         parts = BOOT_ID.split("/")[1:-1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from seglog.cluster.model import NO_LEADER, Member, PartitionState, broker_name
+from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState
 from seglog.storage.log import Log
 from tests.replication.contents import records_of
 
@@ -33,6 +33,7 @@ class History:
         self.unclean_epoch = dict.fromkeys(numbers, -1)
         self.leaders: dict[tuple[int, int], Member] = {}
         self.states: dict[int, PartitionState] = {}
+        self.registered: dict[Member, Broker] = {}
         self.attempts = 0
 
     # The store
@@ -53,12 +54,13 @@ class History:
         assert is_new_epoch or state.leader == former.leader, f"P6: another leader in the same epoch: {former}, {state}"
         if is_new_epoch and state.leader != NO_LEADER:
             had_all = [member for member in (*former.isr, *former.elr) if member.node_id == state.leader]
-            broker, _ = self.world.store.values.get(broker_name(state.leader), (None, 0))
-            if broker is None or not any(broker.kept_since <= member.epoch for member in had_all):
+            me = next(member for member in state.isr if member.node_id == state.leader)
+            if not any(self.registered[me].kept_since <= member.epoch for member in had_all):
                 self._elected_uncleanly(number, former, state)
 
     def _elected_uncleanly(self, number: int, former: PartitionState, state: PartitionState) -> None:
-        assert self.world.scenario.unclean, f"UncleanExclusion: {state.leader} leads after {former}"
+        had_nothing = self.world.rules.committed[number] == 0
+        assert self.world.scenario.unclean or had_nothing, f"UncleanExclusion: {state.leader} leads after {former}"
         self.world.note("unclean", number, state.leader_epoch)
         self.unclean_epoch[number] = state.leader_epoch
         self.acknowledged[number].clear()

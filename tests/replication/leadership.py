@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.model import Stored, partition_name
+from seglog.cluster.model import partition_name
 from seglog.replication.replica import Replica
 from tests.replication.simulator import LAG_MS
 from tests.replication.store import RefusedError
@@ -54,7 +54,7 @@ class Leadership:
             if isinstance(found, RefusedError):
                 progress.refused()
             elif found is not None:
-                node.apply(number, Stored(proposed, found))
+                node.note(name, proposed, found)
             else:
                 self._read_again(number, progress)
 
@@ -73,6 +73,6 @@ class Leadership:
             elif value[1] == progress.version:
                 progress.refused()  # it was read after the change: that was never written
             else:
-                node.apply(number, Stored(*value))
+                node.note(name, *value)
 
         node.world.ask_store(node.node_id, lambda: node.world.store.values.get(name), found)

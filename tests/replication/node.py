@@ -80,8 +80,6 @@ class Node:
         self.disk.replace_failed()
         self.directories = self.disk.open(self.world.rng)
         self.directories.failed = lambda directory, _: self.later(0, lambda: self._directory_failed(directory))
-        refused = {key: why for directory in self.directories.dirs for key, why in directory.refused.items()}
-        assert not refused, f"broker {self.node_id} refuses {refused}"
         self.later(_HOUSEKEEPING_MS, self._keep_house)
         self._register()
 
@@ -127,8 +125,6 @@ class Node:
                 self.world.at(self.world.faults.store_delay(), lambda: self.world.store.end_session(session))
 
         look()
-
-    # When it runs
 
     @property
     def is_paused(self) -> bool:
@@ -181,8 +177,6 @@ class Node:
     def _keep_house(self) -> None:
         self.directories.housekeeping()
         self.later(_HOUSEKEEPING_MS, self._keep_house)
-
-    # The session
 
     def _register(self) -> None:
         """A new epoch, written down before anybody knows of it; then the session, then the cluster."""
@@ -310,25 +304,30 @@ class Node:
         self.world.store.readers.pop(self.node_id, None)
         self._register()
 
-    # The view
-
     def _told(self, name: str, value: Any, version: int) -> None:
         if self.me is None:
             self._early.append((name, value, version))
             return
         found = self.values.get(name)
-        if value is None:
+        if isinstance(value, PartitionState):
+            self.note(name, value, version)
+        elif value is None:
             self.values.pop(name, None)
         elif found is None or found[1] < version or name.startswith(("brokers/", "controller")):
             self.values[name] = (value, version)
-        if isinstance(value, PartitionState):
-            self.apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
         if name == "controller":
             self.office.look()
         self.office.act()
         if self.me is not None:
             for number in list(self.partitions):
                 self.leadership.advanced(number)
+
+    def note(self, name: str, state: PartitionState, version: int) -> None:
+        """A partition's state that we were told, or have written: what we see never goes back."""
+        found = self.values.get(name)
+        if found is None or found[1] < version:
+            self.values[name] = (state, version)
+            self.apply(int(name.rsplit("/", 1)[1]), Stored(state, version))
 
     @property
     def brokers(self) -> dict[int, Broker]:
@@ -379,24 +378,21 @@ class Node:
 
     def _let_go(self, number: int) -> None:
         key = TopicPartition(TOPIC, number)
-        partition = self.partitions.pop(number, None)
-        if partition is None and key not in self.directories.found():
-            return
-        self.world.note("let go", self.node_id, number)
-        if partition is not None:
-            partition.resign()
-        self.agreeing.pop(number, None)
-        self.desk.give_up(number)
-        self.directories.let_go(key)
+        if number in self.partitions:
+            self._give_back(number)
+        if key in self.directories.found():
+            self.world.note("let go", self.node_id, number)
+            self.directories.let_go(key)
 
     def _directory_failed(self, directory: LogDir) -> None:
         """Serve nothing of it any more."""
         self.world.note("offline", self.node_id, directory.path)
-        for number, partition in list(self.partitions.items()):
-            if partition.directory is directory:
-                self.offline.add(number)
-                partition.resign()
-                self.desk.give_up(number)
-                del self.partitions[number]
-                self.agreeing.pop(number, None)
+        for number in [number for number, one in self.partitions.items() if one.directory is directory]:
+            self.offline.add(number)
+            self._give_back(number)
         self.update_registration()
+
+    def _give_back(self, number: int) -> None:
+        self.partitions.pop(number).resign()
+        self.agreeing.pop(number, None)
+        self.desk.give_up(number)

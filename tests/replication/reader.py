@@ -157,8 +157,11 @@ class Reader:
         is_current = asked.leader_epoch == replica.leader_epoch and asked.offset == replica.log.log_end_offset
         if answer.diverging is None and is_current and not replica.leads:
             self.node.agreeing[number] = replica.leader_epoch
+        committed = replica.log.high_watermark
         try:
             replica.take(asked, answer, data)
+            is_cut = answer.diverging is None or replica.log.high_watermark <= committed
+            assert is_cut, f"B-7: {self.node.node_id} commits {number} up to {replica.log.high_watermark} and cuts it"
         except UnexpectedAppendOffsetError:
             if not begin_at_batch(replica, asked, answer, data):
                 raise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from seglog.cluster.model import PartitionState
+from seglog.cluster.model import Broker, Member, PartitionState
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
@@ -96,6 +96,8 @@ class Store:
         version = self.values[name][1] + 1 if name in self.values else 0
         if isinstance(value, PartitionState):
             self.world.history.written(name, value)
+        elif isinstance(value, Broker):
+            self.world.history.registered[Member(value.node_id, value.epoch)] = value
         if value is None:
             version = self.values.pop(name)[1] + 1
         else:

@@ -31,7 +31,7 @@ def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) ->
 
 def settle(state: PartitionState, brokers: Brokers, *, min_insync: int, unclean: bool) -> PartitionState:
     """The state as it must be with these brokers; the same one if there is nothing to do."""
-    min_insync = max(min_insync, 1)
+    min_insync, next_epoch = max(min_insync, 1), state.leader_epoch + 1
     if min_insync > state.min_insync:
         state = _with_min_insync(state, min_insync)
     state = with_isr(state, [member for member in state.isr if _is_current(member, brokers)], brokers)
@@ -43,7 +43,8 @@ def settle(state: PartitionState, brokers: Brokers, *, min_insync: int, unclean:
         state = with_isr(state, staying, brokers)
     if state.leader in state.isr_nodes:
         return state
-    return _elect(state, brokers, unclean=unclean)
+    elected = _elect(state, brokers, unclean=unclean)
+    return replace(elected, leader_epoch=min(elected.leader_epoch, next_epoch))
 
 
 def _is_current(member: Member, brokers: Brokers) -> bool:
@@ -90,7 +91,10 @@ def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool) -> Partiti
     if leader == NO_LEADER:
         leader = _elect_outside(state, brokers, unclean=unclean)
         if leader != NO_LEADER:
+            had_all = any(member.node_id == leader for member in state.elr)
             state = with_isr(state, [Member(leader, brokers[leader].epoch)], brokers)
+            if not had_all:  # what the others have is another history now
+                state = replace(state, elr=(), last_known=())
     if leader == state.leader == NO_LEADER:
         return state
     # Also for the same one as before: it is in another life, and may have less than it had.
@@ -123,7 +127,7 @@ def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
     adding = tuple(node for node in target if node not in now)
     removing = tuple(node for node in now if node not in target)
     replicas = target + removing
-    return _among(replace(state, replicas=replicas, adding=adding, removing=removing), replicas)
+    return _among(replace(state, replicas=replicas, adding=adding, removing=removing), replicas, state.replicas)
 
 
 def cancel_reassignment(state: PartitionState) -> PartitionState:
@@ -132,7 +136,7 @@ def cancel_reassignment(state: PartitionState) -> PartitionState:
     replicas = tuple(node for node in state.replicas if node not in state.adding)
     if state.isr and not set(replicas) & set(state.isr_nodes):
         raise ValueError("none of the replicas from before is in sync")
-    return _among(replace(state, replicas=replicas, adding=(), removing=()), replicas)
+    return _among(replace(state, replicas=replicas, adding=(), removing=()), replicas, state.replicas)
 
 
 def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
@@ -143,13 +147,19 @@ def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
     in_sync = {member.node_id for member in state.isr if not brokers[member.node_id].is_stopping}
     if not set(state.adding) <= in_sync or not set(target) & in_sync:
         return state
-    return _among(replace(state, replicas=target, adding=(), removing=()), target)
+    return _among(replace(state, replicas=target, adding=(), removing=()), target, state.replicas)
 
 
-def _among(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
-    """Without the members that are no replicas any more."""
+def _among(state: PartitionState, replicas: tuple[int, ...], former: tuple[int, ...]) -> PartitionState:
+    """Without the members that are no replicas any more.
+
+    Where there were such, a new epoch begins: who was removed, and is a replica again before it knows that, deletes its
+    log yet, and must not be taken into the ISR for what it asks meanwhile
+    (``triggerLeaderEpochBumpForReplicaReassignmentIfNeeded``). ``former`` are the replicas that there were.
+    """
     state = replace(
         state,
+        leader_epoch=state.leader_epoch + (not set(former) <= set(replicas)),
         elr=tuple(member for member in state.elr if member.node_id in replicas),
         last_known=tuple(node for node in state.last_known if node in replicas),
         isr=tuple(member for member in state.isr if member.node_id in replicas),
