@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.cluster_run.history import OK, History, Key, Read, Recorder, Value
 from tests.cluster_run.reading import PATIENT, reads_of
@@ -61,6 +61,7 @@ class Group:
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 100,
                 "fetch.error.backoff.ms": 20,
+                "on_commit": member.committed,
             }
         )
         consumer.subscribe([self._topic], on_assign=member.assigned, on_revoke=member.revoked)
@@ -131,9 +132,12 @@ class _Member:
             self._changed = set()
 
     def commit(self, consumer: Consumer) -> None:
-        """As far as it has read. Whoever is told no may commit later."""
-        if not self.positions:
-            return
-        with suppress(KafkaException):
-            found = consumer.commit(offsets=list(self.positions.values()), asynchronous=False)
-            self._group.committed(found or [])
+        """As far as it has read. Nobody waits for it: librdkafka 2.16 waits for ever if its session ends meanwhile."""
+        if self.positions:
+            with suppress(KafkaException):
+                consumer.commit(offsets=list(self.positions.values()), asynchronous=True)
+
+    def committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        """What became of a commit. Whoever is told no may commit later."""
+        if error is None:
+            self._group.committed(partitions)

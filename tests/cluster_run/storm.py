@@ -28,7 +28,7 @@ _SETTINGS: Final = {
     "replica.socket.timeout.ms": "1000",
     "replica.fetch.backoff.ms": "100",
     "leader.imbalance.check.interval.seconds": "5",
-    "file.delete.delay.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
 }
 TOPICS: Final = {"t": 4, "plain": 2}
 """Partitions by topic. ``plain`` is written without idempotence."""

@@ -26,7 +26,10 @@ pause may be longer by more than this."""
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ThreeBrokers]:
-    settings = {"broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000))}
+    settings = {
+        "broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
+        "replica.fetch.wait.max.ms": "1500",  # nothing may wait for that
+    }
     with ThreeBrokers(tmp_path / "cluster", settings=settings) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         for made in admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values():
@@ -55,7 +58,6 @@ def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> li
     cluster.wait_healthy()
     found = [client.pause(began) for client in clients]
     assert max(found) < FAILOVER_SECONDS + MARGIN_SECONDS, told
-    print(strike.__name__, victim, led, [round(1000 * one) for one in found])
     return found
 
 
