@@ -127,6 +127,8 @@ def test_reassignment() -> None:
     done = settled(arrived, brokers)
     assert (done.replicas, done.isr, done.leader, done.leader_epoch) == ((4, 2), (M2, Member(4, 4)), 4, 6)
     assert (done.adding, done.removing) == ((), ())
+    alone = with_isr(arrived, (M1, M3, Member(4, 4)), brokers)
+    assert settled(alone, brokers) == alone, "2 is away, and 4 alone would have what is committed"
     assert cancel_reassignment(moving) == replace(WHOLE, replicas=(2, 1, 3), leader_epoch=6)  # 4 goes
     with pytest.raises(ValueError, match="none of the replicas from before"):
         cancel_reassignment(replace(moving, isr=(Member(4, 4),), leader=4))

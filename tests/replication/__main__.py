@@ -1,4 +1,4 @@
-"""`python -m tests.replication FIRST [LAST] [unclean]`: simulated worlds of these seeds, and which break a promise."""
+"""`python -m tests.replication FIRST [LAST] [seconds=N] [unclean]`: simulated worlds, and which break a promise."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import logging
 import sys
 from collections import Counter
 
-from tests.replication.run import run
+from tests.replication.run import SECONDS, run
 
 
 def main(arguments: list[str]) -> int:
     logging.disable(logging.ERROR)
     numbers = [int(one) for one in arguments if one.isdigit()]
+    seconds = next((int(one[8:]) for one in arguments if one.startswith("seconds=")), SECONDS)
     first, last = numbers[0], numbers[-1]
     counted: dict[str, Counter[str]] = {"records": Counter(), "faults": Counter(), "operations": Counter()}
     broken = events = 0
     for seed in range(first, last + 1):
         try:
-            one = run(seed, unclean="unclean" in arguments)
+            one = run(seed, unclean="unclean" in arguments, seconds=seconds)
         except AssertionError as error:
             broken += 1
             print(f"seed {seed}: {error}", flush=True)

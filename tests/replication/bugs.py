@@ -77,11 +77,11 @@ def _kip_320(patch: Patch) -> None:
 def _kafka_7128(patch: Patch) -> None:
     """A follower joins before it has what is committed."""
 
-    def propose(self: Progress, high_watermark: int, *more: Any) -> object:
+    def propose(self: Progress, high_watermark: int, *more: Any, **rest: Any) -> object:
         del high_watermark
         start, self.epoch_start = self.epoch_start, 0
         try:
-            return honest(self, 0, *more)
+            return honest(self, 0, *more, **rest)
         finally:
             self.epoch_start = start
 
@@ -301,25 +301,25 @@ _RETAINED = Scenario(retention=True)
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101),
     Bug("B-2", "KIP-279", _kip_279),
-    Bug("B-3", "KIP-320", _kip_320),
+    Bug("B-3", "KIP-320", _kip_320, seed=14),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
-    Bug("B-5", "KAFKA-7415", _kafka_7415),
-    Bug("B-6", "KAFKA-7164", _kafka_7164),
-    Bug("B-7", "KAFKA-14704", _kafka_14704),
+    Bug("B-5", "KAFKA-7415", _kafka_7415, seed=37),
+    Bug("B-6", "KAFKA-7164", _kafka_7164, seed=19),
+    Bug("B-7", "KAFKA-14704", _kafka_14704, seed=1),
     Bug("B-7", "KAFKA-13141", _kafka_13141),
-    Bug("B-8", "KAFKA-10706", _kafka_10706),
-    Bug("B-9", "KAFKA-9491", _kafka_9491),
+    Bug("B-8", "KAFKA-10706", _kafka_10706, seed=4),
+    Bug("B-9", "KAFKA-9491", _kafka_9491, seed=23),
     Bug("B-9", "KAFKA-9196", _kafka_9196),
-    Bug("B-9", "KAFKA-5634", _kafka_5634, scenario=_RETAINED),
-    Bug("B-11", "KAFKA-16541", _kafka_16541),
+    Bug("B-9", "KAFKA-5634", _kafka_5634, seed=3, scenario=_RETAINED),
+    Bug("B-11", "KAFKA-16541", _kafka_16541, seed=1),
     Bug("B-12", "KIP-966", _kip_966),
-    Bug("B-12", "last-replica", _last_replica),
-    Bug("B-13", "lost-pages", _lost_pages),
-    Bug("B-13", "same-boot", _same_boot),
+    Bug("B-12", "last-replica", _last_replica, seed=1),
+    Bug("B-13", "lost-pages", _lost_pages, seed=1),
+    Bug("B-13", "same-boot", _same_boot, seed=1),
     Bug("B-13", "KIP-380", _any_life),
-    Bug("B-14", "KAFKA-2729", _kafka_2729, rates={"store_lost": 0.2, "store_slow": 0.5}),
+    Bug("B-14", "KAFKA-2729", _kafka_2729, seed=13, rates={"store_lost": 0.2, "store_slow": 0.5}),
     Bug("B-15", "KAFKA-6082", _kafka_6082),
-    Bug("B-16", "KAFKA-13091", _kafka_13091),
+    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=4),
     Bug("", "unknown-ends", _unknown_ends),
-    Bug("", "same-epoch-again", _same_epoch_again),
+    Bug("", "same-epoch-again", _same_epoch_again, seed=11),
 )

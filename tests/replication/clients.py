@@ -146,7 +146,7 @@ class Operators:
     def _configure(self) -> None:
         world = self.world
         least = world.rng.randrange(1, world.scenario.replicas + 1)
-        if least >= world.min_insync or not any(node.disk.has_lost for node in world.nodes.values()):
+        if least >= world.min_insync or not any(map(world.is_losing, world.nodes.values())):
             topic, version = world.store.values[f"topics/{TOPIC}"]
             config = topic_config(least, unclean=world.scenario.unclean)
             world.note("configure", config)

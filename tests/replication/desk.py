@@ -30,7 +30,8 @@ class Waiting(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a consumer got: records (offset, value), where the log begins, and the high watermark."""
+    """What a consumer got: records (offset, value), where the log begins, and the high watermark, in the epoch in which
+    this log was last known to be the leader's."""
 
     leader_epoch: int
     start: int
@@ -92,9 +93,10 @@ class Desk:
         except (OffsetOutOfRangeError, LogDirOfflineError):
             records = []
         found = [(record.offset, int(record.value or b"")) for record in records]
-        if partition.knows_committed:
+        if partition.leads and partition.knows_committed:
             self.node.world.rules.shown(number, partition.leader_epoch, log.high_watermark)
-        answer(Found(partition.leader_epoch, log.log_start_offset, log.high_watermark, found))
+        epoch = partition.leader_epoch if partition.leads else self.node.agreeing.get(number, -1)
+        answer(Found(epoch, log.log_start_offset, log.high_watermark, found))
 
     def delete_records(self, number: int, before: int) -> None:
         """As DeleteRecords does: up to the high watermark, no further."""

@@ -7,6 +7,7 @@ before it, and nothing that is promised after.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -40,7 +41,9 @@ class History:
 
     def written(self, name: str, state: PartitionState) -> None:
         """A state came into the store: it is a sound one, and follows from the last."""
-        state.check()
+        # Who cancels a move may take the leader out of the replicas: it resigns, and another is elected
+        is_left = state.leader not in state.replicas
+        (replace(state, leader=NO_LEADER) if is_left else state).check()
         number = int(name.rsplit("/", 1)[1])
         former = self.states.get(number)
         self.states[number] = state

@@ -69,7 +69,7 @@ class Nemesis:
     def _may_lose(self, node: Node) -> bool:
         """Whether fewer than min.insync.replicas have lost something then, and every partition is safe with another."""
         nodes, states = self.world.nodes.values(), self.world.history.states.values()
-        losing = 1 + sum(other.disk.has_lost for other in nodes if other is not node)
+        losing = 1 + sum(self.world.is_losing(other) for other in nodes if other is not node)
         return self.world.scenario.unclean or all(
             losing < min(state.needed, self.world.min_insync) and self._is_safe_without(node, state) for state in states
         )

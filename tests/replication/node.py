@@ -62,6 +62,7 @@ class Node:
         self.agreeing: dict[int, int] = {}
         """Of each partition the epoch in which its log was last known to be a part of the leader's."""
         self._early: list[tuple[str, Any, int]] = []
+        self._entering: int | None = None  # the session whose changes are told to us
         self.office = Office(self)
         self.desk = Desk(self)
         self.leadership = Leadership(self)
@@ -235,10 +236,11 @@ class Node:
         store.remove(broker_name(self.node_id))
         session = store.open_session(self.node_id)
         store.create(broker_name(self.node_id), broker, session)
-        life = self.life
+        self._early.clear()
+        self._entering = session
 
         def told(name: str, value: Any, version: int) -> None:
-            self.when_running(lambda: self._told(name, value, version) if self.life == life else None)
+            self.when_running(lambda: self._told(name, value, version) if self._entering == session else None)
 
         return session, store.subscribe(self.node_id, told)
 

@@ -137,9 +137,11 @@ class Reader:
             return
         try:
             if outside is not None:
-                if replica.leader_epoch == asked.leader_epoch and not replica.leads:
+                if is_ours and replica.leader_epoch == asked.leader_epoch and not replica.leads:
                     replica.out_of_range(*outside)
                 self._doubted.add(number)
+            elif answer is not None and answer.diverging is not None and not is_ours:
+                return  # no connection that is over cuts a log: it may have grown again to where it was
             elif answer is None:
                 self._doubted.add(number)
                 self._waits[number] = self.node.world.now + _ERROR_MS

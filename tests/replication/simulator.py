@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from seglog.cluster.model import Broker, PartitionState, Stored, TopicRules, TopicState, View
@@ -19,6 +19,9 @@ from tests.replication.history import History
 from tests.replication.rules import Rules
 from tests.replication.scenario import Scenario
 from tests.replication.store import RefusedError, Store
+
+if TYPE_CHECKING:
+    from tests.replication.node import Node
 
 TOPIC: Final = "t"
 LAG_MS: Final = 2_000
@@ -73,6 +76,13 @@ class World:
         """As the topic is configured."""
         topic, _ = self.store.values[f"topics/{TOPIC}"]
         return _rules(topic).min_insync
+
+    def is_losing(self, node: Node) -> bool:
+        """Whether it has lost something, and not everyone knows yet."""
+        kept = -1 if node.kept_since is None else node.kept_since
+        states = self.history.states.values()
+        members = [member for state in states for member in (*state.isr, *state.elr) if member.node_id == node.node_id]
+        return node.disk.has_lost or any(member.epoch < kept for member in members)
 
     # Messages
 

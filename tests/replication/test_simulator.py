@@ -14,7 +14,8 @@ from tests.cases import case
 from tests.replication.bugs import BUGS, Bug
 from tests.replication.run import run
 
-_SEEDS = 50
+_SEEDS = 40
+_SECONDS = 10
 """A test's; four tests side by side."""
 _TRIES = 60
 """In so many seeds a bug has to be found."""
@@ -30,19 +31,19 @@ def _run(first: int, *, unclean: bool = False) -> None:
     for seed in range(first, first + _SEEDS):
         case()
         try:
-            run(seed, unclean=unclean)
+            run(seed, unclean=unclean, seconds=_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
 @pytest.mark.parametrize("first", range(0, 4 * _SEEDS, _SEEDS))
 def test_nothing_is_lost(first: int) -> None:
-    """`python -m tests.replication SEED` runs one of them again."""
+    """`python -m tests.replication SEED seconds=10` runs one of them again."""
     _run(first)
 
 
 def test_an_unclean_election_takes_back_what_was_before_it_and_nothing_else() -> None:
-    """`python -m tests.replication SEED unclean` runs one of them again."""
+    """`python -m tests.replication SEED seconds=10 unclean` runs one of them again."""
     _run(1000, unclean=True)
 
 

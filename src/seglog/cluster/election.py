@@ -140,12 +140,15 @@ def cancel_reassignment(state: PartitionState) -> PartitionState:
 
 
 def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
-    """Complete a reassignment whose new replicas are all in sync."""
+    """Complete a reassignment whose new replicas are all in sync, unless those that go are needed to keep what is
+    committed: then others have to come back first."""
     if not (state.adding or state.removing):
         return state
     target = tuple(node for node in state.replicas if node not in state.removing)
     in_sync = {member.node_id for member in state.isr if not brokers[member.node_id].is_stopping}
-    if not set(state.adding) <= in_sync or not set(target) & in_sync:
+    staying = in_sync & set(target)
+    are_missed = len(staying) < min(state.min_insync, len(target)) and not in_sync <= staying
+    if not set(state.adding) <= in_sync or not staying or are_missed:
         return state
     return _among(replace(state, replicas=target, adding=(), removing=()), target, state.replicas)
 
