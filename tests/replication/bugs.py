@@ -296,30 +296,32 @@ def _same_epoch_again(patch: Patch) -> None:
     patch.setattr(election, "_elect", elect)
 
 
+_ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
+_LATE = {"slow": 0.1, "pause_every": 1_500, "expire_every": 700, "loss": 0.0}
 _RETAINED = Scenario(retention=True)
 
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101),
     Bug("B-2", "KIP-279", _kip_279),
-    Bug("B-3", "KIP-320", _kip_320, seed=14),
+    Bug("B-3", "KIP-320", _kip_320, seed=6, rates=_LATE),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
-    Bug("B-5", "KAFKA-7415", _kafka_7415, seed=37),
-    Bug("B-6", "KAFKA-7164", _kafka_7164, seed=19),
+    Bug("B-5", "KAFKA-7415", _kafka_7415, seed=39, rates=_ELECTIONS),
+    Bug("B-6", "KAFKA-7164", _kafka_7164, seed=4, rates={"expire_every": 1_500, "crash_every": 2_500}),
     Bug("B-7", "KAFKA-14704", _kafka_14704, seed=1),
     Bug("B-7", "KAFKA-13141", _kafka_13141),
     Bug("B-8", "KAFKA-10706", _kafka_10706, seed=4),
     Bug("B-9", "KAFKA-9491", _kafka_9491, seed=23),
     Bug("B-9", "KAFKA-9196", _kafka_9196),
     Bug("B-9", "KAFKA-5634", _kafka_5634, seed=3, scenario=_RETAINED),
-    Bug("B-11", "KAFKA-16541", _kafka_16541, seed=1),
+    Bug("B-11", "KAFKA-16541", _kafka_16541, seed=10),
     Bug("B-12", "KIP-966", _kip_966),
-    Bug("B-12", "last-replica", _last_replica, seed=1),
-    Bug("B-13", "lost-pages", _lost_pages, seed=1),
+    Bug("B-12", "last-replica", _last_replica, seed=2),
+    Bug("B-13", "lost-pages", _lost_pages, seed=8),
     Bug("B-13", "same-boot", _same_boot, seed=1),
     Bug("B-13", "KIP-380", _any_life),
-    Bug("B-14", "KAFKA-2729", _kafka_2729, seed=13, rates={"store_lost": 0.2, "store_slow": 0.5}),
-    Bug("B-15", "KAFKA-6082", _kafka_6082),
-    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=4),
+    Bug("B-14", "KAFKA-2729", _kafka_2729, seed=21, rates={"store_lost": 0.2, "store_slow": 0.5}),
+    Bug("B-15", "KAFKA-6082", _kafka_6082, seed=4),
+    Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9),
     Bug("", "unknown-ends", _unknown_ends),
-    Bug("", "same-epoch-again", _same_epoch_again, seed=11),
+    Bug("", "same-epoch-again", _same_epoch_again, seed=24),
 )

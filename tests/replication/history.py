@@ -55,7 +55,7 @@ class History:
             f"P6: {name} goes back from {former} to {state}"
         )
         assert is_new_epoch or state.leader == former.leader, f"P6: another leader in the same epoch: {former}, {state}"
-        if is_new_epoch and state.leader != NO_LEADER:
+        if is_new_epoch and state.leader != NO_LEADER and not is_left:
             had_all = [member for member in (*former.isr, *former.elr) if member.node_id == state.leader]
             me = next(member for member in state.isr if member.node_id == state.leader)
             if not any(self.registered[me].kept_since <= member.epoch for member in had_all):

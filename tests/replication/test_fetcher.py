@@ -252,6 +252,26 @@ def test_a_log_that_begins_inside_of_a_batch(run: Run) -> None:
     run(act)
 
 
+def test_a_log_that_ends_inside_of_the_leaders_first_batch(run: Run) -> None:
+    """What it has is below the leader's start, and of a history of which the leader has no epochs any more."""
+
+    async def act(both: Both) -> None:
+        (follower,) = both.disk.have("t")
+        for _ in range(6):
+            follower.log.append(batch(), leader_epoch=0)
+        (leader,) = both.leader.lead("t")
+        for _ in range(2):
+            leader.append(batch(records=4))
+        leader.log.update_high_watermark(8)
+        both.leader.disk.directory.delete_records("t", 0, 6)
+        both.follow("t")
+        both.run()
+        await both.until(lambda: follower.log.high_watermark == 8)
+        assert content(follower) == content(leader)[len(batch(records=4)) :]
+
+    run(act)
+
+
 def test_no_news_is_news_for_a_new_question(run: Run) -> None:
     """The high watermark was told with where the logs go apart, and is not told again when we have cut ours."""
 

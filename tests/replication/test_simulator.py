@@ -77,7 +77,7 @@ def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in chain((bug.seed,), range(_TRIES)):
         case()
         try:
-            run(seed, scenario=bug.scenario, rates=bug.rates)
+            run(seed, scenario=bug.scenario, rates=bug.rates, seconds=_SECONDS)
         except AssertionError:
             return
     raise AssertionError(f"{_TRIES} seeds have not found it")

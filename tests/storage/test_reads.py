@@ -68,3 +68,20 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
     assert log.log_start_offset == 0
     assert log.delete_records(-1) == 3
     assert log.log_start_offset == 3
+
+
+def test_what_is_committed_meanwhile_is_not_in_a_read_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-9807: of two looks at the high watermark, the second may be ahead."""
+    log = load(new_disk(), hw_follows_end=False).log
+    fill(log, 5)
+    log.update_high_watermark(2)
+    stable: property = Log.__dict__["last_stable_offset"]
+
+    def commit_first(self: Log) -> int:
+        self.update_high_watermark(5)
+        return int(stable.__get__(self))
+
+    monkeypatch.setattr(Log, "last_stable_offset", property(commit_first))
+    found = log.read(0, up_to=UpTo.LAST_STABLE)
+    assert (found.high_watermark, found.last_stable_offset) == (2, 2)
+    assert [record.offset for record in found.records()] == [0, 1]

@@ -12,11 +12,15 @@ def begin_at_batch(replica: Replica, asked: ReplicaFetch, answer: ReplicaAnswer,
     """Take ``records`` that begin below the end of an empty log, from the beginning of their first batch on; False if
     that is not how it is (``Partition.appendRecordsToFollowerOrFutureReplica``).
 
+    A log that ends where the leader's begins, or before, has nothing that the leader has, either: it may be another
+    history, of whose epochs the leader knows nothing any more. Kafka's follower fails there.
+
     The log's start is the leader's again once the batch is committed.
     """
     log = replica.log
     end, entry = log.log_end_offset, next(entries(records), None)
-    if entry is None or log.log_start_offset != end or asked.offset != end:
+    has_nothing = end in (log.log_start_offset, min(answer.log_start_offset, end))
+    if entry is None or not has_nothing or asked.offset != end:
         return False
     header = view.describe(records, entry)
     if not header.base_offset < end <= header.last_offset:
