@@ -128,6 +128,7 @@ def test_kafka_options_are_ignored_with_one_warning(tmp_path: Path) -> None:
         make_reader({"path": str(tmp_path)})
 
 
+@pytest.mark.filterwarnings("ignore:seglog. no file has the high watermarks of some replicas")
 def test_of_replicas_the_longest_is_read(tmp_path: Path) -> None:
     for broker, count in (("a", 2), ("b", 5), ("c", 3)):
         write_partition(tmp_path / broker / "t-0", [RECORDS[:1]] * count)
