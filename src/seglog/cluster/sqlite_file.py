@@ -50,6 +50,7 @@ _SINCE_2: Final = """
     INSERT INTO commits VALUES (0, 0);
 """
 _BUSY_SECONDS: Final = 10.0
+_OPENINGS: Final = 100
 MAX_DELETED: Final = 10_000
 """Deleted names that are kept for those who watch; who has not looked for longer is told that anything may have
 changed."""
@@ -79,7 +80,21 @@ class MetadataFile:
         self._leases_at = 0.0
 
     def connect(self) -> None:
-        """`StoreFailedError` for a file of a later version."""
+        """`StoreFailedError` for a file of a later version.
+
+        Who opens a new file at the same time as others is told at once that it is locked while one of them changes its
+        journal: SQLite does not wait for that, whatever its timeout is.
+        """
+        for _ in range(_OPENINGS):
+            try:
+                return self._connect()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+            threading.Event().wait(_BUSY_SECONDS / _OPENINGS)
+        self._connect()
+
+    def _connect(self) -> None:
         self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             if self._format() < _FORMAT:
