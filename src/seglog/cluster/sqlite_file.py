@@ -87,10 +87,12 @@ class MetadataFile:
         """
         for _ in range(_OPENINGS):
             try:
-                return self._connect()
+                self._connect()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                     raise
+            else:
+                return
             threading.Event().wait(_BUSY_SECONDS / _OPENINGS)
         self._connect()
 
