@@ -75,6 +75,7 @@ class SeglogCluster:
                 self._begin(node)
             for node in range(NODES):
                 wait_until_ready(self._processes[node])
+            wait(self, lambda seen: len(seen.brokers) == NODES, topics=[])
         except BaseException:
             self.close()
             raise
