@@ -355,15 +355,16 @@ class Replicas:
         _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
         try:
             written = await self._store.cas(name, value, version)
-        except UnknownOutcomeError:
+        except (UnknownOutcomeError, StoreClosedError):
             await self._read_again(name, version, progress, proposed)
         except (VersionChangedError, NoSuchNameError, StoreFailedError):
             # Not at once: each fetch of a follower would propose the same on the same state, a thousand times a second.
             await self._view.until(lambda: progress.proposed is not proposed, _RETRY_SECONDS)
             self._refused(progress, proposed)
             self._propose(replica)  # nobody may ask for a quiet partition
-        except StoreClosedError:
-            return
+        except Exception:  # or the ISR of this partition would never change again
+            _logger.exception("%s: nobody knows whether its ISR was written", replica.topic_partition)
+            await self._read_again(name, version, progress, proposed)
         else:
             self._view.note(name, value, written)
 
