@@ -178,22 +178,29 @@ def test_whose_disk_was_replaced_waits_for_the_end_of_its_old_session(tmp_path: 
     run(tmp_path, work)
 
 
-@pytest.mark.parametrize(("how", "epoch"), [(BEFORE, None), (UNKNOWN, 1), (AFTER, 1)])
-def test_a_commit_that_fails_under_a_registration(how: str, epoch: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
+def test_a_commit_that_fails_under_a_registration(how: str, tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         party = Party(made[0], 1)
         made[0].fail(how, at=BROKER_EPOCHS)
-        if epoch is None:
-            with pytest.raises(StoreFailedError, match="the disk is full"):
-                await party.join()
-            assert party.member() is None
-            assert not made[0].sessions[-1].is_alive
-            await party.membership.join()
-        else:
-            await party.join()
+        await party.join()
         assert party.member() == Member(1, 1)
+        assert [session.is_alive for session in made[0].sessions].count(True) == 1
         assert await made[1].get(BROKER_EPOCHS) == Versioned(b"1", 0)
         assert party.heard == ["confirmed"]
+        await party.stop()
+
+    run(tmp_path, work)
+
+
+def test_a_store_that_fails_for_longer_than_a_session_is_no_store(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        made[0].fail(*[BEFORE] * 1000, at=BROKER_EPOCHS)
+        with pytest.raises(StoreFailedError, match="the disk is full"):
+            await party.join()
+        assert party.member() is None
+        assert not any(session.is_alive for session in made[0].sessions)
         await party.stop()
 
     run(tmp_path, work)

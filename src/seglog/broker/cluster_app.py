@@ -43,9 +43,12 @@ from seglog.replication.replicas import Replicas
 from seglog.storage.checkpoint import encode_id, new_cluster_id
 from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
+from seglog.storage.log_dirs_opening import cluster_of
 
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
+_STORE_PATIENCE_MS: Final = 18_000
+"""How long a store may take to answer at the start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
 HANDOVER_SECONDS: Final = 15.0
 """How long a broker that is stopped waits for others to lead what it leads."""
 
@@ -70,11 +73,16 @@ class ClusterNode(Serving):
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
         if node_id < 0:
             raise InvalidConfigError("node.id is not given: each broker of a cluster has its own")
+        past = await asyncio.to_thread(cluster_of, self._fs, config.data_dirs)
         self.store = await open_store(
-            config.cluster_store, clock=self._clock, session_timeout_ms=config.broker_session_timeout_ms
+            config.cluster_store,
+            clock=self._clock,
+            session_timeout_ms=config.broker_session_timeout_ms,
+            patience_ms=_STORE_PATIENCE_MS,
+            must_exist=past is not None,
         )
         self._parts.push_async_callback(self.store.close)
-        cluster_id = await self._cluster()
+        cluster_id = await self._cluster(past)
         await self._open_directories(node_id, cluster_id)
         await self._configure(node_id)
         current = self.configuration.current
@@ -97,10 +105,16 @@ class ClusterNode(Serving):
         await self._join()
         self._begin("warm-up", warm_up())
 
-    async def _cluster(self) -> str:
-        """The cluster's id, which the first broker chooses."""
+    async def _cluster(self, past: tuple[str, str] | None) -> str:
+        """The cluster's id, which the first broker chooses. Directories with a ``past`` in a cluster do not begin
+        another one: the metadata have been lost, or the store is the wrong one."""
         found = await self.store.get(_CLUSTER)
         if found is None:
+            if past is not None:
+                cluster, directory = past
+                raise InvalidConfigError(
+                    f"{self.config.cluster_store} has no cluster, and {directory} belongs to cluster {cluster}"
+                )
             chosen = self._cluster_id or new_cluster_id(self._rng)
             try:
                 await self.store.create(_CLUSTER, json.dumps({"cluster.id": chosen}).encode())

@@ -10,24 +10,20 @@ from uuid import UUID
 
 from seglog.cluster import model
 from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
-from seglog.cluster.open import SQLITE, open_store, parse_store
-from seglog.cluster.store import StoreError, Versioned
+from seglog.cluster.open import open_store
+from seglog.cluster.store import Versioned
 from seglog.core.clock import SystemClock
-from seglog.core.fs import OsFs
 
 _SESSION_MS = 10_000
 
 
 def look(address: str) -> ClusterSeen:
     """Brokers and partitions. `StoreError`, `InvalidConfigError`."""
-    where = parse_store(address)
-    if where.kind == SQLITE and not OsFs().exists(where.path):
-        raise StoreError(f"{where.path}: there is no such metadata store")
     return read(asyncio.run(_load(address)))
 
 
 async def _load(address: str) -> dict[str, Versioned]:
-    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS)
+    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=True)
     try:
         return await store.load("")
     finally:

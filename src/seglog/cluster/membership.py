@@ -121,8 +121,8 @@ class Membership:
 
     async def join(self) -> None:
         """Register in a new epoch. `NodeIdTakenError`, which names both, if another broker has this node id, and has it
-        still when the session of a dead one would be over; what the store raises when it fails, and what ``kept_since``
-        raises: then there is no registration."""
+        still when the session of a dead one would be over; `StoreFailedError` if the store fails for that long; what
+        ``kept_since`` raises: then there is no registration."""
         until = self._clock.monotonic() + self._timeout_ms / 1000 * _SESSIONS
         async with self._writing:
             self.me = None
@@ -131,10 +131,11 @@ class Membership:
         self._look()
 
     async def _register_before(self, until: float) -> bool:
-        """False: not yet. Whose disk was replaced comes back with other log directories while its old session lasts."""
+        """False: not yet. Whose disk was replaced comes back with other log directories while its old session lasts; a
+        server of ZooKeeper that is busy, or has just been lost, gives no session."""
         try:
             return await self._register()
-        except NodeIdTakenError:
+        except (NodeIdTakenError, StoreFailedError):
             if self._clock.monotonic() >= until:
                 raise
             return False

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from seglog.cluster.store import MetadataStore
+from seglog.cluster.store import MetadataStore, StoreFailedError
 from seglog.core.clock import Clock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.extras import require
+from seglog.core.fs import OsFs
 
 SQLITE: Final = "sqlite"
 ZOOKEEPER: Final = "zookeeper"
@@ -58,15 +59,23 @@ def _server(text: str, address: str) -> str:
     return f"{f'[{match[1]}]' if match[1] else match[2]}:{port}"
 
 
-async def open_store(address: str, *, clock: Clock, session_timeout_ms: int) -> MetadataStore:
-    """The store at ``address``. `InvalidConfigError`; `StoreFailedError` if it cannot be opened, or no server of
-    ZooKeeper answers within ``session_timeout_ms``; `MissingExtraError` without kazoo."""
+async def open_store(
+    address: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
+) -> MetadataStore:
+    """The store at ``address``; a file is made where none is, unless it ``must_exist``. `InvalidConfigError`;
+    `StoreFailedError` if it cannot be opened, or no server of ZooKeeper answers within ``session_timeout_ms``, or
+    ``patience_ms`` if that is longer; `MissingExtraError` without kazoo."""
     where = parse_store(address)
     if where.kind == SQLITE:
+        if must_exist and not OsFs().exists(where.path):
+            raise StoreFailedError(f"{where.path}: there is no such metadata store")
         from seglog.cluster.sqlite import SqliteStore
 
         return await SqliteStore.open(where.path, clock=clock)
     require("kazoo.client", "zookeeper", purpose="a cluster on ZooKeeper")
     from seglog.cluster.znodes import ZooKeeperStore
 
-    return await ZooKeeperStore.open(where.servers, where.cluster, clock=clock, session_timeout_ms=session_timeout_ms)
+    patience_ms = max(patience_ms, session_timeout_ms)
+    return await ZooKeeperStore.open(
+        where.servers, where.cluster, clock=clock, session_timeout_ms=session_timeout_ms, patience_ms=patience_ms
+    )

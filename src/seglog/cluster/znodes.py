@@ -88,12 +88,14 @@ class ZooKeeperStore(Committing):
         )
 
     @classmethod
-    async def open(cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int) -> Self:
-        """`StoreFailedError` if no server answers within the time."""
+    async def open(
+        cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int
+    ) -> Self:
+        """`StoreFailedError` if no server answers within ``patience_ms``."""
         store = cls(servers, cluster, clock, session_timeout_ms)
         store._connection.start()
         try:
-            async with asyncio.timeout(session_timeout_ms / 1000):
+            async with asyncio.timeout(patience_ms / 1000):
                 await store._is_watched.wait()
         except TimeoutError as error:
             await store.close()

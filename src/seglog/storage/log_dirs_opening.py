@@ -39,7 +39,22 @@ def resolve_all(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 def common_meta(
     fs: Fs, paths: Sequence[str], *, cluster_id: str | None, node_id: int | None, rng: Random
 ) -> MetaProperties:
-    """The cluster and the node that all directories belong to: as given, or as one of them says, or new ones.
+    """The cluster and the node that all directories belong to: as given, or as one of them says, or new ones."""
+    clusters, nodes = _owners(fs, paths)
+    return MetaProperties(
+        cluster_id=cluster_id or next(iter(clusters), None) or new_cluster_id(rng),
+        node_id=node_id if node_id is not None else next(iter(nodes), 1),
+    )
+
+
+def cluster_of(fs: Fs, paths: Sequence[str | os.PathLike[str]]) -> tuple[str, str] | None:
+    """The cluster that directories belong to already, and the first that says so; None if all are new."""
+    clusters, _ = _owners(fs, resolve_all(paths))
+    return next(iter(clusters.items()), None)
+
+
+def _owners(fs: Fs, paths: Sequence[str]) -> tuple[dict[str, str], dict[int, str]]:
+    """The cluster and the node that directories belong to, each with the first that says so, if any does.
 
     `InvalidLogDirError` names two that do not agree (``MetaPropertiesEnsemble.verify``).
     """
@@ -58,10 +73,7 @@ def common_meta(
         if len(found) > 1:
             (one, here), (other, there), *_ = found.items()
             raise InvalidLogDirError(f"{here} belongs to {key} {one}, {there} to {key} {other} (meta.properties)")
-    return MetaProperties(
-        cluster_id=cluster_id or next(iter(clusters), None) or new_cluster_id(rng),
-        node_id=node_id if node_id is not None else next(iter(nodes), 1),
-    )
+    return clusters, nodes
 
 
 def open_all(
