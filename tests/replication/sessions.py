@@ -86,8 +86,11 @@ class Session:
             watched.replica.followers.pop(watched, None)
 
     def close(self) -> None:
+        """A request that still waits learns nothing more: what it asked is older than what the next session asks."""
         for number in list(self._watched):
             self._unwatch(number)
+        self.wanted.clear()
+        self.touched.clear()
 
 
 class _Watched:

@@ -73,14 +73,12 @@ def with_isr(state: PartitionState, isr: Iterable[Member], brokers: Brokers) -> 
 
 
 def _with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
-    """Take over a configuration. With a smaller one the leader may commit what those who left do not have."""
+    """Take over a configuration. With a smaller one the leader may commit what those who left do not have, if the ISR
+    is large enough for it."""
     if min_insync == state.min_insync:
         return state
-    is_smaller = min_insync < state.min_insync
     changed = replace(state, min_insync=min_insync)
-    if len(changed.isr) >= changed.needed or (is_smaller and changed.isr):
-        return replace(changed, elr=(), last_known=())
-    return changed
+    return replace(changed, elr=(), last_known=()) if len(changed.isr) >= changed.needed else changed
 
 
 def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
