@@ -155,6 +155,25 @@ def test_who_has_all_of_a_quiet_partition_stays_in_sync(run: Run) -> None:
     run(act)
 
 
+def test_a_request_of_a_session_that_was_replaced_tells_nothing(run: Run) -> None:
+    """Its follower has hung up and come again with a later offset; what it asked before may still wait here."""
+
+    async def act(asking: Asking) -> None:
+        (replica,) = asking.lead(1)
+        await asking.ask({0: 0})
+        waiting = asyncio.ensure_future(asking.send({}))
+        await asyncio.sleep(0)
+        replica.append(batch())
+        end = replica.log.log_end_offset
+        again = Asking(asking.leader)
+        assert partitions(await again.ask({0: end})) == {0: 0}
+        assert partitions(await waiting) == {}
+        assert replica.progress is not None
+        assert replica.progress.followers[FOLLOWER.node_id].end_offset == end
+
+    run(act)
+
+
 def test_only_brokers_that_are_there_have_sessions(run: Run) -> None:
     """Who makes up broker ids, or has gone, takes no memory; a broker may be known a moment after it comes."""
 
