@@ -87,11 +87,18 @@ def test_no_more_than_so_many_are_outstanding() -> None:
             await full.wait()
             (connection,) = served.shared.connections
             assert connection.is_waiting
-            for number in range(MOST):
+            for number in range(MOST // 2):
                 outstanding[number].set(frame(b"%d" % number))
-            assert [await answer(reader) for _ in range(MOST)] == [b"%d" % number for number in range(MOST)]
-            while len(outstanding) == MOST:
-                await asyncio.sleep(0)
+            assert await _answers(reader, MOST // 2) == [b"%d" % number for number in range(MOST // 2)]
+            assert len(outstanding) == MOST
+            outstanding[MOST // 2].set(frame(b"half"))
+            async with asyncio.timeout(20):
+                while len(outstanding) == MOST:  # the next is read while half of them are still to come
+                    await asyncio.sleep(0)
+            for number in range(MOST // 2 + 1, MOST):
+                outstanding[number].set(frame(b"%d" % number))
+            rest = [b"half"] + [b"%d" % number for number in range(MOST // 2 + 1, MOST)]
+            assert await _answers(reader, MOST // 2) == rest
             outstanding[-1].set(None)  # one that is not answered
             writer.write(frame(b"last"))
             while len(outstanding) == MOST + 1:

@@ -206,13 +206,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._task is not None:
             return
         if len(self._outstanding) >= MOST:
-            self._wait_for(self._outstanding.emptied())
+            self._wait_for(self._outstanding.fewer_than(MOST // 2))
         elif not self._writable:
             self._wait_for(self._drain())
 
     async def _answer_behind(self, reply: list[bytes | Slice] | Awaitable[Reply]) -> None:
         found = reply if isinstance(reply, list) else await reply
-        await self._outstanding.emptied()
+        await self._outstanding.fewer_than(1)
         await self._put(found)
 
     def _send(self, ready: list[bytes]) -> None:

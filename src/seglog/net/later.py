@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 MOST: Final = 64
-"""Answers of one connection that may be outstanding; then it is not read from until some are there."""
+"""Answers of one connection that may be outstanding; then it is not read from until half of them are out."""
 
 
 class Later(Generic[T]):
@@ -58,13 +58,14 @@ class Later(Generic[T]):
 class Outstanding:
     """The answers of one connection from the first on that is still to come, in the order of their requests."""
 
-    __slots__ = ("_answers", "_emptied", "_send")
+    __slots__ = ("_answers", "_few", "_few_enough", "_send")
 
     def __init__(self, send: Callable[[list[bytes]], None]) -> None:
         """``send`` gets what may go out."""
         self._answers: deque[Later[bytes | None]] = deque()
         self._send = send
-        self._emptied: asyncio.Future[None] | None = None
+        self._few = 1
+        self._few_enough: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -88,14 +89,15 @@ class Outstanding:
                 ready.append(value)
         if ready:
             self._send(ready)
-        if not answers and self._emptied is not None:
-            _wake(self._emptied)
+        if len(answers) < self._few and self._few_enough is not None:
+            _wake(self._few_enough)
 
-    async def emptied(self) -> None:
-        """Wait until all of them are out."""
-        while self._answers:
-            self._emptied = asyncio.get_running_loop().create_future()
-            await self._emptied
+    async def fewer_than(self, count: int) -> None:
+        """Wait until so many are out that there are fewer left; one waits at a time."""
+        while len(self._answers) >= count:
+            self._few = count
+            self._few_enough = asyncio.get_running_loop().create_future()
+            await self._few_enough
 
     def drop(self) -> None:
         """The client has gone."""
