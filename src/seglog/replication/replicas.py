@@ -17,21 +17,14 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import TOPICS, Broker, PartitionState, encode, partition_name
-from seglog.cluster.store import (
-    MetadataStore,
-    NoSuchNameError,
-    StoreClosedError,
-    StoreFailedError,
-    UnknownOutcomeError,
-    VersionChangedError,
-)
+from seglog.cluster.model import TOPICS, Broker, partition_name
+from seglog.cluster.store import MetadataStore
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
-from seglog.replication.progress import Progress
+from seglog.replication.isr_writes import IsrWrites
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
@@ -40,7 +33,6 @@ from seglog.storage.replica_changes import Wanted
 Key = tuple[UUID, int]
 T = TypeVar("T")
 _logger: Final = logging.getLogger("seglog.replication")
-_RETRY_SECONDS: Final = 0.2
 
 
 class StaleBrokerEpochError(SeglogError):
@@ -68,7 +60,6 @@ class Replicas:
         self._directories = directories
         self._view = view
         self._membership = membership
-        self._store = store
         self._followed = followed
         self._node_id = node_id
         self._clock = clock
@@ -87,7 +78,7 @@ class Replicas:
         self._wanted: set[Key] = set()
         self._configured: set[str] = set()
         self._has_work = asyncio.Event()
-        self._writing: set[asyncio.Task[None]] = set()
+        self._isr_writes = IsrWrites(store, view, membership, clock)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-replicas")
 
     @property
@@ -131,9 +122,7 @@ class Replicas:
             self._view.listeners.remove(self._seen)
         self.resign()
         await self._followed.close()
-        for task in self._writing:
-            task.cancel()
-        await asyncio.gather(*self._writing, return_exceptions=True)
+        await self._isr_writes.close()
         await asyncio.to_thread(self._executor.shutdown)
 
     # Who leads
@@ -180,6 +169,7 @@ class Replicas:
             for replica in self._by_key.values():
                 if replica.progress is not None:
                     self._advance(replica)
+                    self._isr_writes.propose_joins(replica)  # who asked before we saw its registration asks no more
         if changes.topics:
             self._configured |= changes.topics
             self._has_work.set()
@@ -205,7 +195,7 @@ class Replicas:
             return
         if replica.leads:
             self._followed.unfollow(key)
-            self._propose(replica)
+            self._isr_writes.propose(replica)
         else:
             self._followed.follow(key, replica)
         if is_new:
@@ -326,9 +316,7 @@ class Replicas:
         if broker is not None and broker.epoch > asked.broker_epoch:
             raise StaleBrokerEpochError(f"broker {asked.node_id} is in epoch {broker.epoch}, not {asked.broker_epoch}")
         answer = replica.serve_replica(asked, self._view.brokers, self.now_ms)
-        progress = replica.progress
-        if progress is not None and len(progress.state.isr) < len(progress.state.replicas):
-            self._propose(replica)
+        self._isr_writes.propose_joins(replica)
         return answer
 
     def _advance(self, replica: Replica) -> None:
@@ -336,57 +324,7 @@ class Replicas:
 
     def _check_isr(self) -> None:
         for replica in list(self._by_key.values()):
-            self._propose(replica, shrinks=True)
-
-    def _propose(self, replica: Replica, *, shrinks: bool = False) -> None:
-        progress = replica.progress
-        if progress is None or not self._membership.is_certain:
-            return
-        proposed = replica.propose_isr(self._view.brokers, self.now_ms, shrinks=shrinks)
-        if proposed is not None:
-            task = asyncio.get_running_loop().create_task(self._write_isr(replica, progress, proposed))
-            self._writing.add(task)
-            task.add_done_callback(self._writing.discard)
-
-    async def _write_isr(self, replica: Replica, progress: Progress, proposed: PartitionState) -> None:
-        """By compare-and-set on the state that we lead in. What becomes of it is taken up by `_seen`."""
-        name = partition_name(replica.topic_id, replica.topic_partition.partition)
-        version, value = progress.version, encode(proposed)
-        _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
-        try:
-            written = await self._store.cas(name, value, version)
-        except (UnknownOutcomeError, StoreClosedError):
-            await self._read_again(name, version, progress, proposed)
-        except (VersionChangedError, NoSuchNameError, StoreFailedError):
-            # Not at once: each fetch of a follower would propose the same on the same state, a thousand times a second.
-            await self._view.until(lambda: progress.proposed is not proposed, _RETRY_SECONDS)
-            self._refused(progress, proposed)
-            self._propose(replica)  # nobody may ask for a quiet partition
-        except Exception:  # or the ISR of this partition would never change again
-            _logger.exception("%s: nobody knows whether its ISR was written", replica.topic_partition)
-            await self._read_again(name, version, progress, proposed)
-        else:
-            self._view.note(name, value, written)
-
-    async def _read_again(self, name: str, version: int, progress: Progress, proposed: PartitionState) -> None:
-        """Nobody knows whether our change of that version was written: see what is there (KAFKA-2729)."""
-        while progress.proposed is proposed:
-            try:
-                found = await self._store.get(name)
-            except StoreClosedError:
-                return
-            except StoreFailedError:
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            if found is None or found.version == version:
-                self._refused(progress, proposed)
-            else:
-                self._view.note(name, found.value, found.version)
-            return
-
-    def _refused(self, progress: Progress, proposed: PartitionState) -> None:
-        if progress.proposed is proposed:
-            progress.refused()
+            self._isr_writes.propose(replica, shrinks=True)
 
     def to_hand_over(self) -> list[Replica]:
         """What we lead and another broker could lead instead: one that is in sync, and is not about to stop itself."""

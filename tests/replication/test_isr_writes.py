@@ -1,0 +1,98 @@
+"""What a leader writes of its ISR when others write too, when it knows not what it wrote, and when it hears late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from seglog.cluster.model import Broker, Member, PartitionState, broker_name, decode_partition, encode, partition_name
+from seglog.cluster.store import ANY_VERSION
+from seglog.replication.replica import ReplicaFetch
+from tests.cluster.faulty import UNKNOWN
+from tests.replication.brokers import Node, cluster
+
+OTHER: Final = Member(2, 99)
+
+
+def run(path: Path, act: Callable[[Node, UUID], Awaitable[None]]) -> None:
+    """With a broker that leads a partition and is alone in its ISR; `OTHER`, which has a replica, is the test."""
+
+    async def within() -> None:
+        async with cluster(path, 1) as (node,):
+            await register(node, OTHER)
+            topic_id = await node.create("t", [[1, 2]])
+            await node.put(topic_id, lambda state: replace(state, isr=(node.me,)))
+            await node.until(lambda: (topic_id, 0) in node.replicas.by_key and node.replica(topic_id).leads)
+            await act(node, topic_id)
+
+    asyncio.run(within())
+
+
+async def register(node: Node, member: Member) -> None:
+    value = encode(Broker(node_id=member.node_id, epoch=member.epoch, kept_since=0))
+    if await node.store.get(broker_name(member.node_id)) is not None:
+        await node.store.delete(broker_name(member.node_id))
+    await node.store.create(broker_name(member.node_id), value)
+    await node.until(lambda: member.node_id in node.view.brokers and node.view.brokers[2].epoch == member.epoch)
+
+
+def fetch(node: Node, topic_id: UUID, member: Member = OTHER) -> None:
+    """It has all that there is."""
+    replica = node.replica(topic_id)
+    node.replicas.serve(replica, ReplicaFetch(*member, replica.leader_epoch, 0, -1, 0, 1 << 20))
+
+
+def isr(node: Node, topic_id: UUID) -> tuple[Member, ...]:
+    return node.view.partitions[topic_id, 0].state.isr
+
+
+async def in_store(node: Node, topic_id: UUID) -> PartitionState:
+    name = partition_name(topic_id, 0)
+    found = await node.store.get(name)
+    assert found is not None
+    return decode_partition(name, found.value)
+
+
+def test_what_the_controller_has_written_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    """The leader decides for another ISR, and hears in the same turn of the loop of a state that was written before."""
+
+    async def act(node: Node, topic_id: UUID) -> None:
+        moving = encode(replace(await in_store(node, topic_id), replicas=(1, 2, 3), adding=(3,)))
+        before = node.view.partitions[topic_id, 0].version
+        version = await node.store.cas(partition_name(topic_id, 0), moving, ANY_VERSION)
+        assert node.view.partitions[topic_id, 0].version == before, "nobody has told it yet"
+        fetch(node, topic_id)
+        node.view.note(partition_name(topic_id, 0), moving, version)
+        await node.until(lambda: isr(node, topic_id) == (node.me, OTHER))
+        found = await in_store(node, topic_id)
+        assert (found.replicas, found.adding, found.isr) == ((1, 2, 3), (3,), (node.me, OTHER))
+
+    run(tmp_path, act)
+
+
+def test_what_was_not_written_after_all_is_proposed_again_for_a_quiet_partition(tmp_path: Path) -> None:
+    """Its follower has everything, and asks for nothing more."""
+
+    async def act(node: Node, topic_id: UUID) -> None:
+        node.faulty.fail(UNKNOWN, at="partitions/")
+        fetch(node, topic_id)
+        await node.until(lambda: isr(node, topic_id) == (node.me, OTHER))
+
+    run(tmp_path, act)
+
+
+def test_who_asked_before_its_registration_was_seen_joins_when_it_is(tmp_path: Path) -> None:
+    """It has everything, and asks for nothing more."""
+
+    async def act(node: Node, topic_id: UUID) -> None:
+        again = Member(2, 100)
+        fetch(node, topic_id, again)
+        assert isr(node, topic_id) == (node.me,)
+        await register(node, again)
+        await node.until(lambda: isr(node, topic_id) == (node.me, again))
+
+    run(tmp_path, act)
