@@ -13,10 +13,11 @@ BROKERS = {node: Broker(node_id=node, epoch=node, kept_since=0) for node in (1, 
 M1, M2, M3 = (Member(node, node) for node in (1, 2, 3))
 STATE = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=4, isr=(M1, M2, M3), min_insync=2)
 LAG = 1_000
+PARTITION = "t/0"
 
 
 def leading(state: PartitionState = STATE, epoch_start: int = 100) -> Progress:
-    return Progress(1, Stored(state, 7), epoch_start, 0, lag_max_ms=LAG)
+    return Progress(1, PARTITION, Stored(state, 7), epoch_start, 0, lag_max_ms=LAG)
 
 
 def fetched(progress: Progress, node: int, offset: int, end: int, now_ms: int, epoch: int | None = None) -> None:
@@ -60,6 +61,18 @@ def test_it_waits_for_who_keeps_up_and_is_about_to_join() -> None:
     assert progress.high_watermark(90, 120, {1: BROKERS[1], 2: BROKERS[2]}, 10) == 120  # it has gone
     stopping = {**BROKERS, 3: replace(BROKERS[3], is_stopping=True)}
     assert progress.high_watermark(90, 120, stopping, 10) == 120
+
+
+def test_whose_disk_has_failed_does_not_join_whatever_it_asked_before() -> None:
+    progress = leading(replace(STATE, isr=(M1, M2), min_insync=1))
+    fetched(progress, 2, 120, 120, 10)
+    fetched(progress, 3, 105, 120, 10)
+    failed = BROKERS | {3: replace(BROKERS[3], offline=("u/0", PARTITION))}
+    assert progress.high_watermark(90, 120, failed, 10) == 120
+    assert progress.propose(100, 120, failed, 10) is None
+    proposed = progress.propose(100, 120, BROKERS | {3: replace(BROKERS[3], offline=("u/0",))}, 10)
+    assert proposed is not None
+    assert proposed.isr == (M1, M2, M3)
 
 
 def test_both_forms_of_the_isr_count_while_a_change_is_on_its_way() -> None:

@@ -13,7 +13,16 @@ from uuid import UUID
 
 import pytest
 
-from seglog.cluster.model import Broker, PartitionState, Stored, decode_partition, encode, partition_name, topic_name
+from seglog.cluster.model import (
+    Broker,
+    PartitionState,
+    Stored,
+    decode_partition,
+    encode,
+    offline_name,
+    partition_name,
+    topic_name,
+)
 from seglog.cluster.store import ANY_VERSION, Versioned
 from seglog.core.errors import NotLeaderError
 from seglog.core.types import TopicPartition
@@ -308,5 +317,26 @@ def test_an_isr_of_which_nobody_knows_whether_it_is_written_counts(
         go_on.set()
         await one.until(partial(is_whole, [one, two], topic_id))
         assert len(one.faulty.commits) - begun == 1
+
+    run(tmp_path, act, 2)
+
+
+def test_whose_disk_has_failed_is_not_taken_back_into_the_isr(tmp_path: Path) -> None:
+    """Though it has everything, and is heard of: the controller would take it out again, again and again."""
+
+    async def act(one: Node, two: Node) -> None:
+        topic_id = await one.create("t", [[1, 2]])
+        await one.until(partial(is_whole, [one, two], topic_id))
+        await two.membership.update(offline=(offline_name(topic_id, 0),))
+        await one.until(lambda: bool(one.view.brokers[two.node_id].offline))
+        await one.decide()
+        replica = one.replica(topic_id)
+        await one.until(lambda: replica.progress is not None and replica.progress.state.isr == (one.me,))
+        begun = len(one.faulty.commits)
+        for _ in range(20):
+            replica.append(batch())
+            await asyncio.sleep(0.005)
+        assert len(one.faulty.commits) == begun
+        assert replica.log.high_watermark == replica.log.log_end_offset
 
     run(tmp_path, act, 2)

@@ -89,9 +89,12 @@ class Follower:
 class Progress:
     """Of one leader in one epoch, from its first moment on."""
 
-    def __init__(self, node_id: int, stored: Stored, epoch_start: int, now_ms: int, *, lag_max_ms: int) -> None:
-        """``epoch_start`` is where the log ended when this epoch began."""
+    def __init__(
+        self, node_id: int, partition: str, stored: Stored, epoch_start: int, now_ms: int, *, lag_max_ms: int
+    ) -> None:
+        """``partition`` as `offline_name` has it; ``epoch_start`` is where the log ended when this epoch began."""
         self.node_id = node_id
+        self._partition = partition
         self.state, self.version = stored
         self.lag_max_ms = lag_max_ms
         self.proposed: PartitionState | None = None
@@ -163,9 +166,15 @@ class Progress:
         )
 
     def _may_join(self, node: int, follower: Follower, brokers: Mapping[int, Broker]) -> bool:
-        """Whether the broker is there, in the life in which it last fetched, and stays."""
+        """Whether the broker is there, in the life in which it last fetched, and stays, and its disk works: else the
+        controller would take out whom we take in, again and again, while nothing is committed."""
         broker = brokers.get(node)
-        return broker is not None and not broker.is_stopping and follower.broker_epoch == broker.epoch
+        return (
+            broker is not None
+            and not broker.is_stopping
+            and follower.broker_epoch == broker.epoch
+            and self._partition not in broker.offline
+        )
 
     # The ISR
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored
+from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored, offline_name
 from seglog.core.errors import NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
@@ -146,7 +146,8 @@ class Replica(Partition):
             former.begin(end, now_ms)
             self.progress = former
         else:
-            self.progress = Progress(me.node_id, stored, end, now_ms, lag_max_ms=lag_max_ms)
+            name = offline_name(self.topic_id, self.topic_partition.partition)
+            self.progress = Progress(me.node_id, name, stored, end, now_ms, lag_max_ms=lag_max_ms)
 
     def _follow(self, state: PartitionState, me: Member) -> None:
         self.progress = None
