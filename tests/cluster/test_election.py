@@ -152,6 +152,28 @@ def test_another_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
     assert reassign(replace(moving, leader=2, isr=(M2,)), (3, 2)).adding == (3, 2)
 
 
+def test_a_cancelled_move_drops_nobody_who_may_have_what_the_others_lack() -> None:
+    """Nobody is in sync, and only a replica that is being added has everything: without it another one, which has lost
+    something, would be the only one that had everything last."""
+    moving = replace(reassign(WHOLE, (4, 1, 2)), leader=NO_LEADER, isr=())
+    m4 = Member(4, 4)
+    for needed in (
+        replace(moving, elr=(m4,), last_known=(1,)),
+        replace(moving, elr=(m4,)),
+        replace(moving, last_known=(4, 1)),
+        replace(moving, last_known=(4,)),
+    ):
+        needed.check()
+        with pytest.raises(ValueError, match="none of the replicas from before"):
+            cancel_reassignment(needed)
+        back = cancel_reassignment(needed, unclean=True)
+        back.check()
+        assert (back.replicas, back.elr) == ((1, 2, 3), ())
+    back = cancel_reassignment(replace(moving, elr=(m4, M1)))
+    assert (back.replicas, back.elr) == ((1, 2, 3), (M1,))
+    assert cancel_reassignment(replace(moving, last_known=(1,))).last_known == (1,)
+
+
 def test_back_to_the_preferred_leader() -> None:
     elsewhere = replace(WHOLE, leader=2, leader_epoch=6)
     assert prefer(elsewhere, ALL) == replace(WHOLE, leader_epoch=7)

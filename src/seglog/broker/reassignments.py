@@ -4,7 +4,6 @@ of ``ReplicationControlManager.alterPartitionReassignments``."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -89,7 +88,7 @@ class Reassignments:
                         "unclean leader election."
                     )
                     raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message) from error
-                back = cancel_reassignment(replace(state, isr=()))
+                back = cancel_reassignment(state, unclean=True)
             return settle(back, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
 
         def move(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:

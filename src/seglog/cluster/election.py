@@ -128,13 +128,22 @@ def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
     return _among(replace(state, replicas=replicas, adding=adding, removing=removing), replicas, state.replicas)
 
 
-def cancel_reassignment(state: PartitionState) -> PartitionState:
-    """Back to the replicas from before; the leader may be none of them (`settle` elects another). `ValueError` if
-    nobody of those from before is in sync: then nobody would have what was written meanwhile."""
+def cancel_reassignment(state: PartitionState, *, unclean: bool = False) -> PartitionState:
+    """Back to the replicas from before; the leader may be none of them (`settle` elects another). `ValueError` without
+    ``unclean`` if nobody of those from before is in sync, or eligible where nobody is: then nobody would have what was
+    written meanwhile."""
     replicas = tuple(node for node in state.replicas if node not in state.adding)
-    if state.isr and not set(replicas) & set(state.isr_nodes):
+    if not unclean and not _may_be_left(state, set(replicas)):
         raise ValueError("none of the replicas from before is in sync")
     return _among(replace(state, replicas=replicas, adding=(), removing=()), replicas, state.replicas)
+
+
+def _may_be_left(state: PartitionState, replicas: set[int]) -> bool:
+    """Whether these have all that is committed, as far as anybody has it. Of several who had everything last, one that
+    goes would leave another to be elected for being the only one."""
+    if state.isr or state.elr:
+        return any(member.node_id in replicas for member in state.isr or state.elr)
+    return replicas.issuperset(state.last_known)
 
 
 def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
