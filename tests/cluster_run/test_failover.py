@@ -1,5 +1,5 @@
-"""How long writes stop when a leader dies, and when it is stopped: seen by a client that tries again at once, and goes
-where it is told (KIP-951). What a stock client adds is its own backoff."""
+"""How long writes stop when a leader dies, when it is stopped, and when one of its disks fails: seen by a client that
+tries again at once, and goes where it is told (KIP-951). What a stock client adds is its own backoff."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.broker.clients import AdminClient, NewTopic
 from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
+from tests.cluster_run.disks import Disk
 from tests.cluster_run.steady import Steady
 from tests.kafka.waiting import wait_until
 
@@ -24,17 +25,25 @@ MARGIN_SECONDS = 4.0
 pause may be longer by more than this."""
 
 
+SETTINGS = {
+    "broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
+    # Nothing may wait for these.
+    "replica.fetch.wait.max.ms": "1500",
+    "replica.lag.time.max.ms": "60000",
+}
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ThreeBrokers]:
-    settings = {
-        "broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
-        "replica.fetch.wait.max.ms": "1500",  # nothing may wait for that
-    }
-    with ThreeBrokers(tmp_path / "cluster", settings=settings) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        for made in admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values():
-            made.result(30)
+    with ThreeBrokers(tmp_path / "cluster", settings=SETTINGS) as cluster:
+        create(cluster)
         yield cluster
+
+
+def create(cluster: ThreeBrokers) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for made in admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values():
+        made.result(30)
 
 
 def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> list[float]:
@@ -70,3 +79,34 @@ def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(clu
 def test_a_controlled_shutdown_is_hardly_noticed(cluster: ThreeBrokers) -> None:
     found = [pause for _ in range(3) for pause in pauses(cluster, ClusterBroker.stop)]
     assert sorted(found)[len(found) // 2] < SHUTDOWN_SECONDS, found
+
+
+def test_a_disk_that_fails_takes_its_partitions_elsewhere_at_once(tmp_path: Path) -> None:
+    """Those that are led there, and those that are followed there: nobody waits for who has no disk."""
+    if not Disk.can_be_made():  # without root there is none
+        return
+    with (
+        Disk(tmp_path / "disk", 8) as disk,
+        ThreeBrokers(tmp_path / "cluster", settings=SETTINGS, more={2: [disk.path / "logs"]}) as cluster,
+        ExitStack() as stack,
+    ):
+        create(cluster)
+        addresses = [broker.address for broker in cluster.brokers.values()]
+        clients = [stack.enter_context(Steady(addresses, "t", number)) for number in range(PARTITIONS)]
+        wait_until(lambda: all(client.has_written(20) for client in clients), "writes to all partitions")
+        began = time.monotonic()
+        disk.fill()
+        wait_until(lambda: any(len(one.isr) < 3 for one in cluster.look().partitions), "the disk to be missed")
+        counts = [len(client.acknowledged) + 200 for client in clients]
+        wait_until(
+            lambda: all(client.has_written(count) for client, count in zip(clients, counts, strict=True)),
+            "writes to go on",
+        )
+        told = {client.number: client.story(began) for client in clients}
+        assert max(client.pause(began) for client in clients) < FAILOVER_SECONDS + MARGIN_SECONDS, told
+        assert cluster[2].is_running
+        assert cluster.leader("t", 0) is not None
+        disk.free()
+        cluster[2].stop()
+        cluster[2].start()
+        cluster.wait_healthy()
