@@ -12,6 +12,7 @@ from uuid import UUID
 from seglog.broker.cluster_changes import topic_rules
 from seglog.broker.partition_counts import count_partitions
 from seglog.cluster.model import NO_LEADER, Member, PartitionState, TopicRules, TopicState, offline_name
+from seglog.cluster.view import Controller, encode_controller
 from seglog.core.broker_config import BrokerConfig
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import LISTENER, SOON, Desk, broker, run
@@ -52,6 +53,20 @@ def test_without_a_controller_a_topic_is_created_all_the_same(tmp_path: Path) ->
         assert answer.topics[0].error_code == 0
         answer = await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=1)
         assert (answer.topics[0].error_code, answer.topics[0].error_message) == (36, "Topic 't' already exists.")
+
+    run(tmp_path, work)
+
+
+def test_clients_send_changes_to_whom_they_ask_and_are_told_of_the_controller_too(tmp_path: Path) -> None:
+    """librdkafka waits for a controller that has died for as long as its question may take (seen: 30 s)."""
+
+    async def work(desk: Desk) -> None:
+        await desk.store.create("controller", encode_controller(Controller(2, 12, 7)))
+        assert await desk.view.until(lambda: desk.view.controller is not None, SOON)
+        assert (await desk.ask(ApiKey.METADATA, topics=[])).controller_id == 1
+        assert (await desk.ask(ApiKey.DESCRIBE_CLUSTER, endpoint_type=1)).controller_id == 2
+        await desk.dies(1)  # this one's own session, of which it has heard
+        assert (await desk.ask(ApiKey.METADATA, topics=[])).controller_id == 2
 
     run(tmp_path, work)
 

@@ -35,7 +35,13 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
 @pytest.mark.parametrize(
     ("partition", "brokers", "kinds", "advice"),
     [
-        (replace(FINE, isr=(1, 2)), (1, 2), ["under-replicated"], "start broker 3; if it will not come back"),
+        (
+            replace(FINE, isr=(1, 2)),
+            (1, 2),
+            ["under-replicated"],
+            "start another one, then seglog cluster remove",
+        ),
+        (replace(FINE, isr=(1, 2)), (1, 2, 4), ["under-replicated"], "come back: seglog cluster remove-broker 3"),
         (replace(FINE, isr=(1, 2)), (1, 2, 3), ["under-replicated"], "it catches up"),
         (replace(FINE, isr=(1,), elr=(2,)), (1,), ["under-min-isr", "under-replicated", "under-replicated"], "2 or 3"),
         (
@@ -46,7 +52,7 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
         ),
         (replace(FINE, leader=None, isr=(), replicas=(3,)), (1,), ["no-leader"], "unclean"),
     ],
-    ids=["broker gone", "behind", "too few", "no leader", "nobody has all"],
+    ids=["broker gone", "one too many", "behind", "too few", "no leader", "nobody has all"],
 )
 def test_each_thing_that_is_wrong_has_its_advice(
     partition: PartitionSeen, brokers: tuple[int, ...], kinds: list[str], advice: str
@@ -66,7 +72,7 @@ def test_what_is_wrong_with_brokers() -> None:
 
 
 def test_lag_is_what_the_leader_has_more() -> None:
-    one = replace(FINE, ends={1: 10, 2: 7, 3: 12}, sizes={1: 100, 2: 70})
+    one = replace(FINE, ends={1: 10, 2: 7, 3: 12}, sizes={1: 100, 2: 70, 4: 0})
     assert [one.lag(node) for node in (1, 2, 3)] == [0, 3, 0]
-    assert [one.lag_bytes(node) for node in (1, 2, 3)] == [0, 30, 100]
+    assert [one.lag_bytes(node) for node in (1, 2, 3, 4)] == [0, 30, None, 100]
     assert replace(one, leader=None).lag(2) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.run import Run, run_here, seglog_command
+from tests.kafka.waiting import wait_until
 
 SECONDS = 60
 SOON = ("--set", "broker.session.timeout.ms=2000", "--set", "offsets.topic.num.partitions=1")
@@ -63,6 +65,18 @@ def up(path: Path, *arguments: str) -> Iterator[Up]:
                 process.terminate()
 
 
+@contextmanager
+def started(command: str) -> Iterator[dict[str, Any]]:
+    """A broker by its command line; what it says when it is ready."""
+    words = [sys.executable, "-m", *shlex.split(command), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline() or "{}")
+        finally:
+            process.terminate()
+
+
 def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -82,12 +96,19 @@ def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(tmp_path: Pa
         status = run("cluster", "status", "--all", *where)
         assert (status.code, status.lines[-1]) == (0, "healthy")
         os.kill(first.pids[2], signal.SIGKILL)
-        assert first.says() == {"died": 2, "why": "broker 2 was ended by SIGKILL"}
+        told = first.says()
+        assert (told["died"], told["why"]) == (2, "broker 2 was ended by SIGKILL")
         status = run("cluster", "status", "--store", first.ready["store"], "--json")
         while (finding := status.objects[0]["findings"][0])["kind"] == "broker-silent":  # until its session is over
             status = run("cluster", "status", "--store", first.ready["store"], "--json")
         assert (status.code, finding["kind"]) == (1, "under-replicated")
-        assert finding["advice"].startswith("start broker 2;")
+        assert finding["advice"].startswith("start broker 2")
+        assert (none := run("cluster", "remove-broker", "9", *where)).code == 0
+        assert none.lines == ["there is no broker 9, and no partition has a replica on it"]
+        with started(told["start"]) as by_hand:  # the command that was said
+            assert by_hand["bootstrap"] == first.ready["brokers"][1]["bootstrap"]
+            replaced = run("cluster", "replace-disk", "2", *where)
+            assert replaced.lines[-1] == "broker 2 has all its 4 replicas in sync"
         assert first.end(signal.SIGTERM) == 2
         assert all(map(is_gone, first.pids.values()))
 
@@ -105,8 +126,8 @@ def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(tmp_path: Pa
         (document,) = run("cluster", "status", "--json", *where).objects
         assert document["healthy"]
         assert {node for one in document["partitions"] for node in one["replicas"]} == {1, 3, 4}
-        assert again.end(signal.SIGINT) == 0
-        assert all(map(is_gone, again.pids.values()))
+        assert again.end(signal.SIGKILL) == -signal.SIGKILL
+        wait_until(lambda: all(map(is_gone, again.pids.values())), "the brokers to follow who has started them")
 
 
 def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> None:
@@ -116,13 +137,23 @@ def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> No
     for arguments, reason in (
         (("--store", "sqlite:/here"), "its cluster is in sqlite:/elsewhere, not in sqlite:/here"),
         (("--nodes", "1"), "has 2 brokers, not 1"),
-        (("--listen", "nowhere"), "--listen: 'PLAINTEXT://nowhere' is not NAME://HOST:PORT"),
+        (("--listen", "nowhere"), "--listen: 'nowhere' is neither HOST:PORT nor"),
         (("--set", "x"), "--set 'x' is not KEY=VALUE"),
     ):
         ran = seglog_command("cluster", "up", "-d", tmp_path, *arguments)
         assert (ran.code, ran.out) == (2, b"")
         assert reason in ran.err
         assert len(ran.err.splitlines()) == 1
+    (tmp_path / "file").touch()
+    for option, value, reason in (
+        ("--store", "mysql:x", "'mysql:x' is no metadata store"),
+        ("--set", "log.dirs=/a,/b", "--set log.dirs: each broker has its own"),
+        ("--data-dir", tmp_path / "file", "file is not a directory"),
+    ):
+        ran = seglog_command("cluster", "up", "-d", tmp_path / "new", option, value)
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, b"", 1)
+        assert reason in ran.err
+        assert not (tmp_path / "new").exists()
     (tmp_path / "cluster.json").write_text("{")
     ran = seglog_command("cluster", "up", "-d", tmp_path)
     assert (ran.code, ran.err.count("cluster.json cannot be read")) == (2, 1)

@@ -33,7 +33,6 @@ class Identity:
 
     @property
     def controller_id(self) -> int:
-        """The broker that clients send changes of the cluster to."""
         return self.node_id
 
     @property
@@ -72,7 +71,7 @@ class ClusterIdentity(Identity):
 
     @property
     def controller_id(self) -> int:
-        """Of the controller, and this broker while there is none: every broker can change the cluster."""
+        """Of the controller, and this broker while there is none."""
         controller = self._view.controller
         is_there = controller is not None and controller.node_id in self._view.brokers
         return controller.node_id if controller is not None and is_there else self.node_id

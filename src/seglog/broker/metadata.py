@@ -101,7 +101,9 @@ class Metadata:
         return {
             "brokers": brokers,
             "cluster_id": self._identity.cluster_id,
-            "controller_id": self._identity.controller_id,
+            # Whom clients send changes to: any broker makes them (Kafka's pass them on and name a random one), and the
+            # controller may have died a moment ago, for which librdkafka would wait.
+            "controller_id": own if (own := self._identity.node_id) in told.reachable else self._identity.controller_id,
             "topics": answers,
             "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED,
         }

@@ -37,8 +37,8 @@ class Child:
     async def start(cls, node_id: int, arguments: Sequence[str]) -> Child:
         """In a process group of its own: Ctrl-C on a terminal is for us, who end the brokers one after the other."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "seglog", "serve", "--json", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
+            *(sys.executable, "-m", "seglog", "serve", "--json", "--until-eof", *arguments),
+            stdin=asyncio.subprocess.PIPE,  # ends when we do, however that is: no broker stays alone
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             process_group=0,
@@ -112,8 +112,10 @@ def _signal_name(number: int) -> str:
 
 async def start_all(nodes: Sequence[tuple[int, Sequence[str]]]) -> list[Child]:
     """All of them at once; ready when this returns. One that is not ready ends the others: `ChildError`."""
-    children = [await Child.start(node_id, arguments) for node_id, arguments in nodes]
+    children: list[Child] = []
     try:
+        for node_id, arguments in nodes:
+            children.append(await Child.start(node_id, arguments))
         await asyncio.gather(*(child.wait_ready() for child in children))
     except BaseException:
         await stop_all(children)

@@ -77,13 +77,21 @@ def remove_broker(
         ]
         moves = begun + evacuate(_targets(seen), _racks(seen), node)
         if not moves:
-            teller.done(f"broker {node} has no replicas any more: it can be stopped", node=[node], moved=moved)
+            teller.done(_emptied(node, moved, is_there=node in seen.brokers), node=[node], moved=moved)
             return FINE
         code = _carry_out(asking, moves, at_once, teller, dry_run=dry_run)
         if code != FINE or dry_run:
             return code
         moved += len(moves)
     return fail(f"broker {node} gets new replicas as fast as they are moved: is a program making topics?")
+
+
+def _emptied(node: int, moved: int, *, is_there: bool) -> str:
+    if is_there:
+        return f"broker {node} has no replicas any more: it can be stopped"
+    if moved:
+        return f"broker {node} has no replicas any more, and is not there: it need not come back"
+    return f"there is no broker {node}, and no partition has a replica on it"
 
 
 @with_options

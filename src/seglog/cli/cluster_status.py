@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -117,8 +117,8 @@ def _row(one: PartitionSeen) -> dict[str, Any]:
 def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everything: bool) -> None:
     topics = {one.topic for one in seen.partitions}
     out.line(
-        f"cluster {seen.cluster_id}: {len(seen.brokers)} brokers, {len(seen.partitions)} partitions of {len(topics)} "
-        f"topics, controller {_or_none(seen.controller)}"
+        f"cluster {seen.cluster_id}: {_count(seen.brokers, 'broker')}, {_count(seen.partitions, 'partition')} of "
+        f"{_count(topics, 'topic')}, controller {_or_none(seen.controller)}"
     )
     _print_brokers(out, seen)
     shown = [one for one in seen.partitions if everything or _is_remarkable(one)]
@@ -138,15 +138,23 @@ def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everythi
         out.line(f"  {one.advice}")
 
 
+def _count(things: Sized, what: str) -> str:
+    """
+    >>> _count([7], "broker"), _count([], "topic")
+    ('1 broker', '0 topics')
+    """
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
+
+
 def _print_brokers(out: Out, seen: ClusterSeen) -> None:
+    of_store = ("epoch", "since") if any(broker.epoch is not None for broker in seen.brokers.values()) else ()
     rows = []
     for node, broker in sorted(seen.brokers.items()):
         own = [one for one in seen.partitions if node in one.replicas]
         rows.append(
             (
                 node,
-                _or_none(broker.epoch),
-                _or_none(broker.since),
+                *((_or_none(broker.epoch), _or_none(broker.since)) if of_store else ()),
                 broker.rack or "-",
                 ", ".join(f"{name}://{at}" if name else at for name, at in broker.listeners.items()),
                 sum(one.leader == node for one in own),
@@ -158,7 +166,7 @@ def _print_brokers(out: Out, seen: ClusterSeen) -> None:
         )
     show_table(
         out,
-        ("broker", "epoch", "since", "rack", "listeners", "leads", "replicas", "in sync", "size", ""),
+        ("broker", *of_store, "rack", "listeners", "leads", "replicas", "in sync", "size", ""),
         rows,
         right=("broker", "epoch", "since", "leads", "replicas", "in sync", "size"),
     )
@@ -171,7 +179,7 @@ def _is_remarkable(one: PartitionSeen) -> bool:
 def _cells(one: PartitionSeen) -> tuple[object, ...]:
     moving = [*(f"+{node}" for node in one.adding), *(f"-{node}" for node in one.removing)]
     behind = [
-        f"{node}: {_or_none(one.lag(node))} ({format_size(one.lag_bytes(node) or 0)})"
+        f"{node}: {_or_none(one.lag(node))}{'' if (left := one.lag_bytes(node)) is None else f' ({format_size(left)})'}"
         for node in one.replicas
         if node not in one.isr and one.leader is not None
     ]

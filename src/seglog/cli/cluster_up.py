@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json as json_module
 import os
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
@@ -16,6 +17,7 @@ from seglog.cli.cluster_asking import Asking
 from seglog.cli.output import FAILED, FINE, Out, fail, warn
 from seglog.cli.serve import default_data_dir
 from seglog.client.bootstrap import parse_bootstrap
+from seglog.cluster.open import parse_store
 from seglog.core.addresses import parse_host_port
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
@@ -24,6 +26,10 @@ from seglog.core.fs import OsFs
 _LAYOUT: Final = "cluster.json"
 """In the cluster's directory: which brokers there are, where they listen, which store they share."""
 _FORM: Final = 1
+_OWN_KEYS: Final = frozenset(
+    {"advertised.listeners", "broker.id", "cluster.store", "listeners", "log.dir", "log.dirs", "node.id"}
+)
+"""What cannot be the same for all."""
 _FIRST: Final = "127.0.0.1:9092"
 _NODES: Final = 3
 _ANSWER_SECONDS: Final = 30.0
@@ -83,14 +89,24 @@ def up(
 ) -> int:
     """Run a cluster on this machine until a signal comes. Started again with the same DIR it goes on."""
     given = list(settings or ())
-    for text in given:
-        if "=" not in text:
-            raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
+    _check_settings(given)
     directory = os.path.abspath(data_dir or f"{default_data_dir(os.environ)}-cluster")
     layout = _layout(directory, nodes, store, listen)
     _make(directory)
     commands = [(node, _arguments(directory, layout, node, given, log_level)) for node in layout.nodes]
     return asyncio.run(_run(directory, layout, commands, as_json=json))
+
+
+def _check_settings(given: Sequence[str]) -> None:
+    for text in given:
+        key, equals, _ = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
+        if key.strip() in _OWN_KEYS:
+            raise typer.BadParameter(
+                f"--set {key.strip()}: each broker has its own; start them yourself to choose it: "
+                "seglog serve --cluster STORE --node-id N"
+            )
 
 
 async def _run(directory: str, layout: Layout, commands: Sequence[tuple[int, Sequence[str]]], *, as_json: bool) -> int:
@@ -100,14 +116,21 @@ async def _run(directory: str, layout: Layout, commands: Sequence[tuple[int, Seq
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    children = await _start(commands, stop)
+    listening = [(node, [*arguments, "--listen", layout.nodes[node]]) for node, arguments in commands]
+    children = await _start(listening, stop)
     if children is None:
         return FINE
     lost: list[int] = []
     try:
         _write(directory, layout._replace(nodes={child.node_id: child.ready["bootstrap"] for child in children}))
         _say_ready(children, layout.store, clock.monotonic() - started, as_json=as_json)
-        await watch(children, stop, lambda child, why: _say_died(child, why, lost, as_json=as_json))
+        again = {
+            child.node_id: shlex.join(["seglog", "serve", *arguments, "--listen", child.ready["bootstrap"]])
+            for child, (_, arguments) in zip(children, commands, strict=True)
+        }
+        await watch(
+            children, stop, lambda child, why: _say_died(child, why, again[child.node_id], lost, as_json=as_json)
+        )
         hard = asyncio.ensure_future(_kill_on_second(stop, children))
         unclean = [node for node in await stop_all(children) if node not in lost]
         hard.cancel()
@@ -177,7 +200,8 @@ def _layout(directory: str, nodes: int | None, store: str | None, listen: str | 
 
 
 def _store(address: str) -> str:
-    """One for all processes, wherever they run."""
+    """One for all processes, wherever they run. `InvalidConfigError`."""
+    parse_store(address)
     kind, _, path = address.partition(":")
     return f"{kind}:{os.path.abspath(path)}" if kind == "sqlite" and path else address
 
@@ -208,7 +232,7 @@ def _arguments(directory: str, layout: Layout, node: int, given: Sequence[str], 
     return [
         *("--cluster", layout.store, "--node-id", str(node)),
         *("--data-dir", os.path.join(directory, f"broker-{node}")),
-        *("--listen", layout.nodes[node], "--log-level", log_level),
+        *("--log-level", log_level),
         *(part for text in settings for part in ("--set", text)),
     ]
 
@@ -231,6 +255,8 @@ def _make(directory: str) -> None:
     if not fs.exists(directory):
         _make(os.path.dirname(directory))
         fs.mkdir(directory)
+    elif fs.stat(directory).is_file:
+        raise LayoutError(f"{directory} is not a directory: take another --data-dir")
 
 
 def _write(directory: str, layout: Layout) -> None:
@@ -267,11 +293,12 @@ def _say_ready(children: Sequence[Child], store: str, seconds: float, *, as_json
     out.flush()
 
 
-def _say_died(child: Child, why: str, lost: list[int], *, as_json: bool) -> None:
+def _say_died(child: Child, why: str, again: str, lost: list[int], *, as_json: bool) -> None:
+    """``again``: the command that starts it again."""
     lost.append(child.node_id)
     if as_json:
         out = Out()
-        out.json({"died": child.node_id, "why": why})
+        out.json({"died": child.node_id, "why": why, "start": again})
         out.flush()
     else:
-        warn(f"seglog: {why}; the others go on")
+        warn(f"seglog: {why}; the others go on. To start it again: {again}")

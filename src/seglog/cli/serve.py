@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -122,6 +123,7 @@ def serve(
     keys: Keys = _NONE,
     json: Annotated[bool, typer.Option("--json", help="Say that it is ready as one JSON document.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> int:
     """Serve Kafka's protocol from a log directory."""
     if log_level not in _LEVELS:
@@ -129,7 +131,9 @@ def serve(
     leave_on_signals()
     gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
     log_to_stderr(_LEVELS[log_level])
-    return serve_keys(keys.mapping(), lambda node, seconds: _say_ready(node, seconds, as_json=json))
+    return serve_keys(
+        keys.mapping(), lambda node, seconds: _say_ready(node, seconds, as_json=json), until_eof=until_eof
+    )
 
 
 def leave_on_signals() -> None:
@@ -139,10 +143,15 @@ def leave_on_signals() -> None:
 
 
 def serve_keys(
-    mapping: Mapping[str, str], say_ready: Callable[[Serving, float], None], *, cluster_id: str | None = None
+    mapping: Mapping[str, str],
+    say_ready: Callable[[Serving, float], None],
+    *,
+    cluster_id: str | None = None,
+    until_eof: bool = False,
 ) -> int:
     """Serve with these keys until a signal comes; ``say_ready`` is given how many seconds the start took. A new
-    directory becomes one of this cluster, and one of another cluster is refused."""
+    directory becomes one of this cluster, and one of another cluster is refused. ``until_eof``: also until standard
+    input ends, which whoever has started us holds open."""
     clock = SystemClock()
     started = clock.monotonic()
     hide_hypothesis()
@@ -158,6 +167,8 @@ def serve_keys(
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, node.over.set)
+        if until_eof:
+            loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, node.over.set))
         async with node:
             say_ready(node, clock.monotonic() - started)
             gc.freeze()
@@ -167,6 +178,13 @@ def serve_keys(
 
     failure = _run(run())
     return FINE if failure is None else fail(str(failure))
+
+
+def _at_eof(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
+    """Standard input has something, or nothing any more."""
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        end()
 
 
 def kind_of_broker(config: BrokerConfig) -> type[Serving]:

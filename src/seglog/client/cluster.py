@@ -25,6 +25,8 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 _DEBUGGING: Final = -2
 """The replica id of who wants log end offsets, of followers too (``DEBUGGING_REPLICA_ID``)."""
 _LATEST: Final = -1
+_BROKERS: Final = 1
+"""The kind of listeners that DescribeCluster tells of."""
 _PREFERRED: Final = 0
 _FINE_ELECTIONS: Final = frozenset({0, 84})
 """Elected, or ELECTION_NOT_NEEDED."""
@@ -54,9 +56,13 @@ class ClusterAdmin(Admin):
             for one in metadata.brokers
         }
         partitions = self._with_min_insync(self._with_moves(list(self._partitions(topics))))
-        controller = metadata.controller_id if metadata.controller_id >= 0 else None
+        contents = {"include_cluster_authorized_operations": False, "endpoint_type": _BROKERS}
+        controller = self._first.ask(ApiKey.DESCRIBE_CLUSTER, contents).controller_id
         seen = ClusterSeen(
-            cluster_id=metadata.cluster_id or "", controller=controller, brokers=brokers, partitions=tuple(partitions)
+            cluster_id=metadata.cluster_id or "",
+            controller=controller if controller >= 0 else None,
+            brokers=brokers,
+            partitions=tuple(partitions),
         )
         return self.look_closely(seen) if closely else seen
 
@@ -75,6 +81,8 @@ class ClusterAdmin(Admin):
                 self._forget(node)
                 brokers[node] = replace(broker, answers=False)
                 continue
+            for one in own:  # one that it has not made yet has no bytes
+                sizes.setdefault(one.place, {})[node] = 0
             for directory in directories:
                 for place, size in directory.sizes.items():
                     sizes.setdefault(place, {})[node] = size

@@ -68,9 +68,9 @@ class PartitionSeen:
 
     def lag_bytes(self, node: int) -> int | None:
         """The same in bytes, as far as sizes on disks say it: each replica deletes segments in its own time."""
-        if self.leader is None or self.leader not in self.sizes:
+        if self.leader is None or self.leader not in self.sizes or node not in self.sizes:
             return None
-        return max(self.sizes[self.leader] - self.sizes.get(node, 0), 0)
+        return max(self.sizes[self.leader] - self.sizes[node], 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
             yield Finding(
                 "broker-silent",
                 f"broker {node} is registered and does not answer at {', '.join(broker.listeners.values())}",
-                "it hangs, has just died, or cannot be reached from here",
+                "it has just died (look again when its session is over), hangs, or cannot be reached from here",
             )
 
 
@@ -166,7 +166,7 @@ def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
         broker = seen.brokers.get(node)
         if broker is None:
             what = f"broker {node} is not there: {_count(places)} lack its replica"
-            advice = f"start broker {node}; if it will not come back: seglog cluster remove-broker {node}"
+            advice = _come_back(node, all(set(seen.brokers) - set(one.replicas) for one in partitions))
         else:
             left = sum(one.lag_bytes(node) or 0 for one in partitions)
             offsets = sum(one.lag(node) or 0 for one in partitions)
@@ -178,6 +178,15 @@ def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
 
 
 # Words
+
+
+def _come_back(node: int, can_be_removed: bool) -> str:
+    """``can_be_removed``: there is a broker for each partition that has not a replica of it yet."""
+    first = "" if can_be_removed else "start another one, then "
+    return (
+        f"start broker {node}, with an empty disk if its own is lost: it copies what it lacks; if it will not come "
+        f"back: {first}seglog cluster remove-broker {node}"
+    )
 
 
 def _grouped(pairs: Iterable[tuple[tuple[int, ...], PartitionSeen]]) -> list[tuple[tuple[int, ...], tuple[Place, ...]]]:

@@ -42,7 +42,11 @@ def parse_host_port(text: str) -> Address:
     >>> str(parse_host_port("[::1]:9092")), str(parse_host_port(":0"))
     ('PLAINTEXT://[::1]:9092', 'PLAINTEXT://:0')
     """
-    return parse_address(text if "://" in text else f"PLAINTEXT://{text}")
+    if "://" in text:
+        return parse_address(text)
+    if _ADDRESS.fullmatch(plain := f"PLAINTEXT://{text.strip()}") is None:
+        raise ValueError(f"{text!r} is neither HOST:PORT nor NAME://HOST:PORT")
+    return parse_address(plain)
 
 
 class Addresses:
