@@ -177,3 +177,17 @@ def test_they_work_on_real_disks_with_threads(tmp_path: Path) -> None:
     with LogDirs.open(paths, background=True) as dirs:
         assert all(one.was_clean for one in dirs.dirs)
         assert [len(values(log)) for log in dirs.logs.values()] == [3, 3, 3]
+
+
+def test_a_disk_that_fails_under_what_is_to_go_keeps_nothing_from_the_others(fs: MemoryFs) -> None:
+    """An earlier topic of that name has a partition there."""
+    dirs = open_dirs(fs, PATHS[:2])
+    logs(dirs.hold_many(wanted("b", TWO, 0)))
+    logs(dirs.hold_many(wanted("a", ONE, 0)))
+    assert dirs.dir_of(TopicPartition("a", 0)).path == "/d2"
+    fs.fail_at("rename", 1, path="/d2", error=errno.EIO)
+    held = dirs.hold_many([*wanted("a", UUID(int=7), 1), *wanted("b", TWO, 1)])
+    assert list(dirs.offline) == ["/d2"]
+    assert isinstance(held[1], Log)
+    dirs.let_go([TopicPartition("a", 0), TopicPartition("b", 1)])
+    dirs.close()

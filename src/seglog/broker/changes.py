@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.topics import LocalTopics, Topic, Topics
 from seglog.core.config import LogDirConfig
-from seglog.core.descriptors import free_descriptors
+from seglog.core.descriptors import FILES_OF_SEGMENT, KEPT_BACK, free_descriptors
 from seglog.core.errors import SeglogError, TopicExistsError
 from seglog.storage.topics_file import TopicInfo
 
@@ -26,10 +26,6 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """As in Kafka's ``ReplicationControlManager``."""
 DEFAULT_SECONDS: Final = 30.0
 """How long a change may take, where a request does not say."""
-FILES_OF_SEGMENT: Final = 5
-_KEPT_BACK: Final = 128
-"""File descriptors for segments to come: a log that cannot open one takes the whole directory out of use."""
-
 
 Assignment = Sequence[Sequence[int]]
 """The brokers that have each partition's replicas, the preferred leader first."""
@@ -179,6 +175,6 @@ class LocalChanges(TopicChanges):
 
 def _check_descriptors(partitions: int) -> None:
     free = free_descriptors()
-    if partitions * FILES_OF_SEGMENT + _KEPT_BACK > free:
+    if partitions * FILES_OF_SEGMENT + KEPT_BACK > free:
         message = f"{partitions} partitions need {partitions * FILES_OF_SEGMENT} files: {free} are left (ulimit -n)"
         raise RefusedError(Code.POLICY_VIOLATION, message)

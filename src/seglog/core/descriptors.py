@@ -11,6 +11,9 @@ from typing import Final, TypeVar
 
 Of = TypeVar("Of")
 _MAC_OPEN_MAX: Final = 10240
+FILES_OF_SEGMENT: Final = 5
+KEPT_BACK: Final = 128
+"""File descriptors for segments to come: a log that cannot open one takes the whole directory out of use."""
 
 
 def allow_open_files() -> int:
@@ -29,6 +32,11 @@ def free_descriptors() -> int:
     """How many more files this process may open."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed - len(os.listdir("/dev/fd"))
+
+
+def room_for_logs() -> int:
+    """How many more logs this process may open."""
+    return max(0, (free_descriptors() - KEPT_BACK) // FILES_OF_SEGMENT)
 
 
 def with_descriptors(path: str, act: Callable[[], Of]) -> Of:

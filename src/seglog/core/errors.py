@@ -219,6 +219,14 @@ class LogDirOfflineError(SeglogError):
     retriable = True
 
 
+class TooManyFilesError(SeglogError):
+    """This process may not open the files of another log (``ulimit -n``). A log that tried would take the whole
+    directory out of use."""
+
+    code = 56
+    retriable = True
+
+
 class LogDirInUseError(SeglogError):
     """Another process, ours or a Kafka broker, has the directory open."""
 

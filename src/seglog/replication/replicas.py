@@ -21,7 +21,7 @@ from seglog.cluster.model import TOPICS, Broker, partition_name
 from seglog.cluster.store import MetadataStore
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
-from seglog.core.errors import SeglogError
+from seglog.core.errors import LogDirOfflineError, SeglogError, TooManyFilesError
 from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
 from seglog.replication.isr_writes import IsrWrites
@@ -73,6 +73,8 @@ class Replicas:
         """Is told when there are more partitions that cannot be served: see `offline`."""
         self._has_resigned = True
         self._offline: set[Key] = set()
+        self._not_yet: set[Key] = set()
+        """Those of them that are tried again."""
         self._before: frozenset[Key] = frozenset()
         """Partitions that were there before this start: this broker may have had them."""
         self._wanted: set[Key] = set()
@@ -107,6 +109,7 @@ class Replicas:
             left = next_check - self._clock.monotonic()
             if left <= 0:
                 self._check_isr()
+                self._try_again()
                 next_check = self._clock.monotonic() + every
                 continue
             try:
@@ -175,9 +178,12 @@ class Replicas:
             self._has_work.set()
 
     def _is_mine(self, key: Key) -> bool:
+        return self._has_part(key) and (key not in self._offline or key in self._not_yet)
+
+    def _has_part(self, key: Key) -> bool:
         stored = self._view.partitions.get(key)
         is_replica = stored is not None and self._node_id in stored.state.replicas
-        return is_replica and key[0] in self._view.topics_by_id and key not in self._offline
+        return is_replica and key[0] in self._view.topics_by_id
 
     def _apply(self, key: Key, replica: Replica) -> None:
         me, stored = self._membership.me, self._view.partitions.get(key)
@@ -220,7 +226,17 @@ class Replicas:
                 _logger.error("the configuration of %s cannot be taken up: %s", name, error)
         wanted, self._wanted = self._wanted, set()
         await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
+        gone = {key for key in wanted & self._offline if not self._has_part(key)}
+        if gone:
+            self._offline -= gone
+            self._not_yet -= gone
+            self.offline_changed()
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
+
+    def _try_again(self) -> None:
+        if self._not_yet:
+            self._wanted |= self._not_yet
+            self._has_work.set()
 
     async def _remove(self, keys: list[Key]) -> None:
         removed = []
@@ -248,15 +264,19 @@ class Replicas:
             logs = await self._in_thread(partial(self._directories.hold_many, wanted))
         except SeglogError as error:
             logs = [error] * len(wanted)
-        failed = False
+        before = self._offline.copy()
         for one, log in zip(wanted, logs, strict=True):
             key = (one.topic_id, one.number)
             if isinstance(log, SeglogError):
-                _logger.error("there is no replica of %s: %s", one.partition, log)
-                self._offline.add(key)
-                failed = True
+                self._cannot_be_had(key, one.partition, log)
                 continue
-            replica = Replica(self._directories.dir_of(one.partition), one.partition, one.topic_id, log)
+            directory = self._directories.dir_of(one.partition)
+            if directory.health.failure is not None:  # `directory_failed` did not know of this one
+                self._cannot_be_had(key, one.partition, LogDirOfflineError(f"{directory.path} is out of use"))
+                continue
+            self._offline.discard(key)
+            self._not_yet.discard(key)
+            replica = Replica(directory, one.partition, one.topic_id, log)
             replica.appended = replica.committed = self._advance
             self._by_key[key] = replica
             self.shown(replica)
@@ -265,8 +285,17 @@ class Replicas:
             else:  # the store has changed meanwhile
                 self._wanted.add(key)
                 self._has_work.set()
-        if failed:
+        if self._offline != before:
             self.offline_changed()
+
+    def _cannot_be_had(self, key: Key, partition: TopicPartition, error: SeglogError) -> None:
+        if key not in self._offline:
+            _logger.error("there is no replica of %s: %s", partition, error)
+        self._offline.add(key)
+        if isinstance(error, TooManyFilesError):
+            self._not_yet.add(key)
+        else:
+            self._not_yet.discard(key)
 
     def _let_go_of_strays(self) -> list[TopicPartition]:
         """What the cluster has given to other brokers, or deleted, while this one was away. What a node that was alone

@@ -16,10 +16,12 @@ from uuid import UUID
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.config import LogDirConfig
+from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import (
     DamagedPartitionError,
     LogDirOfflineError,
     SeglogError,
+    TooManyFilesError,
     UnknownTopicError,
 )
 from seglog.core.fs import Fs, OsFs
@@ -185,6 +187,7 @@ class LogDirs:
 
         `LogDirOfflineError` for one whose directory has failed. While a directory is offline that could not even be
         looked at, that is for each that is not found and not marked as new: it may be there (``LogManager.scala``).
+        `TooManyFilesError` for those that are one too many: to ask again may help.
         """
         with self._lock:
             asked = [Wanted(*one) for one in wanted]
@@ -192,16 +195,18 @@ class LogDirs:
             groups: dict[LogDir, list[Wanted]] = {}
             answers: dict[TopicPartition, Log | SeglogError] = {}
             counts = {directory: len(directory.logs) + len(directory.refused) for directory in self.healthy}
+            room = room_for_logs() if any(one.partition not in self._where for one in asked) else 0
             for want in {one.partition: one for one in asked}.values():
-                place = self._place(want, counts)
+                place = self._place(want, counts, room)
                 if isinstance(place, SeglogError):
                     answers[want.partition] = place
                 else:
+                    room -= want.partition not in self._where
                     groups.setdefault(place, []).append(want)
             for directory, group in groups.items():
                 try:
                     held = directory.hold_many(group)
-                except LogDirOfflineError as error:
+                except SeglogError as error:  # nothing that is wrong in one directory is for the others
                     held = [error] * len(group)
                 for want, log in zip(group, held, strict=True):
                     answers[want.partition] = log
@@ -209,7 +214,7 @@ class LogDirs:
                         self._where[want.partition] = directory
             return [answers[one.partition] for one in asked]
 
-    def _place(self, want: Wanted, counts: dict[LogDir, int]) -> LogDir | SeglogError:
+    def _place(self, want: Wanted, counts: dict[LogDir, int], room: int) -> LogDir | SeglogError:
         found = self._where.get(want.partition)
         if found is not None:
             return found if found in counts else self.offline[found.path]
@@ -220,6 +225,8 @@ class LogDirs:
                 f"{want.partition} may be in a directory that is offline: {', '.join(self.offline)}. Bring that back, "
                 "or take it out of log.dirs if what it had is to be copied from the other replicas"
             )
+        if room <= 0:
+            return TooManyFilesError(f"there are no files left for {want.partition} (ulimit -n)")
         fewest = min(counts, key=counts.__getitem__)
         counts[fewest] += 1
         return fewest
@@ -233,13 +240,16 @@ class LogDirs:
                 self.let_go(stale)
 
     def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """`LogDir.let_go`. What lies in a directory that has failed stays there."""
+        """`LogDir.let_go`. What lies in a directory that has failed, or fails at this, stays there."""
         with self._lock:
             chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
             for directory in self.healthy:
                 group = [one for one in chosen if self._where.get(one) is directory]
                 if group:
-                    directory.let_go(group)
+                    try:
+                        directory.let_go(group)
+                    except LogDirOfflineError:
+                        continue  # it tells so itself
                     for one in group:
                         del self._where[one]
 

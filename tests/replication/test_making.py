@@ -1,0 +1,97 @@
+"""Partitions that cannot be had here, for a while or until the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seglog.cluster.model import Member, offline_name
+from seglog.core import descriptors
+from seglog.core.errors import SeglogError
+from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
+from seglog.storage.log_dirs import LogDirs
+from seglog.storage.replica_changes import Wanted
+from tests.replication.brokers import Node
+
+NONE_LEFT = descriptors.KEPT_BACK
+OTHER = 2
+
+
+def run(path: Path, act: Callable[[Node, list[tuple[str, ...]]], Awaitable[None]]) -> None:
+    """``act`` gets what was told to the cluster of partitions that cannot be served."""
+
+    async def within() -> None:
+        node = Node(path, 1, lag_max_ms=200)
+        told: list[tuple[str, ...]] = []
+        try:
+            await (await node.open()).start()
+            node.replicas.offline_changed = lambda: told.append(node.replicas.offline)
+            await act(node, told)
+        finally:
+            await node.stop()
+
+    asyncio.run(within())
+
+
+def test_a_partition_without_files_is_made_when_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no directory out of use, and another broker may lead it meanwhile."""
+
+    async def act(node: Node, told: list[tuple[str, ...]]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(descriptors, "free_descriptors", lambda: NONE_LEFT + (1 - len(node.directories.logs)) * 5)
+            topic_id = await node.create("t", [[1], [1], [1]])
+            await node.until(lambda: bool(told))
+            await node.until(lambda: told[-1] == tuple(offline_name(topic_id, number) for number in (1, 2)))
+            assert node.directories.offline == {}
+            await node.until(lambda: node.replica(topic_id, 0).leads)
+        await node.until(lambda: len(node.replicas.by_key) == 3)
+        assert all(node.replica(topic_id, number).leads for number in range(3))
+        assert told[-1] == ()
+
+    run(tmp_path, act)
+
+
+def test_what_could_not_be_had_and_went_elsewhere_is_not_told_of_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(node: Node, told: list[tuple[str, ...]]) -> None:
+        monkeypatch.setattr(descriptors, "free_descriptors", lambda: NONE_LEFT)
+        topic_id = await node.create("t", [[1], [1]])
+        await node.until(lambda: bool(told))
+        await node.put(topic_id, lambda state: replace(state, replicas=(OTHER,), leader=OTHER, isr=(Member(OTHER, 9),)))
+        await node.until(lambda: told[-1] == (offline_name(topic_id, 1),))
+        await node.delete("t")
+        await node.until(lambda: told[-1] == ())
+
+    run(tmp_path, act)
+
+
+def test_a_disk_that_fails_when_a_partition_was_just_made_takes_it_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is told of before the partition is known: nobody else would lead it."""
+    real = LogDirs.hold_many
+
+    def hold_many(self: LogDirs, wanted: Iterable[Wanted]) -> list[Log | SeglogError]:
+        made = real(self, wanted)
+        self.dirs[0].health.failed(OSError(errno.EIO, "Input/output error"))
+        return made
+
+    async def act(node: Node, told: list[tuple[str, ...]]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def failed(directory: LogDir, _: OSError) -> None:
+            loop.call_soon_threadsafe(node.replicas.directory_failed, directory)
+
+        node.directories.failed = failed
+        monkeypatch.setattr(LogDirs, "hold_many", hold_many)
+        topic_id = await node.create("t", [[1]])
+        await node.until(lambda: bool(told) and told[-1] == (offline_name(topic_id, 0),))
+
+    run(tmp_path, act)
