@@ -20,12 +20,13 @@ from seglog.broker.codes import RefusedError
 from seglog.broker.topics import Topic
 from seglog.cluster.model import TopicState, encode, topic_name
 from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import Session, UnknownOutcomeError
+from seglog.cluster.store import Names, Session, UnknownOutcomeError
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import TopicExistsError, UnknownTopicError
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import SOON, Desk, run
 from tests.cases import case
+from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
 
 
 async def behind_its_back(desk: Desk, name: str) -> TopicState:
@@ -42,6 +43,54 @@ def test_names_collide_with_what_is_not_seen_yet(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match=r"collides with existing topic: a\.b"):
             await desk.changes.create("a_b", [(1,)], {})
         assert await desk.store.list("topics") == ["a.b"]
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("other_name", ["a.b", "a_b", "x_y"])
+def test_names_collide_with_what_another_broker_makes_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_name: str
+) -> None:
+    """Both have looked, and found no such name."""
+
+    async def work(desk: Desk, other: Desk) -> None:
+        real = desk.store.list
+
+        async def looked(name: str) -> Names:
+            found = await real(name)
+            monkeypatch.setattr(desk.store, "list", real)
+            await other.changes.create(other_name, [(1,)], {})
+            return found
+
+        monkeypatch.setattr(desk.store, "list", looked)
+        if other_name == "x_y":
+            await desk.changes.create("a_b", [(1,)], {})
+        elif other_name == "a_b":
+            with pytest.raises(TopicExistsError):
+                await desk.changes.create("a_b", [(1,)], {})
+        else:
+            with pytest.raises(RefusedError, match=r"collides with existing topic: a\.b"):
+                await desk.changes.create("a_b", [(1,)], {})
+        assert set(await desk.store.list("topics")) == {other_name, *(["a_b"] if other_name == "x_y" else [])}
+
+    run(tmp_path, work, desks=2)
+
+
+def test_what_became_of_a_topic_that_is_made_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of the store is lost."""
+
+    async def work(desk: Desk) -> None:
+        faulty = Faulty(desk.store)
+        monkeypatch.setattr(desk.changes, "_store", faulty)
+        for number, before in enumerate(("first", "later")):
+            faulty.fail(UNKNOWN, BEFORE)
+            for _ in range(2):
+                with pytest.raises(RefusedError) as refused:
+                    await desk.changes.create(f"{before}_1", [(1,)], {})
+                assert refused.value.answer_code == 7
+            faulty.fail(AFTER)
+            assert (await desk.changes.create(f"{before}_1", [(1,)], {})).name == f"{before}_1"
+            assert len(desk.topics.by_name) == number + 1
 
     run(tmp_path, work)
 

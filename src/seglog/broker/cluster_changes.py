@@ -17,7 +17,7 @@ from seglog.broker.changes import DEFAULT_SECONDS, Assignment, TopicChanges
 from seglog.broker.cluster_topics import ClusterTopics
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.identity import Identity
-from seglog.broker.store_writes import delete, read, write
+from seglog.broker.store_writes import create_in_turn, delete, read, write
 from seglog.broker.topics import Topic
 from seglog.cluster.model import NO_LEADER, TOPICS, TopicRules, TopicState, decode_topic, encode, topic_name
 from seglog.cluster.placement import place
@@ -29,6 +29,8 @@ from seglog.core.errors import InvalidConfigError, SeglogError, TopicExistsError
 from seglog.storage.checkpoint import new_id
 
 _log: Final = logging.getLogger("seglog.broker")
+_LAST: Final = "last-topic"
+"""The topic with a ``.`` or ``_`` in its name that was created last."""
 _MIN_INSYNC: Final = TOPIC_KEYS["min.insync.replicas"]
 _UNCLEAN: Final = TOPIC_KEYS["unclean.leader.election.enable"]
 
@@ -75,22 +77,32 @@ class ClusterChanges(TopicChanges):
     async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
         overrides = LogConfig.from_mapping(config).overrides()
         self._check_config(overrides)
-        await self._check_collisions(name)
         topic_id = new_id(self._rng)
         state = TopicState(name=name, topic_id=topic_id, assignment=_tuples(assignment), config=overrides)
         try:
-            await self._write(state, MISSING)
+            await self._create(state)
         except NameExistsError as error:
             await self._until(lambda: name in self._topics.by_name)
             raise TopicExistsError(f"topic {name!r} exists") from error
         await self._until(lambda: topic_id in self._topics.by_id)
         return self._topics.by_id.get(topic_id) or Topic(name, topic_id, [None] * len(assignment))
 
+    async def _create(self, state: TopicState) -> None:
+        """Topics with a ``.`` or ``_`` in their names one after the other: two that collide could be made at once."""
+        if "_" not in state.name.replace(".", "_"):
+            await self._write(state, MISSING)
+            return
+        name, value = topic_name(state.name), encode(state)
+        written = None
+        while written is None:
+            before = await read(self._store.get(_LAST))
+            await self._check_collisions(state.name)
+            written = await create_in_turn(self._store, name, value, _LAST, before)
+        self._view.note(name, value, written)
+
     async def _check_collisions(self, name: str) -> None:
         """`RefusedError` if a name differs from another's in nothing but ``.`` and ``_``: ours may not know it yet."""
         flat = name.replace(".", "_")
-        if "_" not in flat:
-            return
         for other in await read(self._store.list(TOPICS)):
             if other != name and other.replace(".", "_") == flat:
                 message = f"Topic '{name}' collides with existing topic: {other}"

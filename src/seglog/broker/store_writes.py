@@ -9,6 +9,7 @@ from typing import TypeVar
 from seglog.broker.codes import Code, RefusedError
 from seglog.cluster.store import (
     MISSING,
+    Change,
     MetadataStore,
     NameExistsError,
     NoSuchNameError,
@@ -16,6 +17,7 @@ from seglog.cluster.store import (
     StoreFailedError,
     UnknownOutcomeError,
     VersionChangedError,
+    Versioned,
 )
 
 T = TypeVar("T")
@@ -49,6 +51,29 @@ async def write(store: MetadataStore, name: str, value: bytes, version: int) -> 
         if found is None:
             raise NoSuchNameError(name) from error
         raise (NameExistsError if version == MISSING else VersionChangedError)(name) from error
+    except (StoreFailedError, StoreClosedError) as error:
+        raise _try_again(error) from error
+
+
+async def create_in_turn(
+    store: MetadataStore, name: str, value: bytes, last: str, before: Versioned | None
+) -> int | None:
+    """As `write` of a value that is new, together with its name as the value at ``last``, where ``before`` was read;
+    None if there is something else by now: what was looked at since then may be over."""
+    version = MISSING if before is None else before.version
+    try:
+        return (await store.commit([Change(last, name.encode(), version), Change(name, value, MISSING)]))[1]
+    except (NameExistsError, VersionChangedError, NoSuchNameError) as error:
+        if await read(store.get(name)) is None:
+            return None
+        raise NameExistsError(name) from error
+    except UnknownOutcomeError as error:
+        found = await read(store.get(name))
+        if found is None:
+            raise _try_again(error) from error
+        if found.value != value:
+            raise NameExistsError(name) from error
+        return found.version
     except (StoreFailedError, StoreClosedError) as error:
         raise _try_again(error) from error
 
