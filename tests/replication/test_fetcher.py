@@ -16,6 +16,7 @@ from seglog.protocol.framing import RequestHeader
 from seglog.protocol.messages import Message
 from seglog.protocol.replica_fetch import FetchResponse
 from seglog.replication.fetcher import FetcherConfig
+from seglog.replication.replica import Replica
 from tests.replication.leading import FOLLOWER, QUICK, Both, batch, content, replicating, reply, topic_id
 
 LONG = FetcherConfig(replica_fetch_wait_max_ms=60_000, replica_fetch_backoff_ms=40)
@@ -403,6 +404,33 @@ def test_nobody_asks_before_he_is_somebody(run: Run) -> None:
             await asyncio.sleep(0)
         assert not both.leader.requests
         both.me = FOLLOWER
+        await both.until_same()
+
+    run(act)
+
+
+@pytest.mark.parametrize("what", ["serve_replica", "take"])
+def test_what_nobody_has_foreseen_of_one_partition_is_that_partitions_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    async def act(both: Both) -> None:
+        leaders, followers = both.leader.lead("t", 3), both.follow("t", 3)
+        real = getattr(Replica, what)
+
+        def fails(replica: Replica, *arguments: object) -> object:
+            if replica.topic_partition.partition == 0:
+                raise ValueError("what nobody has foreseen")
+            return real(replica, *arguments)
+
+        for one in leaders:
+            one.append(batch())
+        with monkeypatch.context() as patch:
+            patch.setattr(Replica, what, fails)
+            both.run()
+            await both.until(lambda: [one.log.log_end_offset for one in followers] == [0, 1, 1])
+            assert both.task is not None
+            assert not both.task.done()
+            assert both.fetcher.is_connected
         await both.until_same()
 
     run(act)

@@ -7,11 +7,13 @@ for all of its partitions (`Heard`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Final
 from uuid import UUID
 
+from seglog.broker.codes import Code
 from seglog.broker.sessions import (
     FULL,
     NO_SESSION,
@@ -34,6 +36,7 @@ from seglog.replication.waiters import Waiter
 from seglog.storage.reads import UpTo
 
 Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
+_logger: Final = logging.getLogger("seglog.broker")
 SWEEP_MS: Final = 500
 _NOT_KEPT: Final = 0
 """The id of no session."""
@@ -216,6 +219,9 @@ class FollowerFetch:
             answer = self._serve(replica, asked)
         except SeglogError as error:
             return FetchedPartition(number, error.code)
+        except Exception:  # the others are not to miss their records
+            _logger.exception("%s cannot be read by broker %d", replica.topic_partition, follower.node_id)
+            return FetchedPartition(number, Code.UNKNOWN_SERVER_ERROR)
         fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
         if fetched.records is None and answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
             session.touched[key] = None  # there was no room for it: its turn is next

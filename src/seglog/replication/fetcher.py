@@ -41,7 +41,7 @@ from seglog.storage.epochs import EpochEnd
 
 __all__ = ["Fetcher", "FetcherConfig"]
 
-_log: Final = logging.getLogger("seglog.replication")
+_logger: Final = logging.getLogger("seglog.replication")
 OFFSET_OUT_OF_RANGE: Final = 1
 _FIRST_BACKOFF_MS: Final = 50
 _PATIENCE_MS: Final = 20
@@ -171,12 +171,12 @@ class Fetcher:
         if not self._is_failing:
             self._is_failing = True
             why = str(error) or type(error).__name__  # TimeoutError says nothing else
-            _log.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, why)
+            _logger.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, why)
 
     def _note_success(self) -> None:
         if self._is_failing:
             self._is_failing = False
-            _log.info("broker %d is fetched from again", self.leader.node_id)
+            _logger.info("broker %d is fetched from again", self.leader.node_id)
 
     async def _pause(self, milliseconds: float) -> None:
         """Wait so long, or until something is followed."""
@@ -341,6 +341,10 @@ class Fetcher:
                     raise
         except SeglogError as error:
             self._refused(key, followed, error)
+        except Exception as error:  # the others are not to miss their records
+            if not followed.failures:
+                _logger.exception("%s cannot be followed", replica.topic_partition)
+            self._failed(key, followed, repr(error))
         else:
             if followed.failures:
                 followed.succeeded()
@@ -348,7 +352,7 @@ class Fetcher:
     def _refused(self, key: PartitionKey, followed: FollowedPartition, error: SeglogError) -> None:
         """Our own log does not take it."""
         if isinstance(error, (LogDirOfflineError, LogClosedError)):
-            _log.warning("%s is not followed any more: %s", followed.replica.topic_partition, error)
+            _logger.warning("%s is not followed any more: %s", followed.replica.topic_partition, error)
             self._drop(key)
         else:
             self._failed(key, followed, str(error))
@@ -359,7 +363,8 @@ class Fetcher:
         self._changed[key] = None
         self._waiting[key] = followed
         if followed.failed(error, self._now(), self._config.replica_fetch_backoff_ms):
-            _log.warning("%s cannot be followed, and is asked for again: %s", followed.replica.topic_partition, error)
+            name = followed.replica.topic_partition
+            _logger.warning("%s cannot be followed, and is asked for again: %s", name, error)
 
     async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, FollowedPartition]]) -> None:
         """Our logs end where the leader has nothing: ask where its logs begin and end."""
