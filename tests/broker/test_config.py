@@ -151,6 +151,13 @@ def test_a_file_copied_from_a_broker_passes() -> None:
     assert note.startswith("keys of Kafka's that have no effect here: controller.quorum.bootstrap.servers, ")
 
 
+def test_a_listener_without_a_protocol_is_told_from_a_protocol_that_is_not_served() -> None:
+    with pytest.raises(InvalidConfigError, match="IN has no protocol of Kafka's"):
+        BrokerConfig.from_mapping({"listeners": "IN://:1"})
+    with pytest.raises(InvalidConfigError, match="SSL is not served yet"):
+        BrokerConfig.from_mapping({"listeners": "SSL://:1"})
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -51,8 +51,14 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
             "start broker 1 or 2: whoever of them comes first can lead",
         ),
         (replace(FINE, leader=None, isr=(), replicas=(3,)), (1,), ["no-leader"], "unclean"),
+        (
+            replace(FINE, leader=None, isr=(), elr=(3,), replicas=(3,)),
+            (1,),
+            ["no-leader"],
+            "start broker 3: it can lead",
+        ),
     ],
-    ids=["broker gone", "one too many", "behind", "too few", "no leader", "nobody has all"],
+    ids=["broker gone", "one too many", "behind", "too few", "no leader", "nobody has all", "one has all"],
 )
 def test_each_thing_that_is_wrong_has_its_advice(
     partition: PartitionSeen, brokers: tuple[int, ...], kinds: list[str], advice: str
@@ -69,6 +75,12 @@ def test_what_is_wrong_with_brokers() -> None:
     findings = judge(replace(cluster, brokers={**cluster.brokers, 2: silent}))
     assert [one.kind for one in findings] == ["no-controller", "log-dir-failed", "broker-silent"]
     assert findings[1].what == "broker 2: log directory /d: KAFKA_STORAGE_ERROR"
+
+
+def test_replicas_in_another_order_are_the_same_finding() -> None:
+    one, other = (replace(FINE, replicas=replicas, isr=(1,), ends={}) for replicas in ((1, 2, 3), (1, 3, 2)))
+    finding = judge(seen(one, replace(other, number=1), brokers=(1,)))[0]
+    assert (finding.kind, finding.places) == ("under-min-isr", (("t", 0), ("t", 1)))
 
 
 def test_lag_is_what_the_leader_has_more() -> None:

@@ -36,7 +36,7 @@ class Keys(NamedTuple):
             "--data-dir",
             "-d",
             metavar="DIR",
-            help="Where the logs are; by default a place of yours.",
+            help="Where the logs are, several with commas between; by default a place of yours.",
             show_default=False,
         ),
     ] = None
@@ -46,7 +46,7 @@ class Keys(NamedTuple):
             "--listen",
             "-l",
             metavar="HOST:PORT",
-            help="Where to listen (127.0.0.1:9092); more than once for more.",
+            help="Where to listen (127.0.0.1:9092), or NAME://HOST:PORT; more than once for more.",
             show_default=False,
         ),
     ] = None

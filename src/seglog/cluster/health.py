@@ -114,7 +114,8 @@ def _no_leader(seen: ClusterSeen) -> Iterator[Finding]:
         if nodes and not away:
             advice = f"{_brokers_named(nodes)} may lead, and is there: wait for the controller"
         elif nodes:
-            advice = f"start {_brokers_named(away, 'or')}: whoever of them comes first can lead. {_UNCLEAN}"
+            who = "it can lead" if len(away) == 1 else "whoever of them comes first can lead"
+            advice = f"start {_brokers_named(away, 'or')}: {who}. {_UNCLEAN}"
         else:
             advice = f"no replica is known to have everything. {_UNCLEAN}"
         yield Finding("no-leader", f"{_count(places)} without a leader: {_named(places)}", advice, places)
@@ -122,7 +123,7 @@ def _no_leader(seen: ClusterSeen) -> Iterator[Finding]:
 
 _UNCLEAN = (
     "If their disks are lost for good: seglog configs alter -t TOPIC --add-config unclean.leader.election.enable=true "
-    "lets another replica lead, and what only they had is lost"
+    "lets another replica lead (where there is none: start them with empty disks), and what only they had is lost"
 )
 
 
@@ -131,7 +132,8 @@ def _who_has_all(partition: PartitionSeen) -> tuple[int, ...]:
 
 
 def _too_few_in_sync(seen: ClusterSeen) -> Iterator[Finding]:
-    for nodes, places in _grouped((one.missing, one) for one in seen.partitions if one.lacks_min_insync):
+    lacking = (one for one in seen.partitions if one.lacks_min_insync)
+    for nodes, places in _grouped((tuple(sorted(one.missing)), one) for one in lacking):
         yield Finding(
             "under-min-isr",
             f"{_count(places)} with fewer replicas in sync than min.insync.replicas: {_named(places)}",

@@ -180,6 +180,11 @@ class BrokerConfig(ClusterConfig):
         protocols = dict(pair.strip().upper().split(":", 1) for pair in self._protocol_pairs())
         for listener in self.broker_listeners:
             protocol = protocols.get(listener.name, listener.name)
+            if f"{protocol}:{protocol}" not in _PROTOCOLS.split(","):
+                raise InvalidConfigError(
+                    f"listeners={listener} is not allowed: {listener.name} has no protocol of Kafka's in "
+                    "listener.security.protocol.map"
+                )
             if protocol != "PLAINTEXT":
                 raise InvalidConfigError(f"listeners={listener} is not allowed: {protocol} is not served yet")
         if not self.broker_listeners:
