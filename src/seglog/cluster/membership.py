@@ -124,20 +124,25 @@ class Membership:
         still when the session of a dead one would be over; `StoreFailedError` if the store fails for that long; what
         ``kept_since`` raises: then there is no registration."""
         until = self._clock.monotonic() + self._timeout_ms / 1000 * _SESSIONS
+        is_told = False
         async with self._writing:
             self.me = None
-            while not await self._register_before(until):
+            while not await self._register_before(until, is_told=is_told):
+                is_told = True
                 await asyncio.sleep(_LEAST_SECONDS)
         self._look()
 
-    async def _register_before(self, until: float) -> bool:
+    async def _register_before(self, until: float, *, is_told: bool) -> bool:
         """False: not yet. Whose disk was replaced comes back with other log directories while its old session lasts; a
         server of ZooKeeper that is busy, or has just been lost, gives no session."""
         try:
             return await self._register()
-        except (NodeIdTakenError, StoreFailedError):
-            if self._clock.monotonic() >= until:
+        except (NodeIdTakenError, StoreFailedError) as error:
+            left = until - self._clock.monotonic()
+            if left <= 0:
                 raise
+            if not is_told:
+                _log.warning("%s; it is tried again for %.0f s", error, left)
             return False
 
     async def _register(self) -> bool:
