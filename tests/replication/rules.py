@@ -122,7 +122,7 @@ class Rules:
         """LogMatching (P4) and StrongIsr; with ``whole`` P7: the logs are equal to their ends.
 
         A replica that has not yet asked anyone since it was started may have lost the end below its high watermark, and
-        got back an older one: it knows so when it asks.
+        got back an older one, where several lose their power: it knows so when it asks.
         """
         world = self.world
         for number, state in world.history.states.items():
@@ -138,7 +138,10 @@ class Rules:
                 assert len(ends) == 1, f"P7: partition {number} ends apart: {ends}"
 
     def _agrees(self, node: Node, number: int) -> bool:
-        return node.agreeing.get(number, -1) >= self.world.history.unclean_epoch[number]
+        epoch = node.agreeing.get(number)
+        if epoch is None:
+            return not self.world.scenario.unclean
+        return epoch >= self.world.history.unclean_epoch[number]
 
     def _check_isr(self, number: int, state: PartitionState, leader: Node) -> None:
         for member in state.isr:
