@@ -87,7 +87,10 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
     wait_until(is_seen, "Kafka to see that a broker is gone")
     (finding,) = state(run, kafka)[1]["findings"]
     assert (finding["kind"], len(finding["partitions"])) == ("under-replicated", PARTITIONS)
-    assert finding["advice"] == "start broker 3; if it will not come back: seglog cluster remove-broker 3"
+    assert finding["advice"] == (
+        "start broker 3, with an empty disk if its own is lost: it copies what it lacks; if it will not come back: "
+        "seglog cluster remove-broker 3"
+    )
     for directory in third.log_dir.glob("t-*"):
         shutil.rmtree(directory)
     third.start()
