@@ -43,16 +43,21 @@ async def write(store: MetadataStore, name: str, value: bytes, version: int) -> 
     try:
         return await (store.create(name, value) if version == MISSING else store.cas(name, value, version))
     except UnknownOutcomeError as error:
-        found = await read(store.get(name))
-        if found is not None and found.value == value:
-            return found.version
-        if (MISSING if found is None else found.version) == version:
-            raise _try_again(error) from error
-        if found is None:
-            raise NoSuchNameError(name) from error
-        raise (NameExistsError if version == MISSING else VersionChangedError)(name) from error
+        return await _outcome(store, name, value, version, error)
     except (StoreFailedError, StoreClosedError) as error:
         raise _try_again(error) from error
+
+
+async def _outcome(store: MetadataStore, name: str, value: bytes, version: int, error: UnknownOutcomeError) -> int:
+    """What became of a `write` whose answer was lost."""
+    found = await read(store.get(name))
+    if found is not None and found.value == value:
+        return found.version
+    if (MISSING if found is None else found.version) == version:
+        raise _try_again(error) from error
+    if found is None:
+        raise NoSuchNameError(name) from error
+    raise (NameExistsError if version == MISSING else VersionChangedError)(name) from error
 
 
 async def create_in_turn(
@@ -68,12 +73,7 @@ async def create_in_turn(
             return None
         raise NameExistsError(name) from error
     except UnknownOutcomeError as error:
-        found = await read(store.get(name))
-        if found is None:
-            raise _try_again(error) from error
-        if found.value != value:
-            raise NameExistsError(name) from error
-        return found.version
+        return await _outcome(store, name, value, MISSING, error)
     except (StoreFailedError, StoreClosedError) as error:
         raise _try_again(error) from error
 

@@ -19,7 +19,7 @@ def begin_at_batch(replica: Replica, asked: ReplicaFetch, answer: ReplicaAnswer,
     """
     log = replica.log
     end, entry = log.log_end_offset, next(entries(records), None)
-    has_nothing = end in (log.log_start_offset, min(answer.log_start_offset, end))
+    has_nothing = log.log_start_offset == end or end <= answer.log_start_offset
     if entry is None or not has_nothing or asked.offset != end:
         return False
     header = view.describe(records, entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from seglog.cluster.membership import Membership
@@ -17,7 +18,6 @@ from seglog.cluster.store import (
     VersionChangedError,
 )
 from seglog.cluster.view import ClusterView
-from seglog.core.clock import Clock
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Replica
 
@@ -28,11 +28,13 @@ _RETRY_SECONDS: Final = 0.2
 class IsrWrites:
     """One change of a partition is on its way at a time; `close` gives up those that are."""
 
-    def __init__(self, store: MetadataStore, view: ClusterView, membership: Membership, clock: Clock) -> None:
+    def __init__(
+        self, store: MetadataStore, view: ClusterView, membership: Membership, now_ms: Callable[[], int]
+    ) -> None:
         self._store = store
         self._view = view
         self._membership = membership
-        self._clock = clock
+        self._now_ms = now_ms
         self._writing: set[asyncio.Task[None]] = set()
 
     def propose(self, replica: Replica, *, shrinks: bool = False) -> None:
@@ -40,8 +42,7 @@ class IsrWrites:
         progress = replica.progress
         if progress is None or not self._membership.is_certain:
             return
-        now_ms = int(self._clock.monotonic() * 1000)
-        proposed = replica.propose_isr(self._view.brokers, now_ms, shrinks=shrinks)
+        proposed = replica.propose_isr(self._view.brokers, self._now_ms(), shrinks=shrinks)
         if proposed is not None:
             writing = self._write(replica, progress, proposed, progress.version)
             task = asyncio.get_running_loop().create_task(writing)

@@ -80,7 +80,7 @@ class Replicas:
         self._wanted: set[Key] = set()
         self._configured: set[str] = set()
         self._has_work = asyncio.Event()
-        self._isr_writes = IsrWrites(store, view, membership, clock)
+        self._isr_writes = IsrWrites(store, view, membership, lambda: self.now_ms)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-replicas")
 
     @property
