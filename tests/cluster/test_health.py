@@ -57,8 +57,20 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
             ["no-leader"],
             "start broker 3: it can lead",
         ),
+        (replace(FINE, isr=(1, 2), leader=2), (1, 3), ["broker-gone", "under-replicated"], "the controller is about"),
+        (replace(FINE, leader=2), (1, 3), ["broker-gone"], "the controller is about"),
     ],
-    ids=["broker gone", "one too many", "behind", "too few", "no leader", "nobody has all", "one has all"],
+    ids=[
+        "broker gone",
+        "one too many",
+        "behind",
+        "too few",
+        "no leader",
+        "nobody has all",
+        "one has all",
+        "leader gone",
+        "all in sync, leader gone",
+    ],
 )
 def test_each_thing_that_is_wrong_has_its_advice(
     partition: PartitionSeen, brokers: tuple[int, ...], kinds: list[str], advice: str

@@ -22,6 +22,7 @@ from seglog.spark import by_partition, log_columns, to_log
 from seglog.spark.keeper import socket_path
 from seglog.spark.keeping import Keeping
 from seglog.storage.verify import verify
+from tests.kafka.waiting import wait_until
 from tests.spark.test_keeper import all_records, end
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -156,8 +157,11 @@ def test_a_directory_in_use_is_refused_by_name_before_a_row_is_read(spark: Spark
 # Tasks that fail
 
 
-def failing(frame: DataFrame, marks: Path, *, times: int) -> DataFrame:
-    """``frame``, of which the task with the last row fails behind it, as many times; marks are left as files."""
+def failing(frame: DataFrame, marks: Path, *, times: int, behind: Callable[[], bool] = lambda: True) -> DataFrame:
+    """``frame``, of which the task with the last row fails behind it, as many times; marks are left as files.
+
+    It waits until ``behind`` is true.
+    """
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -166,6 +170,7 @@ def failing(frame: DataFrame, marks: Path, *, times: int) -> DataFrame:
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 1:
+            wait_until(behind, "what the last task is to fail behind")
             mark = marks / f"{context.attemptNumber()}"
             mark.write_bytes(b"")
             if len(list(marks.iterdir())) <= times:
@@ -181,9 +186,16 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[
 
 
 def test_a_task_that_fails_for_good_leaves_nothing(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """Of the other task neither, whose files are finished: one that Spark stops half way may leave an orphan."""
+
+    def other_is_done() -> bool:
+        files = list(path.glob("t-0/.seglog/staging/*/0-*/*.timeindex"))
+        return bool(files) and all(file.stat().st_size < 4096 for file in files)  # as large as an active one no more
+
     (tmp_path / "marks").mkdir()
+    frame = failing(numbers(spark, 1000), tmp_path / "marks", times=9, behind=other_is_done)
     with pytest.raises(PySparkException, match="fails behind its last row"):
-        save(failing(numbers(spark, 1000), tmp_path / "marks", times=9), path, topic="t")
+        save(frame, path, topic="t")
     assert Keeping(str(path), linger=5).status()["jobs"] == []
     assert values(path) == []
 

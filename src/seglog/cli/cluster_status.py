@@ -121,7 +121,8 @@ def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everythi
         f"{_count(topics, 'topic')}, controller {_or_none(seen.controller)}"
     )
     _print_brokers(out, seen)
-    shown = [one for one in seen.partitions if everything or _is_remarkable(one)]
+    found = {place for finding in findings for place in finding.places}
+    shown = [one for one in seen.partitions if everything or one.place in found or one.adding or one.removing]
     if shown:
         out.line("")
         show_table(
@@ -170,10 +171,6 @@ def _print_brokers(out: Out, seen: ClusterSeen) -> None:
         rows,
         right=("broker", "epoch", "since", "leads", "replicas", "in sync", "size"),
     )
-
-
-def _is_remarkable(one: PartitionSeen) -> bool:
-    return bool(one.leader is None or one.missing or one.adding or one.removing)
 
 
 def _cells(one: PartitionSeen) -> tuple[object, ...]:

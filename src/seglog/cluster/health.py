@@ -97,6 +97,7 @@ def judge(seen: ClusterSeen) -> list[Finding]:
     return [
         *_no_leader(seen),
         *_too_few_in_sync(seen),
+        *_gone(seen),
         *_brokers(seen),
         *_under_replicated(seen),
     ]
@@ -138,6 +139,18 @@ def _too_few_in_sync(seen: ClusterSeen) -> Iterator[Finding]:
             "under-min-isr",
             f"{_count(places)} with fewer replicas in sync than min.insync.replicas: {_named(places)}",
             f"producers with acks=all are refused until {_brokers_named(nodes, 'or')} is in sync again",
+            places,
+        )
+
+
+def _gone(seen: ClusterSeen) -> Iterator[Finding]:
+    """Brokers whose session is over, where the controller has not decided yet who leads and who is in sync."""
+    counted = ((node, one) for one in seen.partitions if one.leader is not None for node in {one.leader, *one.isr})
+    for (node,), places in _grouped(((node,), one) for node, one in counted if node not in seen.brokers):
+        yield Finding(
+            "broker-gone",
+            f"broker {node} has just gone, and still counts as in sync in {_count(places)}: {_named(places)}",
+            "look again: the controller is about to take it out, and to have others lead",
             places,
         )
 
