@@ -63,10 +63,24 @@ def seglog_command(*arguments: str | Path, cwd: Path | None = None, env: dict[st
         capture_output=True,
         cwd=cwd,
         env={**_environment(), **(env or {})},
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr.decode())
+
+
+def printed_on(terminal: int) -> bytes:
+    """All that was printed on the other end of a terminal, up to the end of whoever has it; closes this one."""
+    printed = b""
+    while True:
+        try:
+            part = os.read(terminal, 1000)
+        except OSError:  # nobody has the other end any more
+            part = b""
+        if not part:
+            os.close(terminal)
+            return printed
+        printed += part
 
 
 def start_seglog(*arguments: str | Path, stdout: int = subprocess.PIPE, columns: int = 200) -> subprocess.Popen[bytes]:

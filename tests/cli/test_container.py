@@ -135,7 +135,7 @@ def test_it_serves_under_the_cluster_id_until_it_is_stopped(tmp_path: Path) -> N
             producer = Producer({"log_level": 0, "bootstrap.servers": bootstrap})
             producer.produce("t", b"1")
             assert producer.flush(20) == 0
-            found = AdminClient({"log_level": 0, "bootstrap.servers": bootstrap}).list_topics(timeout=10)
+            found = AdminClient({"log_level": 0, "bootstrap.servers": bootstrap}).list_topics(timeout=60)
             assert str(found.cluster_id) == TESTCONTAINERS["CLUSTER_ID"]
             assert len(found.topics["t"].partitions) == 7
             process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ import pytest
 from seglog.records.encoding import NewRecord, encode_batch
 from tests import golden
 from tests.cli.logs import write_log
-from tests.cli.run import Run, start_seglog
+from tests.cli.run import Run, printed_on, start_seglog
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 
 
@@ -128,8 +128,7 @@ def test_on_a_terminal_the_table_is_drawn_by_rich(tmp_path: Path) -> None:
     with start_seglog("ls", tmp_path, stdout=shown) as process:
         assert process.wait(timeout=60) == 0
     os.close(shown)
-    text = os.read(terminal, 100_000).decode()
-    os.close(terminal)
+    text = printed_on(terminal).decode()
     assert "\x1b[1m" in text, "a bold header"
     assert "t-0" in text
 
@@ -141,7 +140,6 @@ def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> 
     with start_seglog("ls", tmp_path, stdout=shown, columns=40) as process:
         assert process.wait(timeout=60) == 0
     os.close(shown)
-    lines = os.read(terminal, 100_000).decode().splitlines()
-    os.close(terminal)
+    lines = printed_on(terminal).decode().splitlines()
     assert lines[1].split()[0] == "flights-0"
     assert "2013-01-01T10:00:00Z  2013-01-01T10:00:00Z  v2" in lines[1]

@@ -125,11 +125,12 @@ def test_every_command_of_the_groups_has_help(run: Run) -> None:
 
 
 def test_no_broker_is_said_with_its_address_and_reason(run: Run) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    for arguments in (("topics", "list"), ("produce", "t"), ("consume", "t"), ("groups", "list"), ("perf", "e2e")):
-        ran = run(*arguments, "-b", f"127.0.0.1:{port}")
-        assert (ran.code, ran.err) == (2, f"seglog: no broker answers at 127.0.0.1:{port}: Connection refused\n")
+    with socket.socket() as held:  # so that nobody else is given the port; it does not listen
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        for arguments in (("topics", "list"), ("produce", "t"), ("consume", "t"), ("groups", "list"), ("perf", "e2e")):
+            ran = run(*arguments, "-b", f"127.0.0.1:{port}")
+            assert (ran.code, ran.err) == (2, f"seglog: no broker answers at 127.0.0.1:{port}: Connection refused\n")
 
 
 def test_what_is_no_broker_is_said(run: Run, broker: RunningNode) -> None:

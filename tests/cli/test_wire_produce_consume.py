@@ -150,7 +150,7 @@ def test_where_a_consumer_begins_and_ends(wire: Run, topic_name: str) -> None:
         (("-e", "-o", "@5500"), range(6, 10)),
         (("-e", "-o", "s@1970-01-01T00:00:09Z"), range(9, 10)),
         (("-e", "-o", "end"), range(0)),
-        (("--timeout-ms", "300", "-p", "0"), range(10)),
+        (("--timeout-ms", "5000", "-p", "0"), range(10)),
     ):
         ran = wire("consume", topic_name, *arguments)
         assert (ran.code, ran.err, ran.text.split()) == (0, "", [str(number) for number in expected]), arguments
@@ -232,19 +232,19 @@ def test_following_goes_on_where_it_was_stopped(
         *("--from-file", str(path), "--follow", "--position-file", str(positions)),
     ]
 
-    def follow_until(offset: int) -> None:
+    def follow_two_from(offset: int) -> None:
         with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src"}) as process:
-            assert wire("consume", topic_name, "-c", "1", "-o", str(offset)).code == 0
+            assert wire("consume", topic_name, "-c", "2", "-o", str(offset)).code == 0
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
 
-    follow_until(0)
+    follow_two_from(0)
     path.rename(tmp_path / "access.log.1")
     path.write_bytes(b"3\n")
     with path.open("ab") as file:
         file.write(b"4\n")
     end = len(_read(broker, topic_name))
-    follow_until(end)
+    follow_two_from(end)
     assert [one.value for one in _read(broker, topic_name)] == [b"1", b"2", b"3", b"4"]
 
 
@@ -286,7 +286,7 @@ def test_a_broker_that_goes_away_ends_a_consumer_that_does_not_follow(
         bootstrap = json.loads(broker.stdout.readline())["bootstrap"]
         assert run("produce", topic_name, "-b", bootstrap, "--from-file", tmp_path / "lines").code == 0
         # Without an end that is seen, it waits as for a partition that is not read to its end.
-        consume = [*seglog, "consume", topic_name, "-b", bootstrap, "-e", "--timeout", "1"]
+        consume = [*seglog, "consume", topic_name, "-b", bootstrap, "-e", "--timeout", "5"]
         with subprocess.Popen(
             [*consume, "-X", "enable.partition.eof=false"],
             env=environment,
