@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.in_memory import directory_in_memory
 from tests.kafka.zookeeper import ZooKeeperNode
 
 
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Sessions of a second or less are in it, and no test of a disk."""
+    with directory_in_memory() as path:
+        yield path
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperNode]:
-    with ZooKeeperNode(tmp_path_factory.mktemp("zookeeper")) as node:
+def server() -> Iterator[ZooKeeperNode]:
+    with directory_in_memory() as path, ZooKeeperNode(path / "zookeeper") as node:
         yield node

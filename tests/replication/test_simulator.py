@@ -22,9 +22,9 @@ _TRIES = 60
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """Failed disks and lost pages are logged loudly."""
-    logging.getLogger("seglog").setLevel(logging.CRITICAL)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Failed disks and lost pages are logged loudly. Other tests of this process look at what is logged."""
+    caplog.set_level(logging.CRITICAL, logger="seglog")
 
 
 def _run(first: int, *, unclean: bool = False) -> None:
