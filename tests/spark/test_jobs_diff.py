@@ -111,6 +111,15 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
         {"kind": "missing", "first": 24, "end": 25, "records": 1, "missingIn": "left", "place": "end"},
     ]
     assert pq.read_table(str(out)).num_rows == 2
+    segment = b3 / "t-0" / f"{0:020d}.log"
+    data = segment.read_bytes()
+    segment.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    damaged = run("spark", "diff", b1, b3, "--json", "--output", tmp_path / "damage")
+    (damage,) = damaged.objects[0]["partitions"][0]["differences"]
+    assert (damaged.code, damage["kind"], damage["damagedIn"]) == (1, "damaged", "right")
+    assert damage["reason"].startswith(f"{segment}, position ")
+    (row,) = pq.read_table(str(tmp_path / "damage")).to_pylist()
+    assert (row["missingIn"], row["damagedIn"], row["reason"]) == (None, "right", damage["reason"])
     shutil.rmtree(b3 / "t-0")
     gone = run("spark", "diff", b1, b3, "--ignore-epochs", "--limit", "0")
     assert (gone.code, gone.lines[-1]) == (1, "1 partition: 1 different")

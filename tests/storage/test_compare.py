@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglog
-from seglog.core.errors import CorruptBatchError, InvalidLogDirError, UnknownTopicError
+from seglog.core.errors import InvalidLogDirError, UnknownTopicError
 from seglog.core.fs import OsFs
 from seglog.records.batch import BatchHeader, build_batch
 from seglog.records.compression import compress
@@ -37,8 +38,13 @@ class Batch(NamedTuple):
     epoch: int
     codec: int
     records: tuple[Record, ...]
+    is_damaged: bool = False
 
     def encode(self) -> bytes:
+        data = self._encode_whole()
+        return data[:-1] + bytes([data[-1] ^ 1]) if self.is_damaged else data
+
+    def _encode_whole(self) -> bytes:
         area = bytes(encode_records(self.records, base_offset=self.base, base_timestamp=0))
         header = BatchHeader(
             base_offset=self.base,
@@ -73,7 +79,8 @@ def source(rng: Random) -> list[Batch]:
             if rng.random() < 0.9
         )
         epoch += rng.random() < 0.2
-        batches.append(Batch(offset, last, epoch, rng.choice((0, 0, 1)), records))
+        is_damaged = bool(records) and rng.random() < 0.03
+        batches.append(Batch(offset, last, epoch, rng.choice((0, 0, 1)), records, is_damaged))
         offset = last + 1 + rng.choice((0, 0, 0, 3))
     return batches
 
@@ -81,7 +88,7 @@ def source(rng: Random) -> list[Batch]:
 def altered(rng: Random, batch: Batch) -> list[Batch]:
     """The batch of a copy that was made well, or badly, or long ago."""
     records = batch.records
-    match rng.choice(("same",) * 12 + ("codec", "split", "thin", "value", "time", "epoch", "gone", "empty")):
+    match rng.choice(("same",) * 12 + ("codec", "split", "thin", "value", "time", "epoch", "gone", "empty", "harm")):
         case "codec":
             return [batch._replace(codec=2)]
         case "split" if batch.last > batch.base:
@@ -101,7 +108,9 @@ def altered(rng: Random, batch: Batch) -> list[Batch]:
         case "gone":
             return []
         case "empty":
-            return [batch._replace(records=())]
+            return [batch._replace(records=(), is_damaged=False)]
+        case "harm" if records:
+            return [batch._replace(is_damaged=True)]
     return [batch]
 
 
@@ -130,6 +139,10 @@ def make(fs: MemoryFs, name: str, batches: list[Batch], rng: Random) -> Made:
     return Made(batches, Side(tuple(segments), min(end, start + rng.choice((0, 0, 0, 2, 7))), end))
 
 
+def spans(finding: Finding, offsets: set[int]) -> bool:
+    return offsets.issuperset(range(finding.first, finding.end))
+
+
 def expected(left: Made, right: Made, rules: Rules) -> list[Finding]:
     """What there is to say, in no order that matters, of each batch or record by itself."""
 
@@ -138,9 +151,11 @@ def expected(left: Made, right: Made, rules: Rules) -> list[Finding]:
 
     found: list[Finding] = []
     loose: list[dict[int, tuple[Batch, Record]]] = []
+    damaged: list[set[int]] = []
     for mine, other, lacking in ((left, right, "right"), (right, left, "left")):
         theirs = {batch.base: batch for batch in other.batches if batch.last >= other.side.log_start}
         records: dict[int, tuple[Batch, Record]] = {}
+        unknown: set[int] = set()
         for batch in mine.batches:
             begin, behind, count = max(batch.base, mine.side.log_start), batch.last + 1, len(batch.records)
             twin = theirs.get(batch.base)
@@ -154,9 +169,15 @@ def expected(left: Made, right: Made, rules: Rules) -> list[Finding]:
             elif behind <= other.side.log_start or begin >= other.side.log_end:
                 place = "start" if behind <= other.side.log_start else "end"
                 found.append(Finding(Kind.MISSING, begin, behind, count, side=lacking, place=place))
+            elif batch.is_damaged:
+                found.append(Finding(Kind.DAMAGED, begin, behind, count, side="left" if mine is left else "right"))
+                unknown |= set(range(begin, behind))
             else:
                 records |= {one.offset: (batch, one) for one in batch.records if one.offset >= mine.side.log_start}
         loose.append(records)
+        damaged.append(unknown)
+    found = [one for one in found if one.kind is not Kind.LAYOUT or not any(spans(one, some) for some in damaged)]
+    loose = [{at: one for at, one in loose[n].items() if at not in damaged[1 - n]} for n in (0, 1)]
     for at in loose[0].keys() | loose[1].keys():
         if at in loose[0] and at in loose[1]:
             (ours, mine_), (theirs_, its) = loose[0][at], loose[1][at]
@@ -201,7 +222,9 @@ def test_what_is_found_is_what_the_model_says_however_it_is_cut(seed: int, rules
     assert not any(one.is_like(other) for one, other in pairwise(whole))
     cuts = [first, *sorted(rng.choices(range(first, end + 1), k=rng.randrange(4))), end]
     pieces = [compare(fs, left.side, right.side, *piece, rules) for piece in pairwise(cuts)]
-    assert list(merge(one for piece in pieces for one in piece)) == whole
+    joined = list(merge(one for piece in pieces for one in piece))
+    assert [one._replace(reason="") for one in joined] == [one._replace(reason="") for one in whole]
+    assert all(one.reason for one in joined if one.kind is Kind.DAMAGED)
 
 
 def log_dir(
@@ -287,8 +310,39 @@ def test_bytes_that_their_crc_does_not_hold_are_never_the_same(tmp_path: Path) -
     data = bytearray(log.read_bytes())
     data[-2] ^= 1
     log.write_bytes(data)
-    with pytest.raises(CorruptBatchError, match=r"right/t-0/0+\.log, position \d{3}.*CRC"):
-        compare_directories(left, right, rules=COPY)
+    (found,) = compare_directories(left, right, rules=COPY)
+    assert (found.verdict, found.is_fine, found.first_difference) == (Verdict.DAMAGED, False, 8)
+    (damage,) = found.differences
+    assert damage[:6] == (Kind.DAMAGED, 8, 10, 2, (), "right")
+    assert re.search(r"right/t-0/0+\.log, position \d{3}.*CRC", damage.reason)
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["last segment", "segment before"])
+def test_sizes_that_are_damaged_end_what_can_be_compared_of_a_piece(tmp_path: Path, *, last: bool) -> None:
+    left, right = log_dir(tmp_path / "left", VALUES), log_dir(tmp_path / "right", VALUES)
+    for path in (left, right):
+        with seglog.open(path) as directory:
+            log = directory.log("t")
+            log.append_records([NewRecord(b"x")])
+            if not last:
+                log.roll()
+                log.append_records([NewRecord(b"y")])
+    file = tmp_path / "right" / "t-0" / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    fifth = next(at for at in range(len(data)) if data[at : at + 8] == (8).to_bytes(8, "big"))
+    data[fifth + 8 : fifth + 12] = b"\0\0\0\1"
+    file.write_bytes(data)
+    ends = 11 if last else 12
+    (found,) = compare_directories(left, right, rules=COPY)
+    same, damage = found.findings
+    assert same == Finding(Kind.SAME, 0, 8, 8)
+    assert damage[:6] == (Kind.DAMAGED, 8, ends, 0, (), "right")
+    assert damage.reason.startswith(f"{file}, position {fifth}")
+    (pair,) = pairs(OsFs(), left, right)
+    assert pair.left is not None
+    assert pair.right is not None
+    (behind,) = compare(OsFs(), pair.left.side, pair.right.side, 10, 11, COPY)
+    assert behind[:6] == (Kind.DAMAGED, 10, 11, 0, (), "right")
 
 
 def test_which_partitions_are_pairs(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import typer
 
 from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, show_table
 from seglog.cli.spark import Conf, Json, Master, check_paths, session
+from seglog.storage.compare import COPY, REPLICAS, Finding, Kind
 
 if TYPE_CHECKING:
-    from seglog.storage.compare import Finding
     from seglog.storage.compare_dirs import Compared, Until
 
 
@@ -48,8 +48,6 @@ def diff(
     if until not in ("highWatermark", "logEnd"):
         return fail(f"--until {until}: highWatermark or logEnd")
     check_paths((left, right))
-    from seglog.storage.compare import COPY, REPLICAS
-
     rules = COPY if copy else REPLICAS._replace(epochs=not ignore_epochs)
     rules = rules._replace(compaction=not compacted)
     from seglog.spark.jobs import diff as job
@@ -94,7 +92,8 @@ def as_document(compared: Compared) -> dict[str, Any]:
                 "first": one.first,
                 "end": one.end,
                 "records": one.records,
-                **({"missingIn": one.side, "place": one.place} if one.side else {}),
+                **({"missingIn": one.side, "place": one.place} if one.kind is Kind.MISSING else {}),
+                **({"damagedIn": one.side, "reason": one.reason} if one.kind is Kind.DAMAGED else {}),
                 **({"fields": list(one.fields)} if one.fields else {}),
             }
             for one in compared.differences
@@ -132,11 +131,12 @@ def _show(out: Out, compared: list[Compared], limit: int) -> None:
 
 def sentence(finding: Finding) -> str:
     """
-    >>> from seglog.storage.compare import Finding, Kind
     >>> sentence(Finding(Kind.DIFFERS, 5, 7, 2, ("value", "epoch")))
     'offsets 5 to 6: 2 records with another value, epoch'
     >>> sentence(Finding(Kind.MISSING, 9, 10, 1, side="left", place="end"))
     'offset 9: 1 record missing in the left log, which has ended before'
+    >>> sentence(Finding(Kind.DAMAGED, 9, 12, 3, side="right", reason="b/t-0/0.log, position 7: stored CRC 1 is not 2"))
+    'offsets 9 to 11: damaged in the right log: b/t-0/0.log, position 7: stored CRC 1 is not 2'
     """
     where = f"offset {finding.first}" if finding.end - finding.first == 1 else (
         f"offsets {finding.first} to {finding.end - 1}"
@@ -144,6 +144,8 @@ def sentence(finding: Finding) -> str:
     count = f"{finding.records} record{'s' if finding.records != 1 else ''}"
     if finding.fields:
         return f"{where}: {count} with another {', '.join(finding.fields)}"
+    if finding.kind is Kind.DAMAGED:
+        return f"{where}: damaged in the {finding.side} log: {finding.reason}"
     if not finding.side:
         return f"{where}: {count} the same, in other batches"
     why = {"start": ", which begins behind", "end": ", which has ended before", "inside": ""}[finding.place]

@@ -37,6 +37,8 @@ class Kind(StrEnum):
     """The same records in other batches: compressed otherwise, divided otherwise, or with other header fields."""
     DIFFERS = "differs"
     MISSING = "missing"
+    DAMAGED = "damaged"
+    """It could not be read, so nothing is known of what the other log has there."""
 
 
 class Finding(NamedTuple):
@@ -44,7 +46,8 @@ class Finding(NamedTuple):
 
     ``fields`` are what differs: of `FIELDS`. What is missing has a ``side`` that does not have it, "left" or "right",
     and a ``place``: "start" or "end", where that log has not begun yet or has ended, else "inside"; ``keyless`` of the
-    latter are records of data without a key, of which compaction takes none.
+    latter are records of data without a key, of which compaction takes none. What is damaged has the ``side`` that is,
+    and a ``reason`` with file and position: the first one's, of several.
     """
 
     kind: Kind
@@ -55,6 +58,7 @@ class Finding(NamedTuple):
     side: str = ""
     place: str = ""
     keyless: int = 0
+    reason: str = ""
 
     def is_like(self, other: Finding) -> bool:
         return (self.kind, *self[4:7]) == (other.kind, *other[4:7])
@@ -97,6 +101,7 @@ class Verdict(StrEnum):
     SAME = "same"
     LAYOUT = "same records in other batches"
     COMPACTED = "some records with keys are missing, as after compaction"
+    DAMAGED = "damaged"
     DIFFERENT = "different"
 
     def is_fine(self, rules: Rules) -> bool:
@@ -111,7 +116,9 @@ def judge(findings: Iterable[Finding]) -> Verdict:
     for one in findings:
         if one.kind is Kind.DIFFERS or (one.kind is Kind.MISSING and (one.place != "inside" or one.keyless)):
             return Verdict.DIFFERENT
-        if one.kind is Kind.MISSING:
+        if one.kind is Kind.DAMAGED:
+            verdict = Verdict.DAMAGED
+        elif one.kind is Kind.MISSING and verdict is not Verdict.DAMAGED:
             verdict = Verdict.COMPACTED
         elif one.kind is Kind.LAYOUT and verdict is Verdict.SAME:
             verdict = Verdict.LAYOUT
@@ -121,8 +128,9 @@ def judge(findings: Iterable[Finding]) -> Verdict:
 def compare(fs: Fs, left: Side, right: Side, first: int, end: int, rules: Rules = REPLICAS) -> list[Finding]:
     """What there is to say of all offsets from ``first`` to before ``end``, by offset; neighbours are of other kinds.
 
-    Raises `CorruptError` where a batch that has to be decoded is damaged, with file and position; FileNotFoundError
-    where a segment went away meanwhile.
+    A batch that has to be decoded and cannot be is a finding; the comparison goes on behind it. Where even the sizes of
+    batches are damaged, the rest up to ``end`` is; a piece that begins behind it reads from where the index says.
+    Raises FileNotFoundError where a segment went away meanwhile.
     """
     return join(_Walk(fs, left, right, first, end, rules).findings())
 
@@ -203,11 +211,15 @@ def _batches(fs: Fs, side: Side, first: int, end: int) -> Iterator[_Batch]:
 class _Cursor:
     """One side: the batch that it has come to, closed, or open with the records that were not compared yet."""
 
-    def __init__(self, fs: Fs, side: Side, first: int, end: int) -> None:
+    def __init__(self, fs: Fs, side: Side, name: str, first: int, end: int) -> None:
         self.side = side
+        self.name = name
         self._batches = _batches(fs, side, first, end)
-        self._low = max(first, side.log_start)
+        self._low = self._reached = max(first, side.log_start)
+        self._first = first
         self._end = end
+        self.damage: list[Finding] = []
+        """By offset: what the other log has there is not compared. It stays until that one is past it."""
         self._records: Sequence[Record] = ()
         self._at = 0
         self.is_open = False
@@ -217,19 +229,35 @@ class _Cursor:
         self.advance()
 
     def advance(self) -> None:
-        """On to the next batch."""
-        self.batch, self.is_open = next(self._batches, None), False
-        self.position = MAX_INT64 if self.batch is None else max(self.batch.header.base_offset, self._low)
+        """On to the next batch. Behind bytes that are none, no other can be found."""
+        self.is_open = False
+        try:
+            self.batch = next(self._batches, None)
+        except CorruptError as error:
+            self.batch = None
+            self.damage.append(self._damaged(self._reached, max(self._reached, self._end), 0, error))
+        if self.batch is None:
+            self.position = MAX_INT64
+        else:
+            self.position = max(self.batch.header.base_offset, self._low)
+            self._reached = self.batch.header.next_offset
 
     def open(self) -> None:
-        """Decode the batch. `CorruptError` if its CRC is not that of its bytes."""
+        """Decode the batch; on to the next one if it is damaged."""
         assert self.batch is not None
         batch = self.batch
         try:
             view.check(batch.data, batch.entry)
             records = view.decode(batch.data, batch.entry)
         except CorruptError as error:
-            raise error.at(file=batch.file, base=batch.start, offset=batch.header.base_offset) from error
+            header, at = batch.header, len(self.damage)
+            begin = max(header.base_offset, self.side.log_start)
+            self.advance()
+            # What its header says is damaged, too, perhaps; the next batch knows better.
+            behind = max(begin + 1, min(header.next_offset, self.position, self.side.log_end))
+            known = error.at(file=batch.file, base=batch.start, offset=header.base_offset)
+            self.damage.insert(at, self._damaged(begin, behind, max(header.records_count, 0), known))
+            return
         self._records = [record for record in records if self._low <= record.offset < self._end]
         self._at, self.is_open = -1, True
         self.step()
@@ -246,6 +274,20 @@ class _Cursor:
         else:
             self.advance()
 
+    def _damaged(self, first: int, end: int, records: int, error: CorruptError) -> Finding:
+        return Finding(Kind.DAMAGED, first, end, records, side=self.name, reason=str(error))
+
+    def is_damaged(self, first: int, end: int) -> bool:
+        """Whether nothing is known of all of these offsets."""
+        return any(one.first <= first and min(end, self._end) <= one.end for one in self.damage)
+
+    def damage_before(self, offset: int) -> Iterator[Finding]:
+        """Take out what ends before or at ``offset``; the pieces in which it begins are told of it."""
+        while self.damage and self.damage[0].end <= offset:
+            one = self.damage.pop(0)
+            if self._first <= one.first < self._end:
+                yield one
+
 
 class _Walk:
     """Two batches of one base offset are always met while both are closed: none is opened before it is its turn."""
@@ -255,13 +297,17 @@ class _Walk:
         self._end = end
         self._start = min(left.log_start, right.log_start)
         self._rules = rules
-        self._left = _Cursor(fs, left, first, end)
-        self._right = _Cursor(fs, right, first, end)
+        self._left = _Cursor(fs, left, "left", first, end)
+        self._right = _Cursor(fs, right, "right", first, end)
 
     def findings(self) -> Iterator[Finding]:
         """By offset. What is said of a whole batch is said by the piece in which it, or the log, begins."""
         left, right = self._left, self._right
-        while left.batch is not None or right.batch is not None:
+        while True:
+            yield from left.damage_before(right.position)
+            yield from right.damage_before(left.position)
+            if left.batch is None and right.batch is None:
+                return
             if left.batch is not None and right.batch is not None and not left.is_open and not right.is_open:
                 header = left.batch.header
                 same_base = header.base_offset == right.batch.header.base_offset
@@ -277,26 +323,30 @@ class _Walk:
                 left.step()
                 right.step()
             elif (left.position, left.is_open) <= (right.position, right.is_open):
-                yield from self._alone(left, right, "right")
+                yield from self._alone(left, right)
             else:
-                yield from self._alone(right, left, "left")
+                yield from self._alone(right, left)
 
-    def _alone(self, cursor: _Cursor, other: _Cursor, lacking: str) -> Iterator[Finding]:
+    def _alone(self, cursor: _Cursor, other: _Cursor) -> Iterator[Finding]:
         """The next of ``cursor``, which is before all of the ``other`` one."""
         if cursor.is_open:
-            yield self._missing_record(cursor, other.side, lacking)
+            if not other.is_damaged(cursor.record.offset, cursor.record.offset + 1):
+                yield self._missing_record(cursor, other)
             cursor.step()
             return
         assert cursor.batch is not None
         header = cursor.batch.header
         begin = max(header.base_offset, cursor.side.log_start)
         behind, count = header.next_offset, header.records_count
+        if other.is_damaged(begin, behind):
+            cursor.open()  # it may be damaged, too
+            return
         if not count:
             found = Finding(Kind.LAYOUT, begin, behind, 0)
         elif behind <= other.side.log_start:
-            found = Finding(Kind.MISSING, begin, behind, count, side=lacking, place="start")
+            found = Finding(Kind.MISSING, begin, behind, count, side=other.name, place="start")
         elif begin >= other.side.log_end:
-            found = Finding(Kind.MISSING, begin, behind, count, side=lacking, place="end")
+            found = Finding(Kind.MISSING, begin, behind, count, side=other.name, place="end")
         else:
             cursor.open()
             return
@@ -304,13 +354,13 @@ class _Walk:
             yield found
         cursor.advance()
 
-    def _missing_record(self, cursor: _Cursor, other: Side, lacking: str) -> Finding:
+    def _missing_record(self, cursor: _Cursor, other: _Cursor) -> Finding:
         assert cursor.batch is not None
-        record = cursor.record
-        place = "start" if record.offset < other.log_start else "end" if record.offset >= other.log_end else "inside"
+        record, side = cursor.record, other.side
+        place = "start" if record.offset < side.log_start else "end" if record.offset >= side.log_end else "inside"
         is_keyless = place == "inside" and record.key is None and not cursor.batch.header.is_control
         return Finding(
-            Kind.MISSING, record.offset, record.offset + 1, 1, side=lacking, place=place, keyless=int(is_keyless)
+            Kind.MISSING, record.offset, record.offset + 1, 1, side=other.name, place=place, keyless=int(is_keyless)
         )
 
     def _compared(self) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
-from seglog.core.errors import InvalidLogDirError, UnknownTopicError
+from seglog.core.errors import CorruptError, InvalidLogDirError, UnknownTopicError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.boundaries import IndexBoundaries, SegmentBytes, find_end
@@ -175,8 +175,11 @@ def _look(fs: Fs, partition: PartitionDir, top: TopFiles) -> Replica:
     ]
     first = end = segments[0].base_offset if segments else 0
     if segments:
-        size, end = find_end(fs, segments[-1])
-        segments[-1] = segments[-1]._replace(size=size)
+        try:
+            size, end = find_end(fs, segments[-1])
+            segments[-1] = segments[-1]._replace(size=size)
+        except CorruptError:  # whoever compares comes to it; until there it can be compared
+            _, end = find_end(fs, segments[-1], permissive=True)
     log_start = min(max(top.log_starts.get(partition.topic_partition, 0), first), end)
     return Replica(
         partition.path,

@@ -15,7 +15,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.workers import freeze_imports
-from seglog.storage.compare import REPLICAS, Finding, Rules, Side, compare, join
+from seglog.storage.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
 from seglog.storage.compare_dirs import STRETCH, Compared, Pair, Until, missing_whole, pairs
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = (
     "topic string, partition int, kind string, missingIn string, place string, first bigint, end bigint, "
-    "records bigint, fields array<string>"
+    "records bigint, fields array<string>, damagedIn string, reason string"
 )
 """Of the differences as a table; offsets from ``first`` to before ``end``."""
 
@@ -58,8 +58,7 @@ def diff(
 ) -> list[Compared]:
     """Compare what was `plan`ned. ``progress`` is told how many more bytes were dealt with.
 
-    Raises `CorruptError` with file and position where a batch is damaged that has to be looked into, OSError, and
-    `JobFailedError` if a worker fails.
+    What is damaged is a finding. Raises OSError, and `JobFailedError` if a worker fails.
     """
     orders = list(_orders(planned))
     found: list[list[Finding]] = [[] for _ in planned]
@@ -78,8 +77,9 @@ def diff(
 def differences_frame(spark: SparkSession, compared: Sequence[Compared]) -> DataFrame:
     """The differences as a table of `SCHEMA`, by partition and offset."""
     rows = [
-        (*one.pair.partition, each.kind.value, each.side or None, each.place or None, each.first, each.end,
-         each.records, list(each.fields))
+        (*one.pair.partition, each.kind.value, each.side if each.kind is Kind.MISSING else None, each.place or None,
+         each.first, each.end, each.records, list(each.fields),
+         each.side if each.kind is Kind.DAMAGED else None, each.reason or None)
         for one in compared
         for each in one.differences
     ]  # fmt: skip
