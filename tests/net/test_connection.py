@@ -10,7 +10,7 @@ import pytest
 
 from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Connection, Patience, Reply
 from seglog.net.limits import Shared
-from tests.net.serving import LARGEST, Bytes, answer, ask, echo, frame, is_closed, serving
+from tests.net.serving import LARGEST, Bytes, answer, ask, echo, frame, is_closed, serving, until
 
 
 @pytest.mark.parametrize("size", [4, 100, RECEIVE_BYTES - 4, RECEIVE_BYTES, RECEIVE_BYTES + 1, 1 << 20, LARGEST])
@@ -84,6 +84,7 @@ def test_answers_keep_the_order_of_requests_though_one_has_to_wait() -> None:
         async with serving(answers) as served:
             reader, writer = await served.connect()
             writer.write(frame(b"wait") + frame(b"after"))
+            await until(lambda: bool(order))
             other_reader, other_writer = await served.connect()
             assert await ask(other_reader, other_writer, b"other") == b"rehto"
             assert order == [b"wait", b"other"]

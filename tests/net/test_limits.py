@@ -166,6 +166,26 @@ def test_half_a_request_is_not_waited_for_for_ever(run: Run, sent: bytes) -> Non
     run(act)
 
 
+def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None:
+    """What was sent to a broker that was stopped in the middle of a frame is not all read at once."""
+    stopped = 0.0
+
+    async def act() -> None:
+        nonlocal stopped
+        loop = asyncio.get_running_loop()
+        patience = Patience(idle=FOREVER, frame=1.0)
+        async with serving(echo, patience=patience, now=lambda: loop.time() + stopped) as served:
+            client = await served.connect()
+            client[1].write(frame(b"fine")[:6])
+            await until(lambda: any(connection._seen[0] == "frame" for connection in served.shared.connections))
+            stopped, back = 1000.0, loop.time() + 1000.0
+            await until(lambda: served.listener._looked_at >= back)
+            client[1].write(frame(b"fine")[6:])
+            assert await answer(client[0]) == b"enif"
+
+    run(act)
+
+
 def test_a_byte_now_and_then_is_too_slow_and_a_steady_client_is_not(run: Run) -> None:
     async def act() -> None:
         async with serving(echo, patience=Patience(idle=FOREVER, frame=0.2, rate=100)) as served:

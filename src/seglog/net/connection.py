@@ -378,14 +378,15 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that the client has not taken."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def review(self, patience: Patience, *, is_crowded: bool = False) -> None:
+    def review(self, patience: Patience, now: float, *, is_crowded: bool = False) -> None:
         """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing.
-        ``is_crowded``: there is no memory for who does not take its answer."""
+        ``now``: seconds in which clients were looked at. ``is_crowded``: there is no memory for who does not take its
+        answer."""
         transport = self._transport
         if transport is None:
             return
         self.shrink()
-        now, left = self._now(), patience.idle
+        left = patience.idle
         if unsent := transport.get_write_buffer_size():
             seen = ("unsent", float(unsent))
             left = patience.frame if is_crowded or transport.is_closing() else left

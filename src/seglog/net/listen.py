@@ -20,6 +20,8 @@ WRITE_AHEAD: Final = 256 << 10
 """Bytes that may wait in a connection for a slow client, beside the slice that is being written."""
 SWEEPS: Final = 4
 """How often in the time that a client has for something it is looked at."""
+_LONGEST: Final = 1.5
+"""How much of the time between two looks counts, as a share of what was planned."""
 _RETRY_SECONDS: Final = 0.5
 _SAY_SECONDS: Final = 60.0
 _NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -60,6 +62,8 @@ class Listener:
         self._accepting: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._said = -_SAY_SECONDS
+        self._looked = self._planned = 0.0
+        self._looked_at = shared.now()
 
     async def start(self) -> Endpoint:
         """Listen, on all addresses of the host; returns the endpoint with its real port. OSError if it is taken."""
@@ -127,13 +131,16 @@ class Listener:
             _log.warning(what, about)
 
     def _sweep(self) -> None:
-        patience = self._shared.patience
+        patience, now = self._shared.patience, self._shared.now()
+        # A process that was stopped, or had no CPU, has not read yet what clients have sent meanwhile.
+        self._looked += min(now - self._looked_at, self._planned * _LONGEST)
+        self._looked_at = now
         is_crowded = sum([connection.unsent for connection in self._shared.connections]) > MOST_UNSENT
         for connection in list(self._shared.connections):
             if connection.listener == self.endpoint.name:
-                connection.review(patience, is_crowded=is_crowded)
-        seconds = min(patience.idle, patience.frame) / SWEEPS
-        self._sweeper = asyncio.get_running_loop().call_later(seconds, self._sweep)
+                connection.review(patience, self._looked, is_crowded=is_crowded)
+        self._planned = min(patience.idle, patience.frame) / SWEEPS
+        self._sweeper = asyncio.get_running_loop().call_later(self._planned, self._sweep)
 
     async def stop(self) -> None:
         """Accept no more, and end what there is."""
