@@ -37,7 +37,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     """Our broker for the tests of one file, beside ``kafka``."""
-    settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
+    settings = {
+        "auto.create.topics.enable": "false",
+        # Tests send records and producers with times in the past: when these go, Kafka and ours need not agree.
+        "log.retention.ms": "-1",
+        "producer.id.expiration.check.interval.ms": "86400000",
+    }
     with RunningNode(tmp_path_factory.mktemp("ours") / "log", settings) as running:
         yield running
 

@@ -103,7 +103,7 @@ def group_topic(kafka: KafkaNode, ours: RunningNode) -> str:
     name = f"groups-{next(_numbers)}"
     opened = Both(kafka.bootstrap, ours.bootstrap)
     topics = [{"name": name, "num_partitions": 2, "replication_factor": 1}]
-    opened.ask(ApiKey.CREATE_TOPICS, 4, topics=topics, timeout=10_000, validate_only=False)
+    opened.ask(ApiKey.CREATE_TOPICS, 4, topics=topics, timeout=30_000, validate_only=False)
     opened.close()
     return name
 
@@ -125,6 +125,21 @@ def test_groups(both: Both, tag: str, group_topic: str, seed: int) -> None:
     case(steps)
 
 
+def _commit_behind_all(both: Both, tag: str, topic: str) -> None:
+    """Kafka tells of a group as it is before the log has it; of a commit only when the log has it, and all before."""
+    partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]
+    answer = both.same(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        group_id=f"{tag}-behind",
+        generation_id=-1,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[{"name": topic, "partitions": partitions}],
+    )
+    assert [one["error_code"] for one in answer["topics"][0]["partitions"]] == [0]
+
+
 def test_what_groups_leave_behind(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, group_topic: str) -> None:
     """The records of commits and of groups, as Kafka's own decoder prints them."""
     groups: list[str] = []
@@ -135,6 +150,7 @@ def test_what_groups_leave_behind(both: Both, kafka: KafkaNode, ours: RunningNod
         world.close()
         world.settle()
         groups += world.groups
+    _commit_behind_all(both, tag, group_topic)
     real, mine = (
         records(side, log_dir, groups) for side, log_dir in ((both.real, kafka.log_dir), (both.ours, ours.path))
     )

@@ -116,8 +116,10 @@ class KafkaNode(JavaServer):
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
-            # Tests write records with fixed timestamps in the past: retention by time would delete them.
+            # Tests write records with fixed timestamps in the past: retention by time would delete them, and their
+            # producers would be forgotten ten minutes after a log was made.
             "log.retention.ms": "-1",
+            "producer.id.expiration.check.interval.ms": "86400000",
             "log.cleaner.dedupe.buffer.size": str(4 << 20),
             **self._properties,
         }

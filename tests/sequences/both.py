@@ -9,6 +9,7 @@ with its reason, and in `Side.plain`: times at which a broker appended, and mess
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from difflib import unified_diff
 from pprint import pformat
@@ -19,6 +20,7 @@ from uuid import UUID
 from seglog.protocol.apis import ApiKey
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, MAGIC_POSITION, TIMESTAMP_TYPE_BIT, read_header
 from tests.broker.running import Wire
+from tests.kafka.waiting import SECONDS
 
 FREE: Final = {
     "topic_id": "made up by each broker",
@@ -53,7 +55,6 @@ _ORDERED_BY: Final = (
     "batch_index",
     "topic_id",
 )
-_TRIES: Final = 2000
 UNKNOWN_ID: Final = UUID(int=12345)
 """A topic id that no topic has."""
 UNKNOWN_SESSION: Final = 987_654_321
@@ -235,10 +236,10 @@ class Both:
         self.tell(f"{key.name} v{version} {brief(contents)}")
         ours = _asked(self.ours, wire, key, version, contents)
         expected = self.ours.plain(ours)
-        for _ in range(_TRIES if eventually else 1):
+        deadline = time.monotonic() + SECONDS
+        real = _asked(self.real, wire, key, version, contents)
+        while eventually and self.real.plain(real) != expected and time.monotonic() < deadline:
             real = _asked(self.real, wire, key, version, contents)
-            if self.real.plain(real) == expected:
-                break
         self.compare(self.real.plain(real), expected)
         return Answers(real, ours)
 
