@@ -40,7 +40,7 @@ class Asker:
     def join(self, version: int = 9, member: str = "", instance: str | None = None, **fields: Any) -> Any:
         contents: dict[str, Any] = {
             "group_id": self.group,
-            "session_timeout": 10_000,
+            "session_timeout": 600_000,
             "rebalance_timeout": 60_000,
             "member_id": member,
             "group_instance_id": instance,

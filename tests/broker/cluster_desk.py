@@ -40,7 +40,7 @@ from seglog.replication.replica import Replica
 from seglog.storage.log_dir import LogDir
 
 LISTENER: Final = "PLAINTEXT"
-SOON: Final = 20.0
+SOON: Final = 60.0
 Key = tuple[UUID, int]
 
 

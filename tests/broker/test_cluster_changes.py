@@ -203,7 +203,7 @@ def test_what_became_of_a_write_whose_answer_was_lost(tmp_path: Path) -> None:
             return int((await desk.ask(ApiKey.ALTER_CONFIGS, resources=[resource])).responses[0].error_code)
 
         async def delete() -> int:
-            answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=1000)
+            answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=60_000)
             return int(answer.responses[0].error_code)
 
         for act, name in ((create, "create"), (lambda: configure("5"), "cas"), (delete, "delete")):
@@ -281,7 +281,7 @@ async def _one(desk: Desk, name: str, what: str, number: int) -> int:
         topics = [{"name": name, "num_partitions": number, "replication_factor": 2}]
         return int((await desk.ask(ApiKey.CREATE_TOPICS, topics=topics, timeout=0)).topics[0].error_code)
     if what == "delete":
-        answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": name}], timeout=1000)
+        answer = await desk.ask(ApiKey.DELETE_TOPICS, topics=[{"name": name}], timeout=60_000)
         return int(answer.responses[0].error_code)
     if what == "grow":
         topics = [{"name": name, "count": number, "assignments": None}]

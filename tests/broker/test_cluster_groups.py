@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from seglog.broker import groups as group_requests
 from seglog.broker.group_offsets import GroupOffsets
 from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
 from seglog.cluster.model import Broker
@@ -23,6 +24,12 @@ from tests.broker.cluster_desk import SOON, Desk, broker, run
 
 FOUR = {"offsets.topic.num.partitions": "4"}
 NOBODY = (15, -1, "", -1)
+
+
+@pytest.fixture(autouse=True)
+def _who_asks_first_is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the disk takes until all partitions of the topic of offsets have leaders."""
+    monkeypatch.setattr(group_requests, "_SETTLED_SECONDS", SOON)
 
 
 @asynccontextmanager

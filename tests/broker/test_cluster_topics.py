@@ -174,7 +174,7 @@ def test_a_topic_is_deleted_for_all(tmp_path: Path) -> None:
         await desk.create("t", partitions=2)
         assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
         old = other.topics.by_name["t"].topic_id
-        answer = await other.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=1000)
+        answer = await other.ask(ApiKey.DELETE_TOPICS, topics=[{"name": "t"}], timeout=60_000)
         assert answer.responses[0].error_code == 0
         assert "t" not in other.topics.by_name
         assert await desk.view.until(lambda: "t" not in desk.topics.by_name, SOON)

@@ -201,7 +201,7 @@ def test_transactions_of_a_kafka_are_replayed(commits: bool, expected: int) -> N
 
 
 def test_answers_wait_for_the_high_watermark() -> None:
-    coordinated = Coordinated(hw_follows_end=False)
+    coordinated = Coordinated(hw_follows_end=False, settings=SETTINGS._replace(offsets_commit_timeout_ms=60_000))
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
@@ -225,9 +225,17 @@ def test_answers_wait_for_the_high_watermark() -> None:
         assert coordinator.shard("g").groups["g"].state is State.COMPLETING
         rise()
         assert (await syncing).assignment == b"A"
-        late = asyncio.create_task(coordinator.commit(commit("h")))
+
+    coordinated.run(act)
+
+
+def test_what_is_not_committed_in_time_is_refused() -> None:
+    coordinated = Coordinated(hw_follows_end=False)
+
+    async def act(coordinator: GroupCoordinator) -> None:
+        await coordinator.locate("g")
         with refused(Code.COORDINATOR_NOT_AVAILABLE):
-            await late
+            await coordinator.commit(commit("g"))
 
     coordinated.run(act)
 

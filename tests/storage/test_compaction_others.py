@@ -223,11 +223,13 @@ def test_appends_and_reads_go_on_during_rounds() -> None:
     """A thread appends, this one compacts and reads what it knows to be there."""
     disk = Disk(internal_segment_bytes=1_000)
     total = 600
-    done = threading.Event()
+    begun, done = threading.Event(), threading.Event()
 
     def append() -> None:
         for at in range(total):
             disk.put((b"key-%d" % (at % 7), b"%d" % at))
+            if at == total // 2:
+                begun.wait(60)  # however late the other thread comes to its first round
         done.set()
 
     writer = threading.Thread(target=append)
@@ -239,6 +241,7 @@ def test_appends_and_reads_go_on_during_rounds() -> None:
         assert not stats.aborted
         end = stats.end_offset
         rounds += 1
+        begun.set()
         offset = 0
         while (fetched := disk.log.read(offset)).size:
             offset = [header.next_offset for header, _ in fetched.batches()][-1]

@@ -16,13 +16,15 @@ from seglog.core.types import MAX_INT64
 from seglog.records.record import NewRecord
 from seglog.storage.log_dir import LogDir
 
+SECONDS = 300
+"""For what needs thousands of fsyncs, on a disk that is slow and busy with others."""
 SMALL = {"internal.segment.bytes": 2000, "segment.index.bytes": 1200, "retention.ms": -1}
 
 
 def in_threads(*acts: Callable[[], object]) -> list[BaseException]:
     """Do all at once; what they raised."""
     with ThreadPoolExecutor(len(acts)) as pool:
-        errors = [future.exception(60) for future in [pool.submit(act) for act in acts]]
+        errors = [future.exception(SECONDS) for future in [pool.submit(act) for act in acts]]
     return [error for error in errors if error is not None]
 
 
@@ -61,7 +63,7 @@ def test_closing_does_not_wait_for_those_who_go_on_appending(tmp_path: Path) -> 
                 rolled.set()
 
     def close() -> None:
-        assert rolled.wait(60)
+        assert rolled.wait(SECONDS)
         opened.close()
 
     failed = in_threads(append, append, close)
