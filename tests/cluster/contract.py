@@ -10,6 +10,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from seglog.cluster.store import (
 )
 from seglog.core.clock import SystemClock
 
-SOON = 20.0
+SOON = 60.0
 TIMEOUT_MS = 4000
 
 _CHILD = """
@@ -47,9 +48,9 @@ from seglog.cluster.store import SessionLostError
 from seglog.core.clock import SystemClock
 
 async def main():
-    store = await open_store(sys.argv[1], clock=SystemClock(), session_timeout_ms=1000)
+    store = await open_store(sys.argv[1], clock=SystemClock(), session_timeout_ms=2000)
     lost = asyncio.Event()
-    session = await store.session(1000, lost.set)
+    session = await store.session(2000, lost.set)
     await store.create("alive/child", b"", session)
     assert session.is_certain
     print("ready", flush=True)
@@ -60,7 +61,7 @@ async def main():
         print("created", flush=True)
     except SessionLostError:
         print("refused", flush=True)
-    await asyncio.wait_for(lost.wait(), 20)
+    await asyncio.wait_for(lost.wait(), 60)
     print("alive" if session.is_alive else "lost", flush=True)
     await store.close()
 
@@ -82,6 +83,11 @@ class StoreContract(ABC):
     @abstractmethod
     def address(self, path: Path) -> str:
         """Of the store that belongs to ``path``."""
+
+    def no_write(self, path: Path) -> AbstractContextManager[object]:
+        """While in it no client is in the middle of a write that others have to wait for."""
+        del path
+        return nullcontext()
 
     async def open_store(self, path: Path) -> MetadataStore:
         """One more client of it."""
@@ -246,7 +252,7 @@ class StoreContract(ABC):
     def test_what_a_session_made_goes_with_it(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             gone = asyncio.Event()
-            session = await one.session(10_000, lambda: None)
+            session = await one.session(60_000, lambda: None)
             assert certain(session)
             await one.create("alive/1", b"", session)
             await one.commit([Change("alive/2", b"", MISSING, session), Change("stays", b"", MISSING)])
@@ -270,10 +276,10 @@ class StoreContract(ABC):
     def test_a_session_lives_longer_than_its_time_while_its_store_does(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             lost: list[bool] = []
-            session = await one.session(600, lambda: lost.append(True))
+            session = await one.session(2000, lambda: lost.append(True))
             await one.create("alive", b"", session)
-            shorter = await other.session(600, lambda: None)
-            deadline = asyncio.get_running_loop().time() + 2
+            shorter = await other.session(2000, lambda: None)
+            deadline = asyncio.get_running_loop().time() + 4
             while asyncio.get_running_loop().time() < deadline:
                 assert await other.get("alive") is not None
                 await asyncio.sleep(0.05)
@@ -296,7 +302,9 @@ class StoreContract(ABC):
                 gone = asyncio.Event()
                 one.watch("alive", lambda _: gone.set())
                 assert await one.get("alive/child") is not None
-                child.send_signal(signal.SIGSTOP)
+                with self.no_write(tmp_path):  # it would keep the others out for as long as it is stopped
+                    child.send_signal(signal.SIGSTOP)
+                    os.waitpid(child.pid, os.WUNTRACED)
                 while await other.get("alive/child") is not None:
                     await asyncio.wait_for(gone.wait(), SOON)
                     gone.clear()

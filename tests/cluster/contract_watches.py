@@ -129,7 +129,7 @@ class WatchContract(StoreContract):
 
     def test_a_session_that_ends_is_told_by_its_names(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
-            session = await one.session(10_000, lambda: None)
+            session = await one.session(60_000, lambda: None)
             await one.create("alive/1", b"", session)
             told = Told()
             other.watch("", told)

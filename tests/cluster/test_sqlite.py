@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,13 @@ asyncio.run(main())
 class TestSqliteStore(WatchContract):
     def address(self, path: Path) -> str:
         return f"sqlite:{path / 'seglog.metadata'}"
+
+    @contextmanager
+    def no_write(self, path: Path) -> Iterator[None]:
+        with closing(sqlite3.connect(path / "seglog.metadata", timeout=SOON, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+            db.execute("ROLLBACK")
 
 
 def test_what_was_answered_survives_a_kill_and_the_lease_does_not(tmp_path: Path) -> None:
@@ -133,14 +142,13 @@ def test_a_file_of_the_first_version_keeps_its_content(tmp_path: Path) -> None:
 
     async def run() -> None:
         stores = await asyncio.gather(*(SqliteStore.open(tmp_path / "store") for _ in range(4)))
-        told = Told()
-        stores[0].watch("", told)
         expected = {"brokers/1": (b"\3", 1), "cluster": (b"\1", 0), "config/a": (b"\2", 7)}
         assert await stores[1].load("") == expected
+        told = Told()
+        stores[0].watch("", told)  # from here on leases are looked at
         assert await stores[1].cas("config/a", b"new", 7) == 8
         await stores[1].delete("cluster")
-        await told.until("config/a", "cluster")
-        await told.until("brokers/1")  # nobody renews its lease
+        await told.until("config/a", "cluster", "brokers/1")  # nobody renews its lease
         assert await stores[2].load("") == {"config/a": (b"new", 8)}
         for store in stores:
             await store.close()
@@ -184,11 +192,11 @@ def test_a_change_elsewhere_is_told_soon_and_many_names_make_it_no_slower(tmp_pa
         await other.get("")
         took = []
         for number in range(20):
-            began = time.perf_counter()
             await one.cas(f"many/{number}", b"", 0)
+            began = time.perf_counter()
             await told.until(f"many/{number}")
             took.append(time.perf_counter() - began)
-        assert sorted(took)[10] < 0.25, took  # usually 0.02: a core that is taken away now and then is no failure
+        assert sorted(took)[10] < 0.25, took  # usually 0.01: a core that is taken away now and then is no failure
         await one.close()
         await other.close()
 

@@ -132,14 +132,19 @@ def test_many_changes_under_a_connection_that_is_cut_again_and_again(server: Zoo
             await copy.start()
             await store.commit([Change(f"count/{number}", b"0", MISSING) for number in range(8)])
 
+            counted = asyncio.Event()
+
             async def count(name: str) -> None:
                 for version in range(12):
                     case()
                     expected = version if rng.random() < 0.7 else ANY_VERSION
                     assert await store.cas(name, b"%d" % (version + 1), expected) == version + 1
+                    counted.set()
 
             async def cut() -> None:
                 while True:
+                    await counted.wait()  # a machine that connects slowly would come to nothing
+                    counted.clear()
                     await asyncio.sleep(rng.uniform(0.0, 0.25))
                     proxy.delay = rng.choice((0, 0.005, 0.02))
                     proxy.loses_requests, proxy.loses_answers = rng.choice(
@@ -187,7 +192,7 @@ def test_a_session_is_in_doubt_while_it_has_no_connection_and_lost_after_its_tim
     async def work() -> None:
         async with behind(server, tmp_path) as (proxy, store, other):
             lost = asyncio.Event()
-            session = await store.session(2000, lost.set)
+            session = await store.session(4000, lost.set)
             await store.create("alive/1", b"", session)
             for _ in range(2):  # short cuts it survives
                 proxy.is_closed = True
@@ -230,7 +235,7 @@ def test_a_deaf_connection_makes_a_session_uncertain_before_others_see_its_end(
 
     async def work() -> None:
         async with behind(server, tmp_path) as (proxy, store, other):
-            session = await store.session(1500, lambda: None)
+            session = await store.session(3000, lambda: None)
             await store.create("alive/1", b"", session)
             proxy.loses_requests = proxy.loses_answers = True
             async with asyncio.timeout(SOON):
@@ -246,7 +251,7 @@ def test_an_outcome_that_nobody_knows_is_said(server: ZooKeeperNode, tmp_path: P
     """The answer is lost, and then the session by which it could have been found out."""
 
     async def work() -> None:
-        async with behind(server, tmp_path, 600) as (proxy, store, other):
+        async with behind(server, tmp_path, 1500) as (proxy, store, other):
             await store.create("a", b"")
             proxy.loses_answers = True
             change = asyncio.create_task(store.cas("a", b"1", 0))
@@ -316,9 +321,9 @@ def test_a_server_that_starts_again_has_everything(tmp_path: Path) -> None:
 
 def test_one_of_three_servers_may_be_killed(tmp_path: Path) -> None:
     async def work(ensemble: ZooKeeperEnsemble) -> None:
-        stores = [await opened(ensemble.address, tmp_path, 10_000) for _ in range(3)]
+        stores = [await opened(ensemble.address, tmp_path, 30_000) for _ in range(3)]  # an election is waited for
         lost: list[bool] = []
-        session = await stores[0].session(10_000, lambda: lost.append(True))
+        session = await stores[0].session(30_000, lambda: lost.append(True))
         await stores[0].create("alive", b"", session)
         await stores[0].commit([Change(f"count/{number}", b"0", MISSING) for number in range(6)])
         copies = [Copy(store, "count") for store in stores]

@@ -33,7 +33,7 @@ class TestOfficeOnZooKeeper(OfficeContract):
         """A short cut it survives in its epoch; a long one ends its session, and the office goes to another one."""
 
         async def work(cut_off: Faulty, made: list[Faulty], proxy: Proxy) -> None:
-            first, second = Party(cut_off, 1, timeout_ms=2000), Party(made[0], 2)
+            first, second = Party(cut_off, 1, timeout_ms=4000), Party(made[0], 2)
             for party in (first, second):
                 await party.join()
                 party.run(office=True)
