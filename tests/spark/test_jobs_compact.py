@@ -193,7 +193,9 @@ def test_a_damaged_partition_is_left_as_it_is_and_the_others_are_done(spark: Spa
     done = _on_spark(spark, tmp_path, clock=clock)
     assert [one.topic for one in done.partitions] == ["u"]
     assert str(path) in done.failed[T0]
-    assert _files(tmp_path / "t-0") == held
+    # In staging another worker of the job that failed may still be writing: it goes with the next job.
+    left = {name: data for name, data in _files(tmp_path / "t-0").items() if not name.startswith(".seglog/staging/")}
+    assert left == held
 
 
 def test_a_directory_in_use_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -70,7 +70,10 @@ def test_a_query_that_keeps_to_a_limit_is_behind(spark: SparkSession, tmp_path: 
             .start()
         )
         assert query.awaitTermination(_SECONDS)
-        lines = [said.get(timeout=_SECONDS) for _ in range(3)]
+        lines: list[str] = []
+        while len(lines) < 3:  # what a query of an earlier test still has to say comes to every listener
+            line = said.get(timeout=_SECONDS)
+            lines += [line] if line.startswith("query behind, ") else []
     finally:
         spark.streams.removeListener(listener)
     assert [line.split("behind by ")[1] for line in lines] == [
