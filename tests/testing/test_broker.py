@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def produce(broker: Broker, *values: bytes, topic: str = "bills") -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, **_QUIET})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(broker: Broker, count: int, *, group: str = "g", commit: bool = False) -> list[bytes | None]:
@@ -50,13 +50,13 @@ def consume(broker: Broker, count: int, *, group: str = "g", commit: bool = Fals
 
 
 def topics(broker: Broker) -> dict[str, int]:
-    found = AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET}).list_topics(timeout=10).topics
+    found = AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET}).list_topics(timeout=60).topics
     return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
 
 
 def groups(broker: Broker) -> list[str]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET})
-    return [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    return [group.group_id for group in admin.list_consumer_groups().result(60).valid]
 
 
 def test_it_has_its_topics_and_settings_for_tests(broker: Broker) -> None:
@@ -64,7 +64,7 @@ def test_it_has_its_topics_and_settings_for_tests(broker: Broker) -> None:
     assert broker.bootstrap.startswith("127.0.0.1:")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **_QUIET})
     (asked,) = admin.describe_configs([ConfigResource("broker", "1")]).values()
-    told = {name: entry.value for name, entry in asked.result(10).items()}
+    told = {name: entry.value for name, entry in asked.result(60).items()}
     assert told["group.initial.rebalance.delay.ms"] == "0"
     assert told["offsets.topic.num.partitions"] == "1"
 
@@ -117,6 +117,22 @@ def test_while_it_is_stopped_clients_are_refused_and_the_port_is_kept(broker: Br
     assert topics(broker) == {"orders": 3, "bills": 1}
 
 
+def test_its_port_is_kept_until_it_listens_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, _, port = broker.bootstrap.rpartition(":")
+    broker.stop()
+    start = broker._runner.start
+
+    def look_and_start(settings: Mapping[str, str], topics: Mapping[str, int]) -> str:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((host, int(port)))
+        return start(settings, topics)
+
+    monkeypatch.setattr(broker._runner, "start", look_and_start)
+    broker.start()
+    produce(broker, b"1")
+    assert consume(broker, 1) == [b"1"]
+
+
 def test_while_it_is_paused_clients_wait(broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, **_QUIET})
     produce(broker, b"0")
@@ -129,7 +145,7 @@ def test_while_it_is_paused_clients_wait(broker: Broker) -> None:
     with pytest.raises(BrokerError, match="paused"):
         broker.create_topic("t")
     broker.resume()
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert consume(broker, 2) == [b"0", b"1"]
 
 
@@ -213,7 +229,7 @@ def test_a_process_ends_with_the_tests_that_started_it(tmp_path: Path, *, paused
         (child,) = children(tests.pid)
         watched = os.pidfd_open(child)
         tests.kill()
-    assert select.select([watched], [], [], 30)[0] == [watched]  # readable when the process is gone
+    assert select.select([watched], [], [], 60)[0] == [watched]  # readable when the process is gone
     os.close(watched)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
@@ -119,10 +120,14 @@ class Broker:
             self.data_dir = tempfile.mkdtemp(prefix="seglog-")
             self._remove = weakref.finalize(self, shutil.rmtree, self.data_dir, ignore_errors=True)
         port = self._bootstrap.rpartition(":")[2] or "0"
-        self._release_port()
         listeners = f"PLAINTEXT://{_LOOPBACK}:{port}"
         settings = {"listeners": listeners, "log.dirs": self.data_dir, **self.settings}
-        self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics)
+        if sys.platform != "linux":  # elsewhere only one socket is bound to a port at a time
+            self._release_port()
+        try:
+            self._bootstrap = self._runner.start(settings, {} if self._bootstrap else self.topics)
+        finally:
+            self._release_port()
         self.is_running = True
 
     def stop(self) -> None:
