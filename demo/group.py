@@ -39,23 +39,32 @@ class Books:
         self.assigned: dict[str, list[int]] = {}
         self.committed: Counter[str] = Counter()
         """How often each member has."""
+        self.uncommitted: set[str] = set()
+        """Members that have read what they do not say yet to have committed."""
         self.taken_over: dict[int, int] = {}
         """Where whoever came next went on, by partition."""
         self.twice = 0
         """Records that were read again, since who had read them first was dead before it committed."""
         self.wrong: list[str] = []
         self._reads: dict[int, list[Read]] = {}
+        self._owners: dict[int, str] = {}
 
     def enter(self, line: bytes) -> None:
         """One line of a member's."""
         member, what, *rest = json.loads(line)
         if what == "assigned":
             (self.assigned[member],) = rest
+            self._owners.update(dict.fromkeys(self.assigned[member], member))
         elif what == "committed":
             self.committed[member] += 1
+            self.uncommitted.discard(member)
         elif what == "read":
             partition, first, end, carriers = rest
-            self._read(partition, Read(member, first, end, Counter(carriers)))
+            self.uncommitted.add(member)
+            if self._owners.get(partition, member) == member:
+                self._read(partition, Read(member, first, end, Counter(carriers)))
+            else:  # it was taken for dead and does not know yet: its commit is refused, and others have read this
+                self.twice += end - first
 
     def _read(self, partition: int, read: Read) -> None:
         reads = self._reads.setdefault(partition, [])

@@ -148,6 +148,23 @@ def test_the_books_count_once_what_a_dead_member_had_not_committed() -> None:
     assert books.committed == {"one": 1}
 
 
+def test_the_books_do_not_count_what_a_member_reads_that_was_taken_for_dead() -> None:
+    books = enter(
+        ["one", "assigned", [3]],
+        READ,
+        ["one", "committed", {"3": 10}],
+        ["two", "assigned", [3]],
+        ["two", "read", 3, 10, 15, {"UA": 5}],
+        ["one", "read", 3, 10, 18, {"UA": 5, "AA": 3}],
+        ["one", "refused", "why"],
+        ["two", "read", 3, 15, 20, {"AA": 5}],
+    )
+    assert (books.flights, books.twice, books.carriers, books.wrong) == (20, 8, {"UA": 11, "B6": 4, "AA": 5}, [])
+    assert books.uncommitted == {"one", "two"}
+    books.enter(b'["two", "committed", {"3": 20}]')
+    assert books.uncommitted == {"one"}
+
+
 @pytest.mark.parametrize(
     ("then", "message"),
     [
