@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,7 +21,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 SECONDS: Final = 60.0
 _ROOT: Final = Path(__file__).parents[2]
-_EPHEMERAL: Final = 32768
 _OK_TO_FAIL: Final = {
     KafkaError._WAIT_COORD,
     KafkaError._TIMED_OUT,
@@ -46,19 +43,6 @@ _LIFE: Final = 4000
 """Records that a member reads before another one comes in its place."""
 
 Place = tuple[str, int]
-
-
-def free_port(rng: Random) -> int:
-    """One that the kernel gives to no client meanwhile: it is to be the same after each kill."""
-    while True:
-        port = rng.randrange(15_000, _EPHEMERAL)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class Served:

@@ -19,9 +19,10 @@ from hypothesis import settings
 from seglog.protocol.apis import ApiKey
 from seglog.storage.log_dir import LogDir
 from tests.broker.clients import AdminClient, NewTopic
-from tests.broker.kill_load import SECONDS, Load, Served, Told, free_port
+from tests.broker.kill_load import SECONDS, Load, Served, Told
 from tests.broker.running import Wire
 from tests.cases import case
+from tests.kafka.process import free_port
 
 KILLS = 100 if settings.default is not None and settings.default.max_examples > 1000 else 6
 """In `make test-long` and else."""
@@ -46,7 +47,7 @@ def served() -> Iterator[Served]:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with (
         TemporaryDirectory(dir=memory, prefix="seglog-kill-") as path,
-        Served(Path(path) / "log", free_port(Random(os.getpid())), SETTINGS) as served,
+        Served(Path(path) / "log", free_port(), SETTINGS) as served,
     ):
         yield served
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import struct
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,8 +18,14 @@ _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_BYTES = 4000
 # Below the range from which the kernel takes ports for outgoing connections: a port that was free while we looked is
-# still free when the server binds it.
+# still free when the server binds it. Until then, and while the server is down, nobody listens there: each process of
+# pytest-xdist has ports of its own, and gives none out twice for a long time.
 _PORTS = range(18_000, 32_000)
+_LANES = 8
+_lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _LANES
+_given: deque[int] = deque(maxlen=500)
+# Not the one that hypothesis seeds.
+_chance = random.SystemRandom()
 _LOOPBACK = "127.0.0.1"
 
 
@@ -84,14 +92,15 @@ class JavaProcess:
 
 def free_port(taken: frozenset[int] = frozenset()) -> int:
     """A loopback port nobody listens on, not one of `taken`."""
-    for port in random.sample(_PORTS, 200):
-        if port in taken:
+    for port in _chance.sample(_PORTS[_lane::_LANES], 1000):
+        if port in taken or port in _given:
             continue
         with socket.socket() as probe:
             try:
                 probe.bind((_LOOPBACK, port))
             except OSError:
                 continue
+            _given.append(port)
             return port
     raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
 
