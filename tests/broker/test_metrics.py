@@ -59,7 +59,7 @@ def produce(running: RunningNode, count: int) -> None:
     producer = Producer({"log_level": 0, "bootstrap.servers": running.bootstrap, "batch.num.messages": 10})
     for number in range(count):
         producer.produce("t", b"%0100d" % number, partition=number % 2)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def test_what_clients_did_is_told(running: RunningNode) -> None:
@@ -165,7 +165,7 @@ def test_a_total_does_not_fall_when_a_topic_goes(running: RunningNode) -> None:
         produce(running, 10)
         assert scrape(running)["kafka_server_brokertopicmetrics_messagesin_total", ""] == told
         if told < 30:
-            admin.delete_topics(["t"])["t"].result(20)
+            admin.delete_topics(["t"])["t"].result(60)
             found = scrape(running)
             assert found["kafka_server_brokertopicmetrics_messagesin_total", ""] == told
             assert ("kafka_server_brokertopicmetrics_messagesin_total", 'topic="t"') not in found

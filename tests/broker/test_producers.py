@@ -75,7 +75,7 @@ def test_transactions_are_refused_for_good(wire: Wire, transactional_id: str, co
 def test_a_transactional_producer_of_librdkafka_gives_up(broker: RunningNode) -> None:
     producer = Producer({"log_level": 0, "bootstrap.servers": broker.bootstrap, "transactional.id": "tx"})
     with pytest.raises(KafkaException) as error:
-        producer.init_transactions(20)
+        producer.init_transactions(60)
     assert not error.value.args[0].retriable()
 
 
@@ -84,7 +84,7 @@ def test_active_producers_are_described(broker: RunningNode, wire: Wire, topic_n
     wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
     for _ in range(3):
         producer.produce(topic_name, b"v")
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
     asked = [{"name": topic_name, "partition_indexes": [0, 9]}]
     here, there = wire.ask(ApiKey.DESCRIBE_PRODUCERS, topics=asked).topics[0].partitions
     (state,) = here.active_producers

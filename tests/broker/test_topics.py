@@ -88,7 +88,7 @@ def test_a_topic_made_anew_is_another_one(broker: RunningNode, topic_name: str) 
         create(wire, wanted(topic_name))
         for _ in range(3):
             producer.produce(topic_name, b"old")
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         (old,) = metadata(wire, topic_name)
         wire.ask(ApiKey.DELETE_TOPICS, topics=[{"name": topic_name}], timeout=1000)
         create(wire, wanted(topic_name))

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 __all__ = ["SECONDS", "HeardProcess"]
 
-SECONDS = 40.0
+SECONDS = 120.0
 _ROOT = Path(__file__).parents[2]
 
 
