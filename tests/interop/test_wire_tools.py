@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.broker.running import RunningNode
 from tests.cli.run import Ran, run_here
 from tests.kafka import KafkaNode
+from tests.kafka.waiting import SECONDS
 
 _TIMES = re.compile(r"\b1[0-9]{12}\b")
 _IDS = re.compile(r"(?<=id )[A-Za-z0-9_-]{22}")
@@ -37,13 +39,36 @@ def _plain(ran: Ran) -> tuple[int, str, str]:
     return ran.code, _IDS.sub("ID", _TIMES.sub("TIME", ran.text)), ran.err
 
 
+def eventually_same(
+    both: Callable[..., Both], *arguments: str, part: Callable[[Ran], Any] = _plain, wanted: Any = None
+) -> None:
+    """Of what Kafka's controller has done, and said so, before its broker knows it; ``wanted``: what both say then."""
+    deadline = monotonic() + SECONDS
+    ran = both(*arguments)
+    while part(ran.kafka) != part(ran.ours) and monotonic() < deadline:
+        ran = both(*arguments)
+    found = part(ran.same(part))
+    assert wanted in (None, found)
+
+
+def create(both: Callable[..., Both], topic: str, *arguments: str) -> None:
+    """A topic that can be used."""
+    assert both("topics", "create", topic, *arguments).same().code == 0
+    eventually_same(both, "topics", "describe", topic, "--sizes")
+
+
 def _of_the_topic(ran: Ran) -> list[Any]:
     return [one for one in ran.objects[0]["configs"] if one["source"] == "topic"]
 
 
+def _retention(ran: Ran) -> list[str]:
+    return [one["value"] for one in ran.objects[0]["configs"] if one["name"] == "log.retention.ms"]
+
+
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    with RunningNode(tmp_path_factory.mktemp("ours") / "log") as running:
+    # Some records have times of long ago: nobody looks for what may go.
+    with RunningNode(tmp_path_factory.mktemp("ours") / "log", {"log.retention.ms": "-1"}) as running:
         yield running
 
 
@@ -66,33 +91,28 @@ def both(
 
 
 def test_topics_and_configs(both: Callable[..., Both], topic_name: str) -> None:
-    created = both(
-        "topics", "create", topic_name, "-p", "3", "-r", "1", "-c", "retention.ms=5000,cleanup.policy=compact"
-    )
-    assert created.same().code == 0
+    create(both, topic_name, "-p", "3", "-r", "1", "-c", "retention.ms=5000,cleanup.policy=compact")
     both("topics", "create", topic_name).same()
     both("topics", "create", "bad/name").same()
-    both("topics", "describe", topic_name, "--sizes").same()
     both("topics", "describe", "no-such").same()
     both("topics", "alter", topic_name, "-p", "5").same()
     assert both("topics", "alter", topic_name, "-p", "2").same().code == 2
-    both("topics", "describe", topic_name).same()
+    eventually_same(both, "topics", "describe", topic_name)
     both("configs", "alter", "-t", topic_name, "--add-config", "segment.ms=9", "--delete-config", "retention.ms").same()
     # Kafka has min.insync.replicas set for all brokers since KIP-966.
-    both("configs", "describe", "-t", topic_name, "--json").same(_of_the_topic)
+    eventually_same(both, "configs", "describe", "-t", topic_name, "--json", part=_of_the_topic)
     everything = both("configs", "describe", "-t", topic_name, "--all", "--json")
     theirs, mine = ({one["name"] for one in ran.objects[0]["configs"]} for ran in everything)
     assert theirs <= mine
     both("configs", "alter", "--broker-defaults", "--add-config", "log.retention.ms=4444444").same()
-    for ran in both("configs", "describe", "--broker-defaults", "--json"):
-        assert [one["value"] for one in ran.objects[0]["configs"] if one["name"] == "log.retention.ms"] == ["4444444"]
+    eventually_same(both, "configs", "describe", "--broker-defaults", "--json", part=_retention, wanted=["4444444"])
     both("configs", "alter", "--broker-defaults", "--delete-config", "log.retention.ms").same()
     both("topics", "delete", topic_name).same()
     both("topics", "delete", topic_name).same()
 
 
 def test_produce_consume_and_offsets(both: Callable[..., Both], topic_name: str) -> None:
-    both("topics", "create", topic_name, "-p", "3").same()
+    create(both, topic_name, "-p", "3")
     lines = b"".join(b"key-%d:value %d\n" % (number % 7, number) for number in range(50))
     assert both("produce", topic_name, "-K", ":", "-H", "a=b", "-z", "lz4", stdin=lines).same().code == 0
     records = b"".join(b'{"key":"aw==","timestamp":%d}\n' % (1000 * number) for number in range(1, 6))
@@ -117,7 +137,7 @@ def _object(line: str) -> dict[str, Any]:
 
 def test_groups(both: Callable[..., Both], topic_name: str, tmp_path: Path) -> None:
     group = f"group-{topic_name}"
-    both("topics", "create", topic_name, "-p", "2").same()
+    create(both, topic_name, "-p", "2")
     both("produce", topic_name, "--partitioner", "round-robin", stdin=b"".join(b"%d\n" % n for n in range(20))).same()
     for ran in both("consume", topic_name, "-g", group, "-e"):
         assert sorted(map(int, ran.lines)) == list(range(20))
