@@ -99,7 +99,7 @@ class World:
 
     def read(self, source: str, options: Mapping[str, str]) -> Read:
         """All that ``format(source)`` reads with these options."""
-        frame = self.spark.read.format(source).options(**self.options(source), **options).load()
+        frame = self.spark.read.format(source).options(**{**self.options(source), **options}).load()
         columns = [column for column in frame.columns if column != "timestamp"]
         found = frame.selectExpr(*columns, "unix_millis(timestamp) AS millis", "spark_partition_id()").collect()
         place = [columns.index(name) for name in ("topic", "partition", "offset")]
@@ -154,7 +154,7 @@ class World:
         return {
             "kafka.bootstrap.servers": self.node.bootstrap,
             "fetchOffset.numRetries": "1",
-            "kafkaConsumer.pollTimeoutMs": "2000",
+            "kafkaConsumer.pollTimeoutMs": "60000",
         }
 
     def create(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
@@ -204,6 +204,15 @@ class World:
         wait_until(
             lambda: path.exists() and f"{topic} 0 {offset}\n" in path.read_text(),
             f"the log start offset {offset} of {topic}",
+        )
+
+    def wait_high_watermarks(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Until Kafka has checkpointed those of these partitions."""
+        path = self.node.log_dir / "replication-offset-checkpoint"
+        wanted = {f"{topic} {partition} {offset}" for partition, offset in offsets.items()}
+        wait_until(
+            lambda: path.exists() and wanted <= set(path.read_text().splitlines()),
+            f"the high watermarks {offsets} of {topic}",
         )
 
     def wait_gone(self, topic: str) -> None:
@@ -286,7 +295,7 @@ def _left_open() -> Recipe:
     """A transaction that nobody ends, and records behind it: the last stable offset is before the end."""
     recipe = Recipe()
     recipe.producer("none", _PLAIN)
-    recipe.producer("open", {"transactional.id": "world-open", "transaction.timeout.ms": "600000"})
+    recipe.producer("open", {"transactional.id": "world-open", "transaction.timeout.ms": "900000"})
     first, second = plain(5, 2)
     recipe.begin("open")
     recipe.batch("open", "txn", first)

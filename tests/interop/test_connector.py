@@ -111,6 +111,7 @@ def test_committed_records_only(world: World) -> None:
 
 def test_up_to_the_high_watermark_of_a_running_broker(world: World) -> None:
     """What ``until`` is when nothing is said of it: the broker checkpoints it a little after an append."""
+    world.wait_high_watermarks("multi", {0: 700, 1: 50, 2: 3})
     path = {"path": str(world.node.log_dir)}
     frame = world.spark.read.format("seglog").options(**path, **_MULTI).load()
     assert frame.count() == len(world.read("kafka", _MULTI).rows)
@@ -176,7 +177,12 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
         r"multi-0 has log start offset 0 and log end offset 700; 5000 is outside",
     ),
     "an end above the log": (
-        {**_MULTI, "endingOffsets": offsets(5000, 3, 0)},
+        {
+            **_MULTI,
+            "startingOffsets": offsets(700, 3, 0),  # so that nothing that is there can be late
+            "endingOffsets": offsets(5000, 3, 0),
+            "kafkaConsumer.pollTimeoutMs": "2000",
+        },
         r"Could not read records in offset \[700, 5000\)",
         r"multi-0 has log start offset 0 and log end offset 700; 5000 is outside",
     ),

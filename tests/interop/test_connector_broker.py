@@ -26,7 +26,8 @@ _MULTI: Final = {"subscribe": "multi", "startingOffsets": "earliest"}
 def ours(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The same topics, but for those with transactions, in our broker, and the same session."""
     directory = str(tmp_path_factory.mktemp("ours"))
-    settings = {**NODE_PROPERTIES, "log.initial.task.delay.ms": "100"}
+    # The records are years old: the second look for what may go, after five minutes, would find them.
+    settings = {**NODE_PROPERTIES, "log.initial.task.delay.ms": "100", "log.retention.ms": "-1"}
     with Broker(settings=settings, process=True, data_dir=directory) as broker:
         made = World(OurNode(broker), world.spark, until="highWatermark")
         fill(made, transactions=False)

@@ -10,9 +10,12 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
@@ -20,7 +23,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  * <p>{@code BOOTSTRAP RECIPE.json}: {@code producers} maps a name to its configuration, {@code steps} is a list of
  * {@code {producer, op, ...}}; op is batch (topic, partition, records), begin, commit, abort, close, or halt, which
- * ends the process on the spot and so leaves a transaction open.
+ * ends the process on the spot and so leaves a transaction open. A commit or an abort is over when its markers are in
+ * the logs: the coordinator answers before it has sent them.
  */
 public final class Produce {
     private static final int BATCH_BYTES = 1 << 20;
@@ -28,6 +32,7 @@ public final class Produce {
     private final String bootstrap;
     private final JsonNode recipe;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new LinkedHashMap<>();
+    private Admin admin;
     private int records;
 
     private Produce(String bootstrap, JsonNode recipe) {
@@ -42,6 +47,9 @@ public final class Produce {
             run.step(step);
         }
         run.producers.values().forEach(KafkaProducer::close);
+        if (run.admin != null) {
+            run.admin.close();
+        }
         System.out.println(run.records);
     }
 
@@ -50,8 +58,14 @@ public final class Produce {
                 producers.computeIfAbsent(step.get("producer").asText(), this::open);
         switch (step.get("op").asText()) {
             case "begin" -> producer.beginTransaction();
-            case "commit" -> producer.commitTransaction();
-            case "abort" -> producer.abortTransaction();
+            case "commit" -> {
+                producer.commitTransaction();
+                awaitMarkers(step.get("producer").asText());
+            }
+            case "abort" -> {
+                producer.abortTransaction();
+                awaitMarkers(step.get("producer").asText());
+            }
             case "close" -> {
                 producer.close();
                 producers.remove(step.get("producer").asText());
@@ -63,6 +77,24 @@ public final class Produce {
             }
             case "batch" -> batch(producer, step);
             default -> throw new IllegalArgumentException("unknown op " + step);
+        }
+    }
+
+    private void awaitMarkers(String name) throws ExecutionException, InterruptedException {
+        if (admin == null) {
+            admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+        }
+        String id = recipe.get("producers").get(name).get("transactional.id").asText();
+        try {
+            TransactionState state;
+            do {
+                state = admin.describeTransactions(List.of(id)).description(id).get().state();
+            } while (state == TransactionState.PREPARE_COMMIT || state == TransactionState.PREPARE_ABORT);
+        } catch (ExecutionException error) {
+            // Brokers before 3.0 tell nobody of their transactions.
+            if (!(error.getCause() instanceof UnsupportedVersionException)) {
+                throw error;
+            }
         }
     }
 
