@@ -53,7 +53,7 @@ def test_each_test_finds_a_broker_that_is_as_new(tmp_path: Path, *, process: boo
     (tmp_path / "test_it.py").write_text(
         "from confluent_kafka.admin import AdminClient\n"
         "def topics(bootstrap):\n"
-        "    return sorted(AdminClient({'bootstrap.servers': bootstrap}).list_topics(timeout=10).topics)\n"
+        "    return sorted(AdminClient({'bootstrap.servers': bootstrap}).list_topics(timeout=60).topics)\n"
         "def test_it_is_stopped(seglog_broker):\n"
         "    seglog_broker.create_topic('b')\n"
         "    assert topics(seglog_broker.bootstrap) == ['a', 'b']\n"

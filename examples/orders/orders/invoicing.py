@@ -22,7 +22,7 @@ class OrderDesk:
         value = json.dumps({"customer": customer, "item": item, "quantity": quantity, "price": price})
         self._producer.produce(ORDERS, key=customer, value=value)
 
-    def close(self, timeout: float = 10) -> int:
+    def close(self, timeout: float = 60) -> int:
         """Wait until all orders are taken; how many are not."""
         return int(self._producer.flush(timeout))
 

@@ -53,7 +53,7 @@ def invoices(seglog_broker: Broker) -> Callable[[], list[dict[str, Any]]]:
         )
         consumer.subscribe([INVOICES])
         found = []
-        while (message := consumer.poll(10)) is not None and message.error() is None:
+        while (message := consumer.poll(60)) is not None and message.error() is None:
             found.append(json.loads(message.value()))
         consumer.close()
         return found

@@ -51,7 +51,7 @@ def test_nonsense_is_counted_and_does_not_stop_it(
     producer = Producer({"bootstrap.servers": seglog_broker.bootstrap})
     for value in (b"", b"{", b'{"customer": "eve"}', b"[]"):
         producer.produce(ORDERS, key=b"ann", value=value)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     desk.order("ann", "tea", 1, 250)
     assert desk.close() == 0
     worker = start_invoicing()
