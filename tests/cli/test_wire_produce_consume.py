@@ -90,6 +90,7 @@ def test_one_partition_and_what_is_none(wire: Run, broker: RunningNode, topic_na
 def test_acks(acks: str, wire: Run, broker: RunningNode, topic_name: str) -> None:
     wire("topics", "create", topic_name)
     assert wire("produce", topic_name, "--acks", acks, "--retries", "3", stdin=b"x\ny\n").code == 0
+    assert wire("consume", topic_name, "-c", "2").text == "x\ny\n"  # with acks=0 they are sent, and not there yet
     assert [one.value for one in _read(broker, topic_name)] == [b"x", b"y"]
 
 
