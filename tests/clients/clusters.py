@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.request import urlopen
 
-from tests.broker.clients import AdminClient
+from seglog.client.bootstrap import parse_bootstrap
+from seglog.client.cluster import ClusterAdmin
+from seglog.cluster.health import ClusterSeen
+from seglog.core.errors import RequestFailedError
+from tests.broker.clients import AdminClient, NewTopic
 from tests.clients.servers import Kind
 from tests.cluster_run.brokers import SETTINGS, ClusterBroker, ThreeBrokers
 from tests.kafka.ensemble import KafkaEnsemble
@@ -56,10 +60,30 @@ class Cluster:
     ) -> None:
         self._all.__exit__(kind, error, trace)
 
+    def create(self, topic: str, assignment: Sequence[Sequence[int]]) -> None:
+        """A topic that every broker knows: who has not heard of it yet may be the one that is asked next."""
+        for made in self.admin.create_topics(
+            [NewTopic(topic, len(assignment), replica_assignment=assignment)]
+        ).values():
+            made.result(60)
+        self.wait_for_all(
+            lambda seen: (
+                sum(one.topic == topic and one.leader is not None for one in seen.partitions) == len(assignment)
+            ),
+            f"all brokers to know {topic}",
+        )
+
     def kill(self, node: int) -> None:
-        """SIGKILL; returns when the others have seen it."""
+        """SIGKILL; returns when the others have seen it, and lead what it led."""
         self._nodes[node].kill()
-        wait_until(lambda: node not in self.admin.list_topics(timeout=20).brokers, f"the others to miss {node}")
+        self.wait_for_all(
+            lambda seen: (
+                node not in seen.brokers
+                and all(one.leader not in (None, node) and node not in one.isr for one in seen.partitions)
+            ),
+            f"the others to miss {node}",
+            [other for other in NODES if other != node],
+        )
 
     def stop(self, node: int) -> None:
         """A controlled shutdown."""
@@ -76,13 +100,26 @@ class Cluster:
         return int(self.admin.list_topics(topic, timeout=20).topics[topic].partitions[number].leader)
 
     def wait_healthy(self) -> None:
-        """Until all are there, and every replica is in sync."""
-        wait_until(self._is_healthy, "a healthy cluster")
+        """Until all are there, every replica is in sync, and none is moving: each broker says so."""
+        self.wait_for_all(_is_healthy, "a healthy cluster")
 
-    def _is_healthy(self) -> bool:
-        told = self.admin.list_topics(timeout=20)
-        partitions = [one for topic in told.topics.values() for one in topic.partitions.values()]
-        return len(told.brokers) == len(NODES) and all(len(one.isrs) == len(one.replicas) for one in partitions)
+    def wait_for_all(self, is_so: Callable[[ClusterSeen], bool], what: str, nodes: Sequence[int] = NODES) -> None:
+        """Until each of these brokers sees it so: nobody knows which of them a client asks."""
+        wait_until(lambda: all(self._sees(node, is_so) for node in nodes), what)
+
+    def _sees(self, node: int, is_so: Callable[[ClusterSeen], bool]) -> bool:
+        try:
+            with self.asking(node) as admin:
+                return is_so(admin.look(closely=False))
+        except RequestFailedError:
+            return False
+
+    def asking(self, node: int) -> ClusterAdmin:
+        """That broker, and no other one first."""
+        broker = self._nodes[node]
+        return ClusterAdmin(
+            parse_bootstrap(broker.address if isinstance(broker, ClusterBroker) else broker.bootstrap), 20
+        )
 
     def bytes_out(self, node: int, topic: str) -> int:
         """Of records that one of our brokers has given to consumers."""
@@ -90,3 +127,10 @@ class Cluster:
             lines = answer.read().decode().splitlines()
         of = f'kafka_server_brokertopicmetrics_bytesout_total{{topic="{topic}"}} '
         return sum(int(float(line.removeprefix(of))) for line in lines if line.startswith(of))
+
+
+def _is_healthy(seen: ClusterSeen) -> bool:
+    return len(seen.brokers) == len(NODES) and all(
+        set(one.isr) == set(one.replicas) and one.leader is not None and not one.adding and not one.removing
+        for one in seen.partitions
+    )

@@ -57,15 +57,16 @@ class Steps:
         self._names: list[str] = []
         self._steps: list[dict[str, object]] = []
 
-    def add(self, name: str, tool: str, *arguments: str, stdin: str = "") -> None:
-        """``name`` is what `run` calls its outcome."""
+    def add(self, name: str, tool: str, *arguments: str, stdin: str = "", until: str = "") -> None:
+        """``name`` is what `run` calls its outcome. It is run again until its output has ``until`` in it, for a minute:
+        one broker has said that something is done, and the tool may ask another one, which has not heard of it yet."""
         main = {**_MAINS, **(_OLD_MAINS if self._version == PREVIOUS else {})}[tool]
         # This one takes its address as a client's property, in all versions.
         where = [] if tool == "producer-perf-test" else ["--bootstrap-server", self._bootstrap]
         # This one's command comes first.
         told = [*arguments, *where] if tool == "cluster" else [*where, *arguments]
         self._names.append(name)
-        self._steps.append({"main": main, "args": told, "in": stdin})
+        self._steps.append({"main": main, "args": told, "in": stdin, "until": until})
 
     def run(self) -> dict[str, Ran]:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

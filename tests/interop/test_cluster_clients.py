@@ -12,7 +12,6 @@ import pytest
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.moves import Move
-from tests.broker.clients import NewTopic
 from tests.clients.choosing import names
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.process import ClientProcess
@@ -37,9 +36,7 @@ class Load:
     """A topic, one client that produces to it all the time, and one that reads it as the member of a group."""
 
     def __init__(self, cluster: Cluster, name: str, topic: str, stack: ExitStack) -> None:
-        first = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
-        (made,) = cluster.admin.create_topics([NewTopic(topic, _PARTITIONS, replica_assignment=first)]).values()
-        made.result(30)
+        cluster.create(topic, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
         self.topic = topic
         self._producer = stack.enter_context(ClientProcess(name, cluster.bootstrap))
         self._member = stack.enter_context(ClientProcess(name, cluster.bootstrap))

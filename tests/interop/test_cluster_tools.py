@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.broker.clients import NewTopic
+from seglog.cluster.health import ClusterSeen
+from seglog.cluster.moves import Place
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.java_tools import Ran, Steps, only
 from tests.clients.kcat import kcat
@@ -58,22 +59,33 @@ def test_kafkas_tools(cluster: Cluster, version: KafkaVersion, topic_name: str, 
     refused = {"unknown", "uneven", "too many", "grow unknown", "elect none", "move none", "move unknown"}
     assert {name for name, one in ran.items() if one.code} == refused
     _check_made(ran, topic_name, version)
-    wait_until(
-        lambda: {number: cluster.replicas(topic_name)[number] for number in _MOVED} == _MOVED, "replicas that moved"
-    )
+    cluster.wait_for_all(lambda seen: _are_moved(seen, topic_name), "replicas that moved")
     cluster.wait_healthy()
+    wait_until(lambda: not _has(cluster, 1, (topic_name, 1)), "the replica that went to be removed")
     ran = _verify_and_elect(cluster, version, topic_name, moved)
     assert {name for name, one in ran.items() if one.code} == set()
     _check_moved(ran, topic_name)
     cluster.kill(3)
     try:
-        wait_until(lambda: cluster.leader(topic_name, 0) in (1, 2), "another leader")
         ran = _without_one(cluster, version, topic_name, files)
     finally:
         cluster.start(3)
         cluster.wait_healthy()
     assert {name for name, one in ran.items() if one.code} == {"elect", "move to the dead", "log dirs of the dead"}
     _check_without_one(ran, topic_name)
+
+
+def _are_moved(seen: ClusterSeen, topic: str) -> bool:
+    found = {one.number: one for one in seen.partitions if one.topic == topic}
+    return all(
+        number in found and list(found[number].replicas) == to and not found[number].adding
+        for number, to in _MOVED.items()
+    )
+
+
+def _has(cluster: Cluster, node: int, place: Place) -> bool:
+    with cluster.asking(node) as admin:
+        return any(place in directory.sizes for directory in admin.directories(node))
 
 
 def _make_and_move(
@@ -89,7 +101,7 @@ def _make_and_move(
     steps.add("grow", "topics", "--alter", *topic, "--partitions", "4", "--replica-assignment", "1:2,2:1,3:2,3:1")
     wrong = "1:2,2:1,3:2,3:1,1:7"
     steps.add("grow unknown", "topics", "--alter", *topic, "--partitions", "5", "--replica-assignment", wrong)
-    steps.add("describe", "topics", "--describe", *topic)
+    steps.add("describe", "topics", "--describe", *topic, until="Replicas: 3,1\tIsr: 3,1")
     steps.add("describe other", "topics", "--describe", *other)
     lines = "".join(f"{number}\n" for number in range(50))
     steps.add("produce", "console-producer", *topic, *_acks_all(version), stdin=lines)
@@ -147,7 +159,7 @@ def _verify_and_elect(cluster: Cluster, version: KafkaVersion, name: str, moved:
     steps.add("verify", "reassign-partitions", "--verify", *moved)
     steps.add("cancel", "reassign-partitions", "--cancel", *moved)
     steps.add("elect", "leader-election", "--election-type", "preferred", *topic, "--partition", "0")
-    steps.add("describe", "topics", "--describe", *topic)
+    steps.add("describe", "topics", "--describe", *topic, until="Partition: 0\tLeader: 3\t")
     steps.add("log dirs", "log-dirs", "--describe", "--topic-list", name)
     steps.add("consume", "console-consumer", *topic, "--from-beginning", "--max-messages", "50")
     return steps.run()
@@ -212,9 +224,9 @@ def test_who_is_near_is_read(cluster: Cluster, topic_name: str) -> None:
     """KIP-392: a consumer that says in which rack it is reads from the replica there."""
     if cluster.kind == "kafka":  # its counters are told by JMX only
         return
-    for made in cluster.admin.create_topics([NewTopic(topic_name, 1, replica_assignment=[[1, 2, 3]])]).values():
-        made.result(30)
+    cluster.create(topic_name, [[1, 2, 3]])
     kcat(cluster.bootstrap, "-P", "-t", topic_name, "-X", "acks=all", stdin=b"x\n" * 100)
+    cluster.wait_healthy()
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "none", "client.rack": "r2", "enable.auto.commit": False}
     )

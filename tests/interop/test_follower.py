@@ -37,6 +37,7 @@ from seglog.replication.replica import Replica
 from seglog.storage.log_dir import LogDir
 from tests.broker.running import Wire
 from tests.kafka import KafkaNode
+from tests.kafka.waiting import wait_until
 
 HERE: Final = Member(2, 1)
 HEAD: Final = RequestHead(0, 1, 10 << 20, 0, -1, -1, -1)
@@ -62,8 +63,7 @@ def topic(wire: Wire) -> Topic:
     wanted = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
     (found,) = wire.ask(ApiKey.CREATE_TOPICS, topics=wanted, timeout=30_000, validate_only=False).topics
     made = Topic(name, found.topic_id)
-    while produce(wire, made):  # Kafka's controller knows it a moment before its broker does
-        assert next(_numbers) < 1_000
+    wait_until(lambda: not produce(wire, made), f"{name}: Kafka's controller knows it before its broker does")
     for _ in range(2):
         assert not produce(wire, made)
     return made

@@ -15,10 +15,12 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Kafka's command line tools one after the other in one JVM, because each start of one costs a second.
  *
- * <p>{@code STEPS.json}: a list of {@code {main, args, in}}; stdout has a JSON object for each, {@code {code, out, err}}.
+ * <p>{@code STEPS.json}: a list of {@code {main, args, in, until}}; stdout has a JSON object for each, {@code {code, out,
+ * err}}. A tool runs again until {@code until} is in what it prints.
  */
 public final class Tools {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final long PATIENCE_NANOS = 60_000_000_000L;
 
     private Tools() {}
 
@@ -66,9 +68,15 @@ public final class Tools {
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
         for (JsonNode step : JSON.readTree(new File(args[0]))) {
-            System.setIn(new ByteArrayInputStream(step.path("in").asText("").getBytes(StandardCharsets.UTF_8)));
-            int code = run(step);
-            stdout.println(JSON.writeValueAsString(Map.of("code", code, "out", out.taken(), "err", err.taken())));
+            String until = step.path("until").asText("");
+            long end = System.nanoTime() + PATIENCE_NANOS;
+            Map<String, Object> told;
+            do {
+                System.setIn(new ByteArrayInputStream(step.path("in").asText("").getBytes(StandardCharsets.UTF_8)));
+                int code = run(step);
+                told = Map.of("code", code, "out", out.taken(), "err", err.taken());
+            } while (!told.get("out").toString().contains(until) && System.nanoTime() < end);
+            stdout.println(JSON.writeValueAsString(told));
         }
         stdout.flush();
         // What the tools would still do at the end of their own process is of no use here.
