@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -188,3 +189,13 @@ def test_signals_while_a_broker_starts_and_stops(served: Served) -> None:
     assert served.end(signal.SIGTERM, signal.SIGINT, signal.SIGTERM) == 0
     with LogDir.open(served.path) as opened:
         assert all(not report.scanned for report in opened.reports.values())
+
+
+def test_whoever_asks_again_and_again_for_its_end_changes_nothing(served: Served) -> None:
+    """Also when it has closed its directory and has not quite ended."""
+    served.start()
+    while served.process.poll() is None:
+        served.process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            served.process.wait(0.001)
+    assert served.end() == 0

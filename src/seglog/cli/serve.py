@@ -174,6 +174,9 @@ def serve_keys(
             gc.freeze()
             gc.enable()
             await node.over.wait()
+        for number in _SIGNALS:  # it has ended: whoever asks for that once more changes nothing any more
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
         return node.failure
 
     failure = _run(run())
