@@ -27,6 +27,8 @@ _NEW = _VERSION >= (3, 0)
 class Driver:
     def __init__(self, bootstrap: str) -> None:
         self._config: dict[str, Any] = {"bootstrap_servers": bootstrap, "reconnect_backoff_max_ms": 200}
+        if not _NEW:
+            self._config["api_version_auto_timeout_ms"] = 30_000  # after two seconds there would be no broker for it
         self._admin: Any = None
 
     def produce(self, job: Job) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from tests.sequences.both import Both
 
 _HERE = Path(__file__).parent
 _numbers = itertools.count()
+# Nobody starts these again: they need not be missed soon, and a controller that was not running for ten seconds must
+# not take their leaders away.
+_LASTING = {"broker.session.timeout.ms": "60000"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,8 +34,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """Kafka 4.3.0, running; leave it running and use topics of your own."""
-    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
+    with lasting(tmp_path_factory.mktemp("kafka")) as node:
         yield node
+
+
+@contextmanager
+def lasting(path: Path, properties: Mapping[str, str] | None = None) -> Iterator[KafkaNode]:
+    """Killed at its end: nobody reads what a clean stop writes, for hundreds of logs, on a disk that may be slow."""
+    node = KafkaNode(path, {**_LASTING, **(properties or {})})
+    node.start()
+    try:
+        yield node
+    finally:
+        node.kill()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +81,7 @@ def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZkKafkaNode]
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A broker and a Spark session with Spark's own Kafka connector; the tests that use it are one xdist group."""
     directory = tmp_path_factory.mktemp("world")
-    with KafkaNode(directory / "kafka", NODE_PROPERTIES) as node:
+    with lasting(directory / "kafka", NODE_PROPERTIES) as node:
         spark = get_spark(
             "seglog interop",
             master="local[2]",

@@ -54,7 +54,7 @@ def test_offsets_and_groups(server: Server, name: str, topic_name: str) -> None:
         if client.admin("delete_records", topic=topic_name, before=4) is not None:
             assert client.admin("at", topic=topic_name, time=_T0 + 2500) == [4, 4, 10]
         group = f"group-{topic_name}"
-        member.begin("member", group=group, topic=topic_name, session_ms=10_000)
+        member.begin("member", group=group, topic=topic_name, session_ms=30_000)
         member.until(lambda one: one.offsets("committed", 0)[-1:] == [9])
         assert group in client.admin("groups")
         assert client.admin("group", group=group) == ["Stable", "consumer", 1]

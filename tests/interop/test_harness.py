@@ -43,7 +43,7 @@ def _send_with_librdkafka(bootstrap: str, topic: str) -> None:
         timestamp=START_MS,
         on_delivery=lambda error, _message: errors.append(error),
     )
-    producer.flush(30)
+    producer.flush(120)
     assert errors == [None]
 
 

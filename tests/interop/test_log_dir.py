@@ -25,7 +25,7 @@ def send(bootstrap: str, topic: str, partition: int, what: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for value in what:
         producer.produce(topic, value, partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def consumed(node: KafkaNode, *partitions: str) -> dict[str, list[bytes | None]]:

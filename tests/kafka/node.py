@@ -15,7 +15,7 @@ from tests.kafka.started import JavaServer
 __all__ = ["JVM_OPTIONS", "KafkaNode"]
 
 _START_SECONDS = 120.0
-_FORMAT_SECONDS = 60.0
+_FORMAT_SECONDS = 180.0
 
 JVM_OPTIONS = (
     "-Xmx512m",

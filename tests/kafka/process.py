@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["JavaProcess", "answers_api_versions", "free_port", "write_properties"]
 
-_STOP_SECONDS = 60.0
+_STOP_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_BYTES = 4000
 # Below the range from which the kernel takes ports for outgoing connections: a port that was free while we looked is

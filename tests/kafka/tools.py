@@ -35,7 +35,7 @@ _JVM = (
     "-Dfile.encoding=UTF-8",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 )
-_SECONDS = 180
+_SECONDS = 400
 
 
 def run_java(
