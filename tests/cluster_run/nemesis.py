@@ -52,11 +52,12 @@ class Nemesis:
         self._kinds: list[Callable[[int], Fault]] = [self._kill, self._stop, self._pause]
         self._kinds += [self._cut] * cuts + [self._fill] * bool(disks) + [self._kill_server] * (len(servers) > 1)
 
-    def run(self, seconds: float) -> int:
-        """Faults for so long, then all is healed; how many there were. Each kind comes at least once, if time is."""
+    def run(self, seconds: float, least: int) -> int:
+        """Faults for so long, and ``least`` of them, then all is healed; how many there were. Each kind comes at least
+        once, if time is."""
         count = 0
         bag: list[Callable[[int], Fault]] = []
-        while time.monotonic() < self._began + seconds:
+        while time.monotonic() < self._began + seconds or count < least:
             faults: list[Fault] = []
             while not faults or (len(faults) < 2 and self._rng.random() < _AGAIN):
                 if not bag:

@@ -30,6 +30,8 @@ _SETTINGS: Final = {
     "leader.imbalance.check.interval.seconds": "5",
     "log.segment.delete.delay.ms": "1000",
 }
+LEAST_FAULTS: Final = 3
+"""Also where a broker takes long to start."""
 TOPICS: Final = {"t": 4, "plain": 2}
 """Partitions by topic. ``plain`` is written without idempotence."""
 
@@ -133,7 +135,7 @@ def _weather(storm: Storm, cluster: ThreeBrokers, nemesis: Nemesis, outcome: Out
         }
         for load in loads.values():
             load.wait_for_more()
-        outcome.faults = nemesis.run(storm.seconds)
+        outcome.faults = nemesis.run(storm.seconds, LEAST_FAULTS)
         outcome.told = nemesis.told
         for topic, load in loads.items():
             history = load.finish()

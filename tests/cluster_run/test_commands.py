@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.run import Run, run_here, seglog_command
+from tests.cli.run import Ran, Run, run_here, seglog_command
 from tests.kafka.waiting import wait_until
 
 SECONDS = 60
@@ -77,6 +77,20 @@ def started(command: str) -> Iterator[dict[str, Any]]:
             process.terminate()
 
 
+def until_found(run: Run, kinds: list[str], *where: str) -> Ran:
+    """`status`, when these are what it finds. A broker's end is found step by step: it is silent, its session is over,
+    and the controller with it if it was that, and then another one decides; and one broker hears of a new topic, or of
+    another leader, a moment after another."""
+    looks: list[Ran] = []
+
+    def is_found() -> bool:
+        looks.append(run("cluster", "status", "--json", *where))
+        return [one["kind"] for one in looks[-1].objects[0]["findings"]] == kinds
+
+    wait_until(is_found, f"findings {kinds}")
+    return looks[-1]
+
+
 def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -85,24 +99,23 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "cluster"
+def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(memory: Path, run: Run) -> None:
+    path = memory / "cluster"
     with up(path, "--listen", "127.0.0.1:0") as first:
         where = ("-b", first.bootstrap)
         assert [broker["node"] for broker in first.ready["brokers"]] == [1, 2, 3]
         assert run("topics", "create", "t", "-p", "4", *where).code == 0
         (described,) = run("topics", "describe", "t", "--json", *where).objects
         assert {len(one["replicas"]) for one in described["partitions"]} == {3}
+        until_found(run, [], *where)
         status = run("cluster", "status", "--all", *where)
         assert (status.code, status.lines[-1]) == (0, "healthy")
         os.kill(first.pids[2], signal.SIGKILL)
         told = first.says()
         assert (told["died"], told["why"]) == (2, "broker 2 was ended by SIGKILL")
-        status = run("cluster", "status", "--store", first.ready["store"], "--json")
-        # until its session is over, and the controller has decided
-        while (finding := status.objects[0]["findings"][0])["kind"] in ("broker-silent", "broker-gone"):
-            status = run("cluster", "status", "--store", first.ready["store"], "--json")
-        assert (status.code, finding["kind"]) == (1, "under-replicated")
+        status = until_found(run, ["under-replicated"], "--store", first.ready["store"])
+        (finding,) = status.objects[0]["findings"]
+        assert status.code == 1
         assert finding["advice"].startswith("start broker 2")
         assert (none := run("cluster", "remove-broker", "9", *where)).code == 0
         assert none.lines == ["there is no broker 9, and no partition has a replica on it"]
@@ -124,7 +137,7 @@ def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(tmp_path: Pa
         assert added.objects[-1] == {"finished": True, "node": [4], "moved": 3}
         removed = run("cluster", "remove-broker", "2", *where)
         assert (removed.code, removed.err) == (0, "")
-        (document,) = run("cluster", "status", "--json", *where).objects
+        (document,) = until_found(run, [], *where).objects
         assert document["healthy"]
         assert {node for one in document["partitions"] for node in one["replicas"]} == {1, 3, 4}
         assert again.end(signal.SIGKILL) == -signal.SIGKILL

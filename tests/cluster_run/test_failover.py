@@ -19,6 +19,7 @@ from tests.kafka.waiting import wait_until
 PARTITIONS = 6
 SESSION_SECONDS = 2.0
 FAILOVER_SECONDS = SESSION_SECONDS + 1
+KILLS = 3
 SHUTDOWN_SECONDS = 0.3
 MARGIN_SECONDS = 4.0
 """For a machine that does something else meanwhile: what is asked must hold for the best, or half of several, and no
@@ -34,8 +35,8 @@ SETTINGS = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ThreeBrokers]:
-    with ThreeBrokers(tmp_path / "cluster", settings=SETTINGS) as cluster:
+def cluster(memory: Path) -> Iterator[ThreeBrokers]:
+    with ThreeBrokers(memory / "cluster", settings=SETTINGS) as cluster:
         create(cluster)
         yield cluster
 
@@ -71,8 +72,11 @@ def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> li
 
 
 def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(cluster: ThreeBrokers) -> None:
-    found = pauses(cluster, ClusterBroker.kill)
-    assert min(found) < FAILOVER_SECONDS
+    found: list[float] = []
+    while len(found) < KILLS and min(found, default=FAILOVER_SECONDS) >= FAILOVER_SECONDS:
+        # All partitions of one broker wait for the same few commits: what is slow for one is so for all.
+        found.append(min(pauses(cluster, ClusterBroker.kill)))
+    assert min(found) < FAILOVER_SECONDS, found
     assert min(found) > SESSION_SECONDS / 2, "nobody may lead while the session of the old leader is certain"
 
 
@@ -81,13 +85,13 @@ def test_a_controlled_shutdown_is_hardly_noticed(cluster: ThreeBrokers) -> None:
     assert sorted(found)[len(found) // 2] < SHUTDOWN_SECONDS, found
 
 
-def test_a_disk_that_fails_takes_its_partitions_elsewhere_at_once(tmp_path: Path) -> None:
+def test_a_disk_that_fails_takes_its_partitions_elsewhere_at_once(memory: Path) -> None:
     """Those that are led there, and those that are followed there: nobody waits for who has no disk."""
     if not Disk.can_be_made():  # without root there is none
         return
     with (
-        Disk(tmp_path / "disk", 8) as disk,
-        ThreeBrokers(tmp_path / "cluster", settings=SETTINGS, more={2: [disk.path / "logs"]}) as cluster,
+        Disk(memory / "disk", 8) as disk,
+        ThreeBrokers(memory / "cluster", settings=SETTINGS, more={2: [disk.path / "logs"]}) as cluster,
         ExitStack() as stack,
     ):
         create(cluster)

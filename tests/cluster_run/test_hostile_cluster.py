@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
+from tests.cluster_run.brokers import SECONDS, ClusterBroker, ThreeBrokers
 from tests.cluster_run.checks import check
 from tests.cluster_run.clients import Workload
 from tests.cluster_run.disks import Disk
@@ -94,19 +94,19 @@ def leave_no_room(cluster: ThreeBrokers, load: Workload, disk: Disk) -> None:
 
 def lock_store(load: Workload, path: Path) -> None:
     """As a process does that hangs in the middle of a commit."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(path, timeout=SECONDS, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         time.sleep(2 * SESSION_SECONDS)
         db.execute("ROLLBACK")
     load.wait_for_more()
 
 
-def test_what_is_done_to_a_cluster_and_its_metadata_file(tmp_path: Path) -> None:
+def test_what_is_done_to_a_cluster_and_its_metadata_file(memory: Path) -> None:
     with ExitStack() as stack:
-        disk = stack.enter_context(Disk(tmp_path / "disk", 4)) if Disk.can_be_made() else None
-        store = tmp_path if disk is None else disk.path
-        cluster, load = stack.enter_context(at_work(tmp_path / "cluster", f"sqlite:{store / 'metadata.sqlite'}"))
-        take_twice(cluster, tmp_path)
+        disk = stack.enter_context(Disk(memory / "disk", 4)) if Disk.can_be_made() else None
+        store = memory if disk is None else disk.path
+        cluster, load = stack.enter_context(at_work(memory / "cluster", f"sqlite:{store / 'metadata.sqlite'}"))
+        take_twice(cluster, memory)
         remove_store(cluster, load, store, store / "away")
         lock_store(load, store / "metadata.sqlite")
         if disk is not None:  # without root there is none
@@ -114,10 +114,10 @@ def test_what_is_done_to_a_cluster_and_its_metadata_file(tmp_path: Path) -> None
 
 
 @pytest.mark.interop
-def test_a_zookeeper_that_was_away_for_longer_than_a_session(tmp_path: Path) -> None:
+def test_a_zookeeper_that_was_away_for_longer_than_a_session(memory: Path) -> None:
     with (
-        ZooKeeperNode(tmp_path / "zookeeper") as server,
-        at_work(tmp_path / "cluster", f"zookeeper://{server.address}/hostile") as (cluster, load),
+        ZooKeeperNode(memory / "zookeeper") as server,
+        at_work(memory / "cluster", f"zookeeper://{server.address}/hostile") as (cluster, load),
     ):
         server.kill()
         time.sleep(3 * SESSION_SECONDS)

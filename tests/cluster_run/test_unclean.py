@@ -61,8 +61,8 @@ def allow_unclean(cluster: ThreeBrokers, topic: str) -> None:
         done.result(30)
 
 
-def test_without_the_last_who_has_everything_a_partition_waits_unless_it_may_lose(tmp_path: Path) -> None:
-    with ThreeBrokers(tmp_path / "cluster", settings=SETTINGS) as cluster:
+def test_without_the_last_who_has_everything_a_partition_waits_unless_it_may_lose(memory: Path) -> None:
+    with ThreeBrokers(memory / "cluster", settings=SETTINGS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         new = [NewTopic(topic, 1, replica_assignment=[[1, 2, 3]]) for topic in TOPICS]
         for made in admin.create_topics(new).values():
