@@ -16,10 +16,11 @@ from tests.clients.choosing import names
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.process import ClientProcess
 from tests.clients.versions import CLIENTS
+from tests.in_memory import directory_in_memory
 from tests.kafka.waiting import wait_until
 
 _PARTITIONS = 3
-_SESSION_MS = 6000
+_SESSION_MS = 12_000
 _RATE = 40
 _EVERYTHING = pytest.mark.everything
 _TOGETHER = ("aiokafka", "java-4.3.0", "kafka-python")
@@ -27,8 +28,8 @@ _TOGETHER = ("aiokafka", "java-4.3.0", "kafka-python")
 
 
 @pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=_EVERYTHING)])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(request.param, tmp_path_factory.mktemp("cluster") / "data") as running:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with directory_in_memory() as path, Cluster(request.param, path / "cluster") as running:
         yield running
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from seglog.cluster.health import ClusterSeen
 from seglog.cluster.moves import Move
 from tests.broker.clients import AdminClient, NewTopic
 from tests.cli.run import Run, run_here
+from tests.in_memory import directory_in_memory
 from tests.kafka import tools
 from tests.kafka.ensemble import KafkaEnsemble
 from tests.kafka.waiting import wait_until
@@ -23,9 +23,12 @@ PARTITIONS = 6
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[KafkaEnsemble]:
+def kafka() -> Iterator[KafkaEnsemble]:
     soon = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "500"}
-    with KafkaEnsemble(tmp_path / "kafka", {"min.insync.replicas": "1", **soon}) as kafka:
+    with (
+        directory_in_memory() as path,
+        KafkaEnsemble(path / "kafka", {"min.insync.replicas": "1", **soon}) as kafka,
+    ):
         yield kafka
 
 

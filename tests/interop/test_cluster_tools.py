@@ -14,6 +14,7 @@ from seglog.cluster.moves import Place
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.java_tools import Ran, Steps, only
 from tests.clients.kcat import kcat
+from tests.in_memory import directory_in_memory
 from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion
 from tests.kafka.waiting import wait_until
 
@@ -22,8 +23,8 @@ _MOVED = {0: [3, 1, 2], 1: [2, 3]}
 
 
 @pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=_EVERYTHING)])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(request.param, tmp_path_factory.mktemp("cluster") / "data") as running:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with directory_in_memory() as path, Cluster(request.param, path / "cluster") as running:
         yield running
 
 

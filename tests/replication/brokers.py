@@ -52,7 +52,7 @@ from seglog.storage.log_dirs import LogDirs
 from tests.cluster.faulty import Faulty
 
 LISTENER: Final = "BROKERS"
-SOON: Final = 20.0
+SOON: Final = 60.0
 LAG_MS: Final = 60_000
 CLOCK: Final = SystemClock()
 _QUICK: Final = FetcherConfig(replica_fetch_wait_max_ms=100, replica_fetch_backoff_ms=40)

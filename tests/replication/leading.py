@@ -266,7 +266,7 @@ class Both:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Look again and again; what the fetcher fails with is raised."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not is_so():
                 await asyncio.sleep(0)
                 if self.task is not None and self.task.done():

@@ -254,6 +254,8 @@ def test_who_is_followed_anew_does_not_wait_for_the_long_poll(run: Run) -> None:
     async def act(both: Both) -> None:
         both.leader.lead("t", 2)
         both.follow("t", 2)
+        for disk in (both.leader.disk, both.disk):
+            disk.have("u")  # to make it takes longer than is left of the request, on a slow disk
         both.run()
         await both.until(lambda: any(one.max_wait > 50 for one in both.leader.requests))
         sessions = len(both.leader.sessions)

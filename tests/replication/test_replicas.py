@@ -308,7 +308,7 @@ def test_an_isr_of_which_nobody_knows_whether_it_is_written_counts(
         begun = len(one.faulty.commits)
         state = decode_partition(name, there.value)
         await real.cas(name, encode(replace(state, isr=(one.me,))), there.version)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asked.wait()
         progress = one.replica(topic_id).progress
         assert progress is not None
