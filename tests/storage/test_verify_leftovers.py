@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from seglog.core.errors import InvalidLogDirError
+from seglog.core.fs import FileStat, OsFs
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.findings import Severity
+from seglog.storage.layout import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from seglog.storage.verify import verify
+from seglog.storage.verify.log_dir import OFFSET_FILES
 from tests.cases import case
 from tests.storage.verified import (
     KINDS,
@@ -44,6 +48,39 @@ def test_an_open_log_may_have_a_torn_tail(logs: Path) -> None:
         assert verified.findings[0].reason.startswith("torn tail: ")
     path.write_bytes(whole + bytes(4096))
     assert [finding.reason for finding in look(copy).findings] == ["torn tail: zeros are no batch; no batch follows"]
+
+
+class InUse(OsFs):
+    """While it is looked at, a broker renames what it has written beside a checkpoint, and makes a log's indexes."""
+
+    def stat(self, path: str) -> FileStat:
+        if path.endswith("-checkpoint.tmp"):
+            Path(path).rename(path.removesuffix(".tmp"))
+        return super().stat(path)
+
+    def read(self, path: str) -> bytes:
+        try:
+            return super().read(path)
+        finally:
+            if path.endswith("index"):
+                Path(path).touch()
+
+
+def test_what_goes_and_what_comes_while_a_directory_is_looked_at(logs: Path) -> None:
+    directory = open_dir(logs)
+    directory.create_topic("t", 2)
+    directory.log("t").append(encode_batch([NewRecord(b"x")]))
+    directory.close()
+    (logs / CLEAN_SHUTDOWN).unlink()
+    for name in ("*.index", "*.timeindex"):
+        for path in (logs / "t-1").glob(name):
+            path.unlink()
+    for name in OFFSET_FILES:
+        shutil.copy(logs / RECOVERY_POINTS, logs / f"{name}.tmp")
+    assert look(logs).is_damaged, "nobody is at work"
+    verified = verify([str(logs)], fs=InUse(), workers=1)
+    assert not verified.is_damaged, verified.findings
+    assert verified.records == 1
 
 
 def test_leftovers_and_strangers_are_noted(logs: Path) -> None:

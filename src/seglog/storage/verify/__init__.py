@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from multiprocessing import get_context
 from typing import Final
 
@@ -76,7 +76,8 @@ def measure(paths: Sequence[str], *, fs: Fs | None = None) -> int:
             continue
         for directory in (path, *(os.path.join(path, name) for name in fs.listdir(path))):
             if is_partition(fs, directory):
-                total += sum(fs.stat(segment.log).size for segment in list_segments(fs, directory))
+                with suppress(FileNotFoundError):  # a log in use loses files meanwhile
+                    total += sum(fs.stat(segment.log).size for segment in list_segments(fs, directory))
     return total
 
 

@@ -116,7 +116,11 @@ def read_dir(fs: Fs, path: str) -> DirState:
     partitions = []
     for name in fs.listdir(path):
         where = os.path.join(path, name)
-        found = fs.stat(where)
+        try:
+            found = fs.stat(where)
+        except FileNotFoundError:
+            findings.append(note(where, "it went away before it was looked at"))
+            continue
         if not found.is_dir:
             if name not in _FILES and not _BACKUP.fullmatch(name):
                 findings.append(note(where, "not a file of Kafka's"))

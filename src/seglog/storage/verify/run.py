@@ -12,7 +12,7 @@ from uuid import UUID
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, parse_topic_partition
-from seglog.storage.findings import Finding, Severity, damage, has_damage
+from seglog.storage.findings import Finding, Severity, damage, has_damage, note
 from seglog.storage.layout import LOG, is_set_aside, parse_file_name
 from seglog.storage.verify.file import look_at_small_file
 from seglog.storage.verify.finish import (
@@ -54,13 +54,16 @@ class Verified(NamedTuple):
 
 
 def is_partition(fs: Fs, path: str) -> bool:
-    """Whether ``path`` is a partition's directory, by its name or its files."""
-    if not fs.stat(os.path.realpath(path)).is_dir:
+    """Whether ``path`` is a partition's directory, by its name or its files. What went away is none."""
+    try:
+        if not fs.stat(os.path.realpath(path)).is_dir:
+            return False
+        name = os.path.basename(os.path.abspath(path))
+        if parse_topic_partition(name) is not None or is_set_aside(name):
+            return True
+        return any(parse_file_name(name) for name in fs.listdir(path))
+    except FileNotFoundError:
         return False
-    name = os.path.basename(os.path.abspath(path))
-    if parse_topic_partition(name) is not None or is_set_aside(name):
-        return True
-    return any(parse_file_name(name) for name in fs.listdir(path))
 
 
 def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
@@ -192,7 +195,9 @@ class Run:
             outcome.is_open = True
             outcome.findings.append(damage(path, f"a file went away while it was looked at: {error}"))
             return outcome
-        outcome.topic_id, outcome.is_open = plan.topic_id, plan.is_open
+        outcome.topic_id = plan.topic_id
+        # A log that Kafka makes has no indexes yet, and one that it rolls has none that shows that it is in use.
+        outcome.is_open = plan.is_open or around.clean is False
         outcome.findings += plan.findings
         for file in plan.batch_files:
             self._batch_file(file)
@@ -274,7 +279,12 @@ class Run:
 
         parsed = parse_file_name(os.path.basename(path))
         facts = Facts(path, base_offset=parsed.base_offset if parsed else 0, limit=self._limit)
-        self._begin(facts, self._fs.stat(path).size, take)
+        try:
+            size = self._fs.stat(path).size
+        except FileNotFoundError:
+            self._findings.append(note(path, "the file went away before it was looked at"))
+            return
+        self._begin(facts, size, take)
 
     # Logs
 
