@@ -12,7 +12,7 @@ from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import FileStat, OsFs
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.findings import Severity
-from seglog.storage.layout import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from seglog.storage.layout import CLEAN_SHUTDOWN, RECOVERY_POINTS, list_partitions
 from seglog.storage.verify import verify
 from seglog.storage.verify.log_dir import OFFSET_FILES
 from tests.cases import case
@@ -81,6 +81,22 @@ def test_what_goes_and_what_comes_while_a_directory_is_looked_at(logs: Path) -> 
     verified = verify([str(logs)], fs=InUse(), workers=1)
     assert not verified.is_damaged, verified.findings
     assert verified.records == 1
+
+
+class Deleting(OsFs):
+    """A topic is deleted while the directory is read."""
+
+    def stat(self, path: str) -> FileStat:
+        if path.endswith("gone-0") and Path(path).is_dir():
+            Path(path).rename(f"{path}.{'0' * 32}-delete")
+        return super().stat(path)
+
+
+def test_a_topic_that_goes_while_partitions_are_listed(logs: Path) -> None:
+    with open_dir(logs) as directory:
+        directory.create_topic("gone")
+        directory.create_topic("t")
+    assert [str(one.topic_partition) for one in list_partitions(Deleting(), str(logs))] == ["t-0"]
 
 
 def test_leftovers_and_strangers_are_noted(logs: Path) -> None:

@@ -119,7 +119,11 @@ def list_partitions(fs: Fs, log_dir: str) -> list[PartitionDir]:
         topic_partition = parse_topic_partition(name)
         if topic_partition is not None and not is_set_aside(name):
             path = os.path.join(log_dir, name)
-            if fs.stat(path).is_dir:
+            try:
+                is_dir = fs.stat(path).is_dir
+            except FileNotFoundError:
+                continue  # a topic that was deleted meanwhile
+            if is_dir:
                 found.append(PartitionDir(path, topic_partition))
     return sorted(found, key=lambda partition: partition.topic_partition)
 
