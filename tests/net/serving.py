@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import MAX_INT32
-from seglog.net.connection import Connection, Patience, Reply
+from seglog.net.connection import Connection, Reply
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Keepalive, Listener
+from seglog.net.patience import Patience
 
 LARGEST = 4 << 20
 Answers = Callable[[bytes], Reply | Awaitable[Reply]]

@@ -8,8 +8,9 @@ from collections.abc import Awaitable
 
 import pytest
 
-from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Connection, Patience, Reply
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Connection, Reply
 from seglog.net.limits import Shared
+from seglog.net.patience import Patience
 from tests.net.serving import LARGEST, Bytes, answer, ask, echo, frame, is_closed, serving, until
 
 

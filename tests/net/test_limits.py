@@ -16,9 +16,10 @@ from contextlib import suppress
 import pytest
 
 from seglog.net import listen
-from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Patience, Reply
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Reply
 from seglog.net.limits import MANY_STALLED, SMALL_SLICE_BYTES, CreationRate
 from seglog.net.listen import WRITE_AHEAD, Keepalive
+from seglog.net.patience import Patience
 from tests.net.serving import Bytes, Run, Served, answer, ask, echo, frame, is_closed, serving, until
 
 SOON = Patience(idle=0.04, frame=0.04)
@@ -177,7 +178,7 @@ def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None
         async with serving(echo, patience=patience, now=lambda: loop.time() + stopped) as served:
             client = await served.connect()
             client[1].write(frame(b"fine")[:6])
-            await until(lambda: any(connection._seen[0] == "frame" for connection in served.shared.connections))
+            await until(lambda: any(connection._watch.seen[0] == "frame" for connection in served.shared.connections))
             stopped, back = 1000.0, loop.time() + 1000.0
             await until(lambda: served.listener._looked_at >= back)
             client[1].write(frame(b"fine")[6:])

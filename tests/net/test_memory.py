@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from seglog.net.connection import Patience
+from seglog.net.patience import Patience
 from tests.net.serving import Client, Run, answer, ask, echo, frame, is_closed, serving, until
 
 LARGE = 2 << 20

@@ -40,9 +40,9 @@ from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING
 from seglog.cluster.view import ClusterView
 from seglog.core.clock import SystemClock
-from seglog.net.connection import Patience
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
+from seglog.net.patience import Patience
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.followed import Followed
 from seglog.replication.replica import Replica

@@ -24,9 +24,10 @@ from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
-from seglog.net.connection import Connection, Patience, Reply
+from seglog.net.connection import Connection, Reply
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
+from seglog.net.patience import Patience
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header

@@ -39,9 +39,10 @@ from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT32
-from seglog.net.connection import Handler, Patience
+from seglog.net.connection import Handler
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
+from seglog.net.patience import Patience
 from seglog.storage.log_dir import LogDir
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from struct import Struct
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, Protocol, cast
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.later import MOST, Later, Outstanding
+from seglog.net.patience import Patience, Watch
 from seglog.net.portions import portions
 
 IDLE_BYTES: Final = 4 << 10
@@ -36,15 +37,6 @@ PEEK: Final = 4
 
 Reply = list[bytes | Slice] | bytes | None
 """What goes out, sizes included; None where a request is not answered."""
-
-
-class Patience(NamedTuple):
-    """For how many seconds a client may do nothing (``connections.max.idle.ms``); how many it has for a frame that has
-    begun, beside those that ``rate`` bytes a second give it. Kafka waits for half a frame as for an idle client."""
-
-    idle: float
-    frame: float = 30.0
-    rate: int = 64 << 10
 
 
 class Handler(Protocol):
@@ -107,8 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._wants_room = self._is_behind = False
         self._outstanding = Outstanding(self._write)
-        self._seen: tuple[str, float] = ("", 0.0)
-        self._seen_since = 0.0
+        self._watch = Watch()
 
     # asyncio's side
 
@@ -397,7 +388,5 @@ class Connection(asyncio.BufferedProtocol):
             left = patience.frame + (self._end - self._start) / patience.rate
         else:
             seen = ("idle", self.last_active)
-        if seen != self._seen:
-            self._seen, self._seen_since = seen, now
-        elif now - self._seen_since >= left:
+        if self._watch.is_over(seen, left, now):
             transport.abort()

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from seglog.core.types import MAX_INT32
-from seglog.net.connection import SLICE_BYTES, Connection, Patience
+from seglog.net.connection import SLICE_BYTES, Connection
+from seglog.net.patience import Patience
 
 __all__ = ["CreationRate", "Shared"]
 
