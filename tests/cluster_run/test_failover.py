@@ -72,11 +72,9 @@ def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> li
 
 
 def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(cluster: ThreeBrokers) -> None:
-    found: list[float] = []
-    while len(found) < KILLS and min(found, default=FAILOVER_SECONDS) >= FAILOVER_SECONDS:
-        # All partitions of one broker wait for the same few commits: what is slow for one is so for all.
-        found.append(min(pauses(cluster, ClusterBroker.kill)))
-    assert min(found) < FAILOVER_SECONDS, found
+    # All partitions of one broker wait for the same few commits: what is slow for one is so for all.
+    found = [min(pauses(cluster, ClusterBroker.kill)) for _ in range(KILLS)]
+    assert sorted(found)[KILLS // 2] < FAILOVER_SECONDS, found
     assert min(found) > SESSION_SECONDS / 2, "nobody may lead while the session of the old leader is certain"
 
 
