@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import files
 from typing import Any, Final
+
+from tests.kafka.waiting import wait_until
 
 _PRODUCER, _CONSUMER = 0, 1
 _BLOCK: Final = 0x4
@@ -24,7 +26,6 @@ _TIMEOUT_MS: Final = 300_000
 _AT_ONCE: Final = 10_000
 _ERROR_SIZE: Final = 512
 _WARNINGS: Final = "4"
-_RETRY: Final = 0.05
 
 
 class _Message(ctypes.Structure):
@@ -169,13 +170,15 @@ def _ends(handle: int, topic: str, partitions: Sequence[int]) -> int:
     """The sum of the partitions' ends; by it the client has its connection, and the topic's metadata."""
     low, high = c_int64(), c_int64()
     ask: Callable[..., int] = _library().rd_kafka_query_watermark_offsets
-    deadline = time.monotonic() + _TIMEOUT_MS / 1000
     total = 0
     for partition in partitions:
-        while error := ask(handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS):
-            # A new partition may have no leader yet: Kafka needs seconds for a thousand of them.
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"error {error} when asked for the end of {topic}-{partition}")
-            time.sleep(_RETRY)
+        asked = partial(ask, handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS)
+        # A new partition may have no leader yet: Kafka needs seconds for a thousand of them.
+        wait_until(partial(_has_answer, asked), f"the end of {topic}-{partition}", _TIMEOUT_MS / 1000)
         total += high.value
     return total
+
+
+def _has_answer(asked: Callable[[], int]) -> bool:
+    """Whether there is no error."""
+    return asked() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -23,6 +21,7 @@ from tests.broker.clients import AdminClient, NewTopic
 from tests.broker.kill_load import SECONDS, Load, Served, Told
 from tests.broker.running import Wire
 from tests.cases import case
+from tests.in_memory import directory_in_memory
 from tests.kafka.process import free_port
 
 KILLS = 100 if settings.default is not None and settings.default.max_examples > 1000 else 6
@@ -45,11 +44,7 @@ NAMES = ("one", "two", "three")
 @pytest.fixture
 def served() -> Iterator[Served]:
     """A broker that is not started yet, in memory where there is some: kill -9 loses nothing that was written."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with (
-        TemporaryDirectory(dir=memory, prefix="seglog-kill-") as path,
-        Served(Path(path) / "log", free_port(), SETTINGS) as served,
-    ):
+    with directory_in_memory() as path, Served(path / "log", free_port(), SETTINGS) as served:
         yield served
 
 

@@ -21,6 +21,7 @@ from tests.kafka.process import free_port
 from tests.kafka.waiting import wait_until
 
 NODES: Final = (1, 2, 3)
+_PATIENCE: Final = 20
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -105,21 +106,15 @@ class Cluster:
 
     def wait_for_all(self, is_so: Callable[[ClusterSeen], bool], what: str, nodes: Sequence[int] = NODES) -> None:
         """Until each of these brokers sees it so: nobody knows which of them a client asks."""
-        wait_until(lambda: all(self._sees(node, is_so) for node in nodes), what)
-
-    def _sees(self, node: int, is_so: Callable[[ClusterSeen], bool]) -> bool:
-        try:
-            with self.asking(node) as admin:
-                return is_so(admin.look(closely=False))
-        except RequestFailedError:
-            return False
+        wait_for_all([self._address(node) for node in nodes], is_so, what)
 
     def asking(self, node: int) -> ClusterAdmin:
         """That broker, and no other one first."""
+        return ClusterAdmin(parse_bootstrap(self._address(node)), _PATIENCE)
+
+    def _address(self, node: int) -> str:
         broker = self._nodes[node]
-        return ClusterAdmin(
-            parse_bootstrap(broker.address if isinstance(broker, ClusterBroker) else broker.bootstrap), 20
-        )
+        return broker.address if isinstance(broker, ClusterBroker) else broker.bootstrap
 
     def bytes_out(self, node: int, topic: str) -> int:
         """Of records that one of our brokers has given to consumers."""
@@ -127,6 +122,19 @@ class Cluster:
             lines = answer.read().decode().splitlines()
         of = f'kafka_server_brokertopicmetrics_bytesout_total{{topic="{topic}"}} '
         return sum(int(float(line.removeprefix(of))) for line in lines if line.startswith(of))
+
+
+def wait_for_all(addresses: Sequence[str], is_so: Callable[[ClusterSeen], bool], what: str) -> None:
+    """Until each of these brokers says so: what a controller has done they hear of later, each at another time."""
+    wait_until(lambda: all(_sees(address, is_so) for address in addresses), what)
+
+
+def _sees(address: str, is_so: Callable[[ClusterSeen], bool]) -> bool:
+    try:
+        with ClusterAdmin(parse_bootstrap(address), _PATIENCE) as admin:
+            return is_so(admin.look(closely=False))
+    except RequestFailedError:
+        return False
 
 
 def _is_healthy(seen: ClusterSeen) -> bool:

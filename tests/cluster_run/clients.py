@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from tests.cluster_run.groups import Group
 from tests.cluster_run.history import INFO, OK, History, Outcome, Recorder, Send
 from tests.cluster_run.reading import PATIENT, reads_of
+from tests.kafka.waiting import wait_until
 
 SECONDS: Final = 90.0
 _WAITING: Final = 50
@@ -86,10 +87,12 @@ class Workload:
     def wait_for_more(self, count: int = 20) -> float:
         """Until so many more records are acknowledged; the seconds that it took."""
         began, wanted = time.monotonic(), self.acknowledged + count
-        while self.acknowledged < wanted:
+
+        def are_there() -> bool:
             assert not self.wrong, self.wrong
-            assert time.monotonic() - began < SECONDS, f"no acknowledgement in {SECONDS} s"
-            time.sleep(0.01)
+            return self.acknowledged >= wanted
+
+        wait_until(are_there, "acknowledgements", SECONDS)
         return time.monotonic() - began
 
     def finish(self) -> History:

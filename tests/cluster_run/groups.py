@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -12,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.cluster_run.history import OK, History, Key, Read, Recorder, Value
 from tests.cluster_run.reading import PATIENT, reads_of
+from tests.kafka.waiting import wait_until
 
 _COMMIT_SECONDS: Final = 0.3
 SECONDS: Final = 120.0
@@ -77,11 +77,13 @@ class Group:
 
     def wait_for_all(self) -> None:
         """Until its members have read everything that was acknowledged."""
-        deadline = time.monotonic() + SECONDS
         done = 0
         missing: set[tuple[Key, Value]] = set()
         early: set[tuple[Key, Value]] = set()
-        while True:
+
+        def have_read_all() -> bool:
+            nonlocal done, missing, early
+            assert not self.wrong, self.wrong
             ops = self._history.ops[done:]
             done += len(ops)
             for op in ops:
@@ -92,11 +94,12 @@ class Group:
                 elif op.outcome == OK:
                     sent = {(send.key, send.value) for send in op.sends}
                     missing |= sent - early
-            if not missing:
-                return
-            assert not self.wrong, self.wrong
-            assert time.monotonic() < deadline, f"group {self._name} has not read {len(missing)}: {sorted(missing)[:5]}"
-            time.sleep(0.2)
+            return not missing
+
+        def who_lacks_what() -> str:
+            return f"group {self._name}, which has not read {len(missing)}: {sorted(missing)[:5]}"
+
+        wait_until(have_read_all, who_lacks_what, SECONDS)
 
 
 class _Member:

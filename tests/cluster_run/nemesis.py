@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
 from tests.cluster_run.disks import Disk
+from tests.cluster_run.network import Namespaces
 from tests.kafka.zookeeper import ZooKeeperNode
 
 Act = Callable[[], None]
@@ -38,7 +39,7 @@ class Nemesis:
         rng: Random,
         session_seconds: float,
         *,
-        cuts: bool,
+        links: Namespaces | None,
         disks: dict[int, Disk] | None = None,
         servers: Sequence[ZooKeeperNode] = (),
     ) -> None:
@@ -46,11 +47,14 @@ class Nemesis:
         self._cluster = cluster
         self._rng = rng
         self._session = session_seconds
+        self._links = links
         self._disks = disks or {}
         self._servers = servers
         self._began = time.monotonic()
         self._kinds: list[Callable[[int], Fault]] = [self._kill, self._stop, self._pause]
-        self._kinds += [self._cut] * cuts + [self._fill] * bool(disks) + [self._kill_server] * (len(servers) > 1)
+        self._kinds += (
+            [self._cut] * (links is not None) + [self._fill] * bool(disks) + [self._kill_server] * (len(servers) > 1)
+        )
 
     def run(self, seconds: float, least: int) -> int:
         """Faults for so long, and ``least`` of them, then all is healed; how many there were. Each kind comes at least
@@ -120,15 +124,16 @@ class Nemesis:
 
     def _cut(self, node_id: int) -> Fault:
         """From the other brokers, or some of them, one way or both."""
+        assert self._links is not None
         others = [node for node in self._cluster.brokers if node != node_id]
         some = self._rng.sample(others, self._rng.randint(1, len(others)))
         ways = self._rng.choice(["both ways", "outwards", "inwards"])
         for other in some:
             if ways != "inwards":
-                self._cluster.network.cut(node_id, other)
+                self._links.cut(node_id, other)
             if ways != "outwards":
-                self._cluster.network.cut(other, node_id)
-        return Fault(f"a cut from {some} {ways}", node_id, self._cluster.network.heal)
+                self._links.cut(other, node_id)
+        return Fault(f"a cut from {some} {ways}", node_id, self._links.heal)
 
     def _fill(self, node_id: int) -> Fault:
         """Its replicas there count as lost when it comes back: no other may be lost before they are in sync again."""

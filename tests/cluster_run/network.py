@@ -29,9 +29,6 @@ class Network(Protocol):
     def prefix(self, node_id: int) -> Sequence[str]:
         """What stands before the broker's command."""
 
-    def cut(self, source: int, target: int) -> None:
-        """What ``source`` sends does not arrive at ``target`` any more."""
-
     def heal(self) -> None:
         """All cuts are over."""
 
@@ -58,9 +55,6 @@ class Loopback:
     def prefix(self, node_id: int) -> Sequence[str]:
         del node_id
         return ()
-
-    def cut(self, source: int, target: int) -> None:
-        raise NotImplementedError(f"loopback cannot be cut between {source} and {target}")
 
     def heal(self) -> None:
         pass
@@ -140,6 +134,7 @@ class Namespaces:
         return ("ip", "netns", "exec", self._space(node_id))
 
     def cut(self, source: int, target: int) -> None:
+        """What ``source`` sends does not arrive at ``target`` any more."""
         self._neighbour(source, "replace", self.host(target), "lladdr", _NOBODY, "nud", "permanent")
         self._cuts.add((source, target))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.broker.clients import AdminClient, NewTopic
@@ -18,6 +16,7 @@ from tests.cluster_run.disks import Disk
 from tests.cluster_run.nemesis import Nemesis
 from tests.cluster_run.network import Loopback, Namespaces
 from tests.cluster_run.replicas import differences
+from tests.in_memory import directory_in_memory
 from tests.kafka.zookeeper import ZooKeeperEnsemble, ZooKeeperNode
 
 SESSION_SECONDS: Final = 1.5
@@ -69,9 +68,8 @@ class Outcome:
 def run(storm: Storm, keep: Path) -> Outcome:
     """``keep`` gets the histories, and the brokers' logs, if anything is wrong."""
     outcome = Outcome()
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with TemporaryDirectory(dir=memory, prefix="seglog-storm-") as path, ExitStack() as stack:
-        cluster, nemesis = _prepared(storm, Path(path), stack)
+    with directory_in_memory() as path, ExitStack() as stack:
+        cluster, nemesis = _prepared(storm, path, stack)
         stack.callback(_keep_logs, cluster, keep, outcome)
         try:
             _weather(storm, cluster, nemesis, outcome, keep)
@@ -86,23 +84,22 @@ def run(storm: Storm, keep: Path) -> Outcome:
 
 def _prepared(storm: Storm, path: Path, stack: ExitStack) -> tuple[ThreeBrokers, Nemesis]:
     nodes = range(1, storm.brokers + 1)
-    can_cut = Namespaces.can_be_made()
-    network = Namespaces(storm.brokers) if can_cut else Loopback()
+    links = Namespaces(storm.brokers) if Namespaces.can_be_made() else None
     disks: dict[int, Disk] = {}
     if Disk.can_be_made():
         disks = {node: stack.enter_context(Disk(path / f"disk-{node}", _megabytes(storm))) for node in nodes}
     servers = _servers(storm, path, stack)
-    host = network.host(0) if isinstance(network, Namespaces) else "127.0.0.1"
+    host = "127.0.0.1" if links is None else links.host(0)
     addresses = ",".join(f"{host}:{server.port}" for server in servers)
     more = {node: [disks[node].path / "logs" if disks else path / f"more-{node}"] for node in nodes}
     store = f"zookeeper://{addresses}/storm" if servers else None
-    cluster = ThreeBrokers(path, store, count=storm.brokers, settings=_SETTINGS, more=more, network=network)
+    cluster = ThreeBrokers(path, store, count=storm.brokers, settings=_SETTINGS, more=more, network=links or Loopback())
     stack.enter_context(cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for made in admin.create_topics([NewTopic(name, count, 3) for name, count in TOPICS.items()]).values():
         made.result(30)
     rng = Random(storm.seed)
-    return cluster, Nemesis(cluster, rng, SESSION_SECONDS, cuts=can_cut, disks=disks, servers=servers)
+    return cluster, Nemesis(cluster, rng, SESSION_SECONDS, links=links, disks=disks, servers=servers)
 
 
 def _megabytes(storm: Storm) -> int:

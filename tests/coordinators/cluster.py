@@ -68,7 +68,7 @@ class Node:
         return False
 
     async def create(self) -> None:
-        raise NotImplementedError("it is there")
+        raise AssertionError("it is there")
 
     # Roles
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.health import ClusterSeen
 from seglog.cluster.moves import Move
 from tests.broker.clients import AdminClient, NewTopic
 from tests.cli.run import Run, run_here
+from tests.clients.clusters import wait_for_all
 from tests.in_memory import directory_in_memory
 from tests.kafka import tools
 from tests.kafka.ensemble import KafkaEnsemble
@@ -43,19 +43,6 @@ def state(run: Run, kafka: KafkaEnsemble) -> tuple[int, dict[str, Any]]:
     return ran.code, document
 
 
-def until_all_say(kafka: KafkaEnsemble, is_so: Callable[[ClusterSeen], bool], what: str) -> None:
-    """What Kafka's controller has done its brokers hear of later, and each at another time."""
-
-    def do_all() -> bool:
-        for node in kafka.nodes:
-            with ClusterAdmin(parse_bootstrap(node.bootstrap), 30) as admin:
-                if not is_so(admin.look(closely=False)):
-                    return False
-        return True
-
-    wait_until(do_all, what)
-
-
 def on_brokers(document: dict[str, Any]) -> dict[int, int]:
     found: dict[int, int] = {}
     for partition in document["partitions"]:
@@ -64,7 +51,8 @@ def on_brokers(document: dict[str, Any]) -> dict[int, int]:
     return found
 
 
-def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: KafkaEnsemble) -> None:
+def fill(run: Run, kafka: KafkaEnsemble) -> None:
+    """Six partitions on two of three brokers, with records."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     assignment = [[1, 2] if number % 2 else [2, 1] for number in range(PARTITIONS)]
     for made in admin.create_topics([NewTopic("t", PARTITIONS, replica_assignment=assignment)]).values():
@@ -72,6 +60,10 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
     lines = kafka.nodes[0].log_dir.parent / "lines"
     lines.write_text("".join(f"line {number}\n" for number in range(10_000)))
     assert run("produce", "t", "-b", kafka.bootstrap, "--from-file", lines).code == 0
+
+
+def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: KafkaEnsemble) -> None:
+    fill(run, kafka)
     code, document = state(run, kafka)
     assert (code, document["healthy"], on_brokers(document)) == (0, True, {1: 6, 2: 6})
     assert all(len(set(one["ends"].values())) == 1 < len(one["ends"]) for one in document["partitions"])
@@ -79,8 +71,8 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
     added = run("cluster", "add-broker", "-b", kafka.bootstrap, "--json", "--at-once", "2")
     assert (added.code, added.err) == (0, "")
     assert added.objects[-1] == {"finished": True, "node": [3], "moved": 4}
-    until_all_say(
-        kafka,
+    wait_for_all(
+        [node.bootstrap for node in kafka.nodes],
         lambda seen: sorted(one.leader or 0 for one in seen.partitions) == [1, 1, 2, 2, 3, 3],
         "the leaders that were elected last",
     )

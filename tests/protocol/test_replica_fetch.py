@@ -15,6 +15,7 @@ from seglog.core.errors import InvalidRequestError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import read_request
+from seglog.protocol.reading import Message
 from seglog.protocol.replica_fetch import (
     VERSION,
     AnsweredPartition,
@@ -31,6 +32,40 @@ from tests.cases import case
 CASES: Final = 200
 INT32: Final = (-1, 0, 1, 2**31 - 1)
 INT64: Final = (-1, 0, 1, 2**63 - 1)
+
+
+def head_of(request: Message) -> RequestHead:
+    return RequestHead(
+        request.max_wait,
+        request.min_bytes,
+        request.max_bytes,
+        request.session_id,
+        request.session_epoch,
+        request.replica_state.replica_id,
+        request.replica_state.replica_epoch,
+        request.isolation_level,
+    )
+
+
+def wanted_of(request: Message) -> list[tuple[bytes, list[WantedPartition]]]:
+    """By topic id."""
+    return [
+        (
+            topic.topic_id.bytes,
+            [
+                WantedPartition(
+                    one.partition,
+                    one.current_leader_epoch,
+                    one.fetch_offset,
+                    one.last_fetched_epoch,
+                    one.log_start_offset,
+                    one.partition_max_bytes,
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
 
 
 def test_requests() -> None:
@@ -64,36 +99,8 @@ def test_requests() -> None:
                 [(UUID(bytes=topic_id), one) for topic_id, partitions in wanted.items() for one in partitions],
                 [(UUID(bytes=topic_id), number) for topic_id, numbers in forgotten.items() for number in numbers],
             )
-        assert (
-            RequestHead(
-                read.max_wait,
-                read.min_bytes,
-                read.max_bytes,
-                read.session_id,
-                read.session_epoch,
-                read.replica_state.replica_id,
-                read.replica_state.replica_epoch,
-                read.isolation_level,
-            )
-            == head
-        )
-        assert [
-            (
-                topic.topic_id.bytes,
-                [
-                    WantedPartition(
-                        one.partition,
-                        one.current_leader_epoch,
-                        one.fetch_offset,
-                        one.last_fetched_epoch,
-                        one.log_start_offset,
-                        one.partition_max_bytes,
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in read.topics
-        ] == list(wanted.items())
+        assert head_of(read) == head
+        assert wanted_of(read) == list(wanted.items())
         assert {topic.topic_id.bytes: list(topic.partitions) for topic in read.forgotten_topics_data} == forgotten
 
 

@@ -9,12 +9,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
 
 from tests.cases import case
+from tests.in_memory import directory_in_memory
 from tests.simulation.scenario import FAULTS, play
 
 PARTS = 4
@@ -25,11 +25,10 @@ SEEDS = 500 if settings.default is not None and settings.default.max_examples > 
 @pytest.fixture
 def store() -> Iterator[Path]:
     """A place for metadata, in memory where there is some."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     logging.disable(logging.CRITICAL)  # brokers whose disk fails say so
     try:
-        with TemporaryDirectory(dir=memory, prefix="seglog-sim-") as directory:
-            yield Path(directory)
+        with directory_in_memory() as directory:
+            yield directory
     finally:
         logging.disable(logging.NOTSET)
 

@@ -9,14 +9,13 @@ import signal
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from seglog.records.record import NewRecord
 from seglog.storage.log_dir import LogDir
 from tests.cases import case
+from tests.in_memory import directory_in_memory
 from tests.storage.disk import values
 
 KILLS = 200
@@ -33,14 +32,10 @@ TINY: Mapping[str, object] = {
 
 
 @pytest.fixture
-def fast_path(tmp_path: Path) -> Iterator[str]:
+def fast_path() -> Iterator[str]:
     """A directory in memory where there is one: what a killed process has written is there without any fsync."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield str(tmp_path)
-        return
-    with TemporaryDirectory(dir=memory) as path:
-        yield path
+    with directory_in_memory() as path:
+        yield str(path)
 
 
 def write_until_killed(path: str, report: int, seed: int) -> None:
