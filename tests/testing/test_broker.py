@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -198,13 +199,32 @@ def test_only_a_process_can_be_killed() -> None:
         broker.kill()
 
 
-def test_a_process_that_has_ended_by_itself_is_told_of() -> None:
+@pytest.mark.parametrize("gone", [False, True], ids=["while it is asked", "before"])
+def test_a_process_that_has_ended_by_itself_is_told_of(*, gone: bool) -> None:
     before = set(children(os.getpid()))
     with Broker(process=True) as broker:
         (child,) = set(children(os.getpid())) - before
-        os.kill(child, signal.SIGKILL)
+        if gone:
+            os.kill(child, signal.SIGKILL)
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        else:
+            os.kill(child, signal.SIGSTOP)  # it takes the question, and does not come to answer it
+            threading.Timer(0.2, os.kill, (child, signal.SIGKILL)).start()
         with pytest.raises(BrokerError, match="has ended with -9"):
             broker.reset()
+
+
+def test_a_process_that_has_ended_by_itself_cannot_be_stopped(tmp_path: Path) -> None:
+    before = set(children(os.getpid()))
+    with Broker(process=True, data_dir=tmp_path) as broker:
+        (child,) = set(children(os.getpid())) - before
+        os.kill(child, signal.SIGKILL)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(BrokerError, match="has ended with -9"):
+            broker.reset()
+        with pytest.raises(BrokerError, match="has ended with -9"):
+            broker.stop()
+        broker.restart()
 
 
 def children(pid: int) -> list[int]:

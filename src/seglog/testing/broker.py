@@ -10,6 +10,7 @@ is free, and it keeps both over a restart.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sys
@@ -76,12 +77,12 @@ class Broker:
         *,
         settings: Mapping[str, object] = MappingProxyType({}),
         process: bool = False,
-        data_dir: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self.settings = {**TEST_SETTINGS, **{key: _text(value) for key, value in settings.items()}}
         self.is_process = process
-        self.data_dir = data_dir or ""
+        self.data_dir = "" if data_dir is None else os.fspath(data_dir)
         self.is_running = False
         self.is_paused = False
         self._bootstrap = ""

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import IO, Any, Final
 
 from seglog.core import errors
@@ -49,7 +50,7 @@ class ProcessRunner:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        process.stdin.close()
+        _close(process.stdin)
         try:
             code = process.wait(_PATIENCE)
         finally:
@@ -64,7 +65,7 @@ class ProcessRunner:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
-            pipe.close()
+            _close(pipe)
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -97,7 +98,7 @@ class ProcessRunner:
             line = _line(process.stdout)
         except BrokenPipeError:
             line = b""
-        if not line:
+        if not line.endswith(b"\n"):
             raise BrokerError(f"the broker's process has ended with {process.wait(_PATIENCE)}")
         answer = json.loads(line)
         if "error" in answer:
@@ -112,6 +113,11 @@ def _line(pipe: IO[bytes]) -> bytes:
         if not selector.select(_PATIENCE):
             raise BrokerError(f"the broker has said nothing for {_PATIENCE} s")
     return pipe.readline()
+
+
+def _close(pipe: IO[bytes]) -> None:
+    with suppress(BrokenPipeError):  # a command that could not be written is tried once more, and can be as little now
+        pipe.close()
 
 
 def _error(answer: Mapping[str, Any]) -> Exception:
