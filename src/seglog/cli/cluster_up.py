@@ -6,7 +6,6 @@ import asyncio
 import json as json_module
 import os
 import shlex
-import signal
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
@@ -16,6 +15,7 @@ from seglog.cli.children import Child, start_all, stop_all, watch
 from seglog.cli.cluster_asking import Asking
 from seglog.cli.output import FAILED, FINE, Out, fail, warn
 from seglog.cli.serve import default_data_dir
+from seglog.cli.signals import act_on_signals
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.cluster.open import parse_store
 from seglog.core.addresses import parse_host_port
@@ -94,7 +94,13 @@ def up(
     layout = _layout(directory, nodes, store, listen)
     _make(directory)
     commands = [(node, _arguments(directory, layout, node, given, log_level)) for node in layout.nodes]
-    return asyncio.run(_run(directory, layout, commands, as_json=json))
+
+    async def run() -> int:
+        stop = asyncio.Event()
+        with act_on_signals(stop.set):
+            return await _run(directory, layout, commands, stop, as_json=json)
+
+    return asyncio.run(run())
 
 
 def _check_settings(given: Sequence[str]) -> None:
@@ -109,13 +115,16 @@ def _check_settings(given: Sequence[str]) -> None:
             )
 
 
-async def _run(directory: str, layout: Layout, commands: Sequence[tuple[int, Sequence[str]]], *, as_json: bool) -> int:
+async def _run(
+    directory: str,
+    layout: Layout,
+    commands: Sequence[tuple[int, Sequence[str]]],
+    stop: asyncio.Event,
+    *,
+    as_json: bool,
+) -> int:
     clock = SystemClock()
     started = clock.monotonic()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     listening = [(node, [*arguments, "--listen", layout.nodes[node]]) for node, arguments in commands]
     children = await _start(listening, stop)
     if children is None:

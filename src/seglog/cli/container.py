@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from seglog.cli.output import Out, fail
-from seglog.cli.serve import leave_on_signals, log_to_stderr, serve_keys
+from seglog.cli.serve import log_to_stderr, serve_keys
+from seglog.cli.signals import leave_on_signals
 from seglog.core.broker_config import keys_of_environment
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs

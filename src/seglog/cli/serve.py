@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ import typer
 
 from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail, warn
+from seglog.cli.signals import act_on_signals, leave_on_signals
 from seglog.core.clock import SystemClock
 from seglog.core.quick_imports import hide_hypothesis
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from seglog.core.broker_config import BrokerConfig
 
 T = TypeVar("T")
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -136,12 +135,6 @@ def serve(
     )
 
 
-def leave_on_signals() -> None:
-    """SIGTERM and SIGINT end the process at once, and well, for as long as modules are loaded: nothing is open yet."""
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: os._exit(FINE))
-
-
 def serve_keys(
     mapping: Mapping[str, str],
     say_ready: Callable[[Serving, float], None],
@@ -165,18 +158,14 @@ def serve_keys(
     async def run() -> BaseException | None:
         node = make(broker_config, cluster_id=cluster_id)
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, node.over.set)
         if until_eof:
             loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, node.over.set))
-        async with node:
-            say_ready(node, clock.monotonic() - started)
-            gc.freeze()
-            gc.enable()
-            await node.over.wait()
-        for number in _SIGNALS:  # it has ended: whoever asks for that once more changes nothing any more
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_IGN)
+        with act_on_signals(node.over.set):
+            async with node:
+                say_ready(node, clock.monotonic() - started)
+                gc.freeze()
+                gc.enable()
+                await node.over.wait()
         return node.failure
 
     failure = _run(run())
