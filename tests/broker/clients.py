@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import warnings
 from typing import Any
 
@@ -11,6 +12,16 @@ with warnings.catch_warnings():
     kafka: Any = importlib.import_module("kafka")
     aiokafka: Any = importlib.import_module("aiokafka")
     aiokafka_admin: Any = importlib.import_module("aiokafka.admin")
+
+
+class _Socket(socket.socket):
+    """kafka-python leaves one behind when it is closed while it connects, and a test may not leave any."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+importlib.import_module("kafka.net.inet").KafkaNetSocket.socket = lambda _, *kind: _Socket(*kind)
 
 _confluent: Any = importlib.import_module("confluent_kafka.admin")
 AdminClient: Any = _confluent.AdminClient
