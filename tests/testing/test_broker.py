@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -201,30 +202,46 @@ def test_only_a_process_can_be_killed() -> None:
 
 @pytest.mark.parametrize("gone", [False, True], ids=["while it is asked", "before"])
 def test_a_process_that_has_ended_by_itself_is_told_of(*, gone: bool) -> None:
-    before = set(children(os.getpid()))
-    with Broker(process=True) as broker:
-        (child,) = set(children(os.getpid())) - before
+    with started() as (broker, child), ThreadPoolExecutor() as beside:
         if gone:
-            os.kill(child, signal.SIGKILL)
-            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+            kill(child)
         else:
-            os.kill(child, signal.SIGSTOP)  # it takes the question, and does not come to answer it
-            threading.Timer(0.2, os.kill, (child, signal.SIGKILL)).start()
+            os.kill(child, signal.SIGSTOP)  # it does not come to answer
+            beside.submit(kill_when_asked, child)
         with pytest.raises(BrokerError, match="has ended with -9"):
             broker.reset()
 
 
 def test_a_process_that_has_ended_by_itself_cannot_be_stopped(tmp_path: Path) -> None:
-    before = set(children(os.getpid()))
-    with Broker(process=True, data_dir=tmp_path) as broker:
-        (child,) = set(children(os.getpid())) - before
-        os.kill(child, signal.SIGKILL)
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    with started(tmp_path) as (broker, child):
+        kill(child)
         with pytest.raises(BrokerError, match="has ended with -9"):
             broker.reset()
         with pytest.raises(BrokerError, match="has ended with -9"):
             broker.stop()
         broker.restart()
+
+
+@contextmanager
+def started(data_dir: Path | None = None) -> Iterator[tuple[Broker, int]]:
+    """One with a process of its own, and that process."""
+    before = set(children(os.getpid()))
+    with Broker(process=True, data_dir=data_dir) as broker:
+        (child,) = set(children(os.getpid())) - before
+        yield broker, child
+
+
+def kill(child: int) -> None:
+    """When this returns it has ended, and nobody was told."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+
+def kill_when_asked(child: int) -> None:
+    """It has a command in its standard input then, which it has not read."""
+    with open(f"/proc/{child}/fd/0", "rb", buffering=0) as commands:
+        select.select([commands], [], [])
+    os.kill(child, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:
