@@ -13,6 +13,7 @@ from bench.brokers import ROUNDS, Seglog, load, new_topic
 from bench.kafka import BROKER, QUIET, describe
 from tests.kafka.node import KafkaNode
 from tests.kafka.process import answers_api_versions
+from tests.kafka.waiting import wait_until
 
 _PARTITIONS: Final = int(os.environ.get("SEGLOG_BENCH_PARTITIONS", "1000"))
 _POLL: Final = 0.002
@@ -40,8 +41,7 @@ def _seconds(server: Seglog | KafkaNode) -> float:
     """Until it answers; it is stopped cleanly afterwards."""
     began = time.perf_counter()
     with server:
-        while not answers_api_versions(server.port):
-            time.sleep(_POLL)
+        wait_until(lambda: answers_api_versions(server.port), f"an answer on port {server.port}", every=_POLL)
         return time.perf_counter() - began
 
 

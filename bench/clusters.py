@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from seglog.core.errors import SeglogError
 from tests.broker.clients import NewTopic
 from tests.kafka.ensemble import KafkaEnsemble
 from tests.kafka.process import free_port
+from tests.kafka.waiting import wait_until
 
 NODES: Final = 3
 _PATIENCE: Final = 120.0
@@ -184,15 +184,13 @@ def look(cluster: Cluster, topics: Sequence[str]) -> ClusterSeen:
         return admin.look(topics, closely=False)
 
 
-def wait(cluster: Cluster, condition: Callable[[ClusterSeen], bool], *, topics: Sequence[str]) -> float:
-    """Look again and again until it holds; the seconds that it took."""
-    began = time.perf_counter()
-    while True:
+def wait(cluster: Cluster, condition: Callable[[ClusterSeen], bool], *, topics: Sequence[str]) -> None:
+    """Look again and again until it holds."""
+
+    def holds() -> bool:
         try:
-            if condition(look(cluster, topics)):
-                return time.perf_counter() - began
+            return condition(look(cluster, topics))
         except (SeglogError, OSError):
-            pass  # the node that was asked first has just gone
-        if time.perf_counter() - began > _PATIENCE:
-            raise RuntimeError(f"{cluster.bootstrap}: waited {_PATIENCE:.0f} s for a state of {topics}")
-        time.sleep(_LOOK)
+            return False  # the node that was asked first has just gone
+
+    wait_until(holds, f"a state of {topics} at {cluster.bootstrap}", _PATIENCE, every=_LOOK)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import files
 from typing import Any, Final
 
@@ -168,17 +168,19 @@ def consume(
 
 def _ends(handle: int, topic: str, partitions: Sequence[int]) -> int:
     """The sum of the partitions' ends; by it the client has its connection, and the topic's metadata."""
+    return sum(_end(handle, topic, partition) for partition in partitions)
+
+
+def _end(handle: int, topic: str, partition: int) -> int:
     low, high = c_int64(), c_int64()
     ask: Callable[..., int] = _library().rd_kafka_query_watermark_offsets
-    total = 0
-    for partition in partitions:
-        asked = partial(ask, handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS)
-        # A new partition may have no leader yet: Kafka needs seconds for a thousand of them.
-        wait_until(partial(_has_answer, asked), f"the end of {topic}-{partition}", _TIMEOUT_MS / 1000)
-        total += high.value
-    return total
+    error = 0
 
+    def is_told() -> bool:
+        nonlocal error
+        error = ask(handle, topic.encode(), partition, byref(low), byref(high), _TIMEOUT_MS)
+        return error == 0
 
-def _has_answer(asked: Callable[[], int]) -> bool:
-    """Whether there is no error."""
-    return asked() == 0
+    # A new partition may have no leader yet: Kafka needs seconds for a thousand of them.
+    wait_until(is_told, lambda: f"the end of {topic}-{partition}: error {error}", _TIMEOUT_MS / 1000)
+    return high.value
