@@ -298,6 +298,21 @@ def test_a_record_of_100_mb(tmp_path: Path) -> None:
     assert large.column("value").to_pylist() == [value]
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_reads_large_batches_from_the_middle_of_a_segment(tmp_path: Path, codec: Codec) -> None:
+    """Sizes around the 64 KiB that are hopped over, the 4 MiB of a chunk and the 8 MiB of a batch for Spark."""
+    sizes = [70_000, (4 << 20) - 80, 4 << 20, 5 << 20, 100, (8 << 20) + 1, 50 << 20, 100]
+    write_partition(tmp_path / "t-0", [[NewRecord(os.urandom(size))] for size in sizes], codec=codec)
+    for start in range(len(sizes)):
+        options = {"startingOffsets": f'{{"t": {{"0": {start}}}}}', "maxRecordsPerPartition": "100"}
+        task = one_task(tmp_path, **options)
+        assert (task.pieces[0].start > 0) == (start > 0)
+        assert read(task) == list(range(start, len(sizes)))
+    tasks = make_reader({"path": str(tmp_path), "maxBytesPerPartition": "4m"}).tasks()
+    assert len(tasks) > 3
+    assert [offset for task in tasks for offset in read(task)] == list(range(len(sizes)))
+
+
 def test_what_cannot_be_opened_is_not_asked_for_again_for_ever(three: Path) -> None:
     task = one_task(three)
     segment(three, 20).unlink()

@@ -83,10 +83,10 @@ def iter_table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a stretch with ``wanted.low <= offset < wanted.high``, in the file's order.
 
-    Memory is a chunk (or one larger batch) and what comes out of it at a time. Raises `CorruptBatchError`,
-    `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError` with file, position and offset at the first damage
-    that concerns these offsets; `OffsetOutOfRangeError` if the file has become shorter than it was; OSError as the file
-    system does.
+    Holds one chunk, or one batch that is larger than a chunk, and what is decoded from it at a time. Raises
+    `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError` with file, position and
+    offset at the first damage that concerns these offsets; `OffsetOutOfRangeError` if the file has become shorter than
+    it was; OSError as the file system does.
     """
     for decoded in iter_decoded(fs, stretch, wanted, origin, leave_out=leave_out, chunk_bytes=chunk_bytes):
         if decoded.rows is not None:
@@ -170,10 +170,14 @@ def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int, on_damage
     What a bad batch says of itself is not believed: sound ones before and behind it tell whether it matters.
     """
     highest = -1
+    is_unchecked = stretch.is_checked and stretch.start > 0
     for data, position, table in _chunks(fs, stretch, chunk_bytes, on_damage):
+        if not len(table):  # a chunk that holds only a part of a larger batch, which is read next
+            continue
         sound = table["verdict"] == Verdict.OK
-        if stretch.is_checked and position == stretch.start > 0 and table["base_offset"][0] > wanted.low:
+        if is_unchecked and table["position"][0] == stretch.start and table["base_offset"][0] > wanted.low:
             raise OffsetOutOfRangeError(f"{stretch.path} was written anew before it was read")
+        is_unchecked = False
         begins = np.flatnonzero(sound & (table["base_offset"] <= wanted.low))
         ends = np.flatnonzero(sound & (_last_offsets(table) >= wanted.high - 1))
         is_last = len(ends) > 0 and not stretch.to_end
