@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -14,7 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seglog
-from seglog.core.errors import CorruptBatchError, CorruptError, DataLossError, OffsetOutOfRangeError
+from seglog.core.errors import (
+    CorruptBatchError,
+    CorruptError,
+    DataLossError,
+    InvalidLogDirError,
+    OffsetOutOfRangeError,
+)
 from seglog.core.fs import File, OsFs
 from seglog.records.batch import read_header
 from seglog.records.compression import Codec
@@ -22,6 +31,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.spark.options import parse_options
 from seglog.spark.planning import ReadRange
 from seglog.spark.reading import BYTES, ROWS, read_range
+from seglog.storage.checkpoint import MetaProperties, write_meta_properties
 from seglog.storage.compaction import compact
 from seglog.storage.compaction.rounds import PLAIN
 from seglog.storage.log import Log
@@ -115,6 +125,89 @@ def test_a_deleted_topic_is_data_loss(three: Path, caplog: pytest.LogCaptureFixt
         read(task)
     assert read(task, failOnDataLoss="false") == []
     assert "offsets 0 to 59" in caplog.text
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """A log directory with an identity, and offsets 0 to 59 of t-0."""
+    log_dir = tmp_path / "mount"
+    for base in (0, 20, 40):
+        write_partition(log_dir / "t-0", [BATCH] * 5, base_offset=base)
+    identify(log_dir, 1)
+    return log_dir
+
+
+def identify(log_dir: Path, directory: int) -> None:
+    write_meta_properties(OsFs(), str(log_dir), MetaProperties(1, "c", 1, UUID(int=directory)), 0)
+
+
+def _nothing(log_dir: Path) -> None:
+    pass
+
+
+def _empty(log_dir: Path) -> None:
+    log_dir.mkdir()
+
+
+def _another(log_dir: Path) -> None:
+    write_partition(log_dir / "t-0", [BATCH] * 5, base_offset=20)
+    identify(log_dir, 2)
+
+
+@pytest.mark.parametrize("option", [{}, {"failOnDataLoss": "false"}, {"mode": "permissive"}], ids=str)
+@pytest.mark.parametrize(
+    ("instead", "reason"),
+    [
+        (_nothing, "it does not exist"),
+        (_empty, "it has no meta.properties"),
+        (_another, "here it is directory A{21}g, on the driver directory A{21}Q"),
+    ],
+)
+def test_a_worker_without_the_mount_is_an_error_and_no_data_loss(
+    mounted: Path, instead: Callable[[Path], None], reason: str, option: dict[str, str]
+) -> None:
+    task = one_task(mounted)
+    mounted.rename(mounted.parent / "unmounted")
+    instead(mounted)
+    with pytest.raises(InvalidLogDirError, match=f"{mounted} on host {socket.gethostname()} is not .*: {reason}"):
+        read(task, None, **option)
+
+
+@pytest.mark.parametrize("instead", [_nothing, _empty])
+def test_a_missing_directory_without_identity_is_an_error_too(mounted: Path, instead: Callable[[Path], None]) -> None:
+    (mounted / "meta.properties").unlink()
+    task = one_task(mounted)
+    mounted.rename(mounted.parent / "unmounted")
+    instead(mounted)
+    with pytest.raises(InvalidLogDirError, match=f"{mounted} on host"):
+        read(task, failOnDataLoss="false")
+
+
+def test_a_topic_deleted_from_a_mounted_directory_is_data_loss(mounted: Path) -> None:
+    task = one_task(mounted)
+    shutil.rmtree(mounted / "t-0")
+    with pytest.raises(DataLossError, match="offsets 0 to 59 were deleted"):
+        read(task)
+    assert read(task, failOnDataLoss="false") == []
+
+
+@pytest.mark.filterwarnings("ignore:seglog")
+def test_a_worker_reads_the_replica_whose_directory_it_sees(mounted: Path) -> None:
+    other = mounted.parent / "other"
+    shutil.copytree(mounted, other)
+    identify(other, 2)
+    for log_dir in (mounted, other):
+        (log_dir / "replication-offset-checkpoint").write_text("0\n1\nt 0 60\n")
+    task = one_task(Path(f"{mounted},{other}"))
+    away = {mounted: mounted.parent / "a", other: mounted.parent / "b"}
+    for log_dir, elsewhere in away.items():
+        log_dir.rename(elsewhere)
+        assert read(task) == list(range(60))
+        elsewhere.rename(log_dir)
+    shutil.rmtree(mounted / "t-0")
+    other.rename(away[other])
+    with pytest.raises(InvalidLogDirError, match=f"{other} on host"):
+        read(task, failOnDataLoss="false")
 
 
 @pytest.mark.parametrize("rest", [0, 30], ids=["at a boundary", "inside of a batch"])

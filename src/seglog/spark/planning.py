@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
+from seglog.spark.mounts import LogDirMount
 from seglog.spark.options import Assign, Selection, Subscribe, SubscribePattern
 from seglog.spark.patterns import compile_java
 from seglog.spark.ranges import OffsetRange, PartitionExtent, SegmentExtent, Share, divide
@@ -47,7 +48,7 @@ class ReadRange:
     """What one task reads: the records whose offset is in ``offsets``; they were in ``pieces`` of files when planned.
 
     ``directory`` is where to look when a piece is no longer what it was, and ``others`` are where to look when it is no
-    longer there; records of ``aborted`` are left out.
+    longer there; ``mounts`` are their log directories. Records of ``aborted`` are left out.
     """
 
     topic_partition: TopicPartition
@@ -56,6 +57,7 @@ class ReadRange:
     pieces: tuple[Piece, ...]
     aborted: tuple[AbortedTxn, ...] = ()
     others: tuple[str, ...] = ()
+    mounts: tuple[LogDirMount, ...] = ()
 
 
 class Boundaries(Protocol):
@@ -153,6 +155,7 @@ def plan(
                     if txn.first_offset < offsets.end and txn.last_offset >= offsets.start
                 ),
                 others=by_partition[share.topic_partition].others,
+                mounts=by_partition[share.topic_partition].mounts,
             )
             for offsets, part in _divide(share.offsets, pieces, parts, index)
         )

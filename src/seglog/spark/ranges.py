@@ -8,6 +8,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from seglog.core.types import TopicPartition
+from seglog.spark.mounts import LogDirMount
 from seglog.storage.txnindex import AbortedTxn
 
 LOG_END = "log end offset"
@@ -28,7 +29,8 @@ class PartitionExtent:
 
     Readable are the offsets from ``log_start`` to before ``until``, which is what ``bound`` names: the log end offset,
     a high watermark, or the last stable offset. ``aborted`` are transactions that are not read, none if all is.
-    ``others`` are directories of replicas that have the same up to ``until``.
+    ``others`` are directories of replicas that have the same up to ``until``; ``mounts`` are the log directories of all
+    of these.
     Invariant: log_start <= until <= log_end; segments rise.
     """
 
@@ -41,6 +43,7 @@ class PartitionExtent:
     bound: str = LOG_END
     aborted: tuple[AbortedTxn, ...] = ()
     others: tuple[str, ...] = ()
+    mounts: tuple[LogDirMount, ...] = ()
 
     def nearest(self, offset: int) -> int:
         """The offset itself, or the one next to it that may be read from or to."""

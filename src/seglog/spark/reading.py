@@ -3,7 +3,8 @@
 Between planning and reading a segment may have been rolled, compacted or deleted. What a task reads is told by offsets;
 the bytes that the plan names are where it looks first. Where they are no longer what they were, the task looks again at
 the directory and goes on from the offset that it has come to. Where a replica is gone, or its disk fails, another one
-that had the same when the query was planned takes its place; what is gone for good is a `DataLossError`.
+that had the same when the query was planned takes its place; what is gone for good is a `DataLossError`. A worker that
+does not see the log directory cannot know of a loss: it raises `InvalidLogDirError`, whatever ``failOnDataLoss`` says.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from seglog.core.fs import Fs
 from seglog.records.columnar import Decoded, Wanted
 from seglog.records.columns import Origin
 from seglog.spark.extents import read_segments
+from seglog.spark.mounts import mount_of
 from seglog.spark.offsets import DATA_LOSS_HINT
 from seglog.spark.options import ReadOptions
 from seglog.spark.planning import Piece, ReadRange, spans
@@ -85,7 +87,7 @@ class _Work:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         # Whoever leaves damage out must not take bytes for damaged that only moved.
-        pieces = self._look() if self._options.permissive else self._task.pieces
+        pieces = self._task.pieces if self._is_mounted() and not self._options.permissive else self._look()
         attempt, before, complaint = 0, self._low, ""
         while self._low < self._high:
             try:
@@ -151,12 +153,15 @@ class _Work:
 
     def _look(self) -> tuple[Piece, ...]:
         """Where the offsets that are left lie now: in this directory, or, if they are gone, in another replica's."""
-        segments = self._segments()
+        unseen: list[InvalidLogDirError] = []
+        segments = self._segments(unseen)
         while self._others and not (segments and segments[0].base_offset <= self._low):
             self._directory = self._others.pop(0)
-            segments = self._segments()
+            segments = self._segments(unseen)
         first = min(segments[0].base_offset, self._high) if segments else self._high
         if first > self._low:
+            if unseen:  # what is missing elsewhere may be there
+                raise unseen[0]
             self._lose(f"{self._directory}: offsets {self._low} to {first - 1} were deleted before they were read")
             self._low = first
         extent = PartitionExtent(
@@ -175,10 +180,26 @@ class _Work:
             self._low = self._high
         return pieces
 
-    def _segments(self) -> list[SegmentExtent]:
+    def _is_mounted(self) -> bool:
+        """Whether this is the planned log directory. Without an identity only a missing file raises the question."""
+        mount = mount_of(self._task.mounts, self._directory)
         try:
+            if mount.identity is not None:
+                mount.check(self._fs)
+        except (InvalidLogDirError, OSError):
+            return False
+        return True
+
+    def _segments(self, unseen: list[InvalidLogDirError]) -> list[SegmentExtent]:
+        """Of the replica that is read; none, and an error in ``unseen``, if this worker does not see its directory."""
+        try:
+            mount_of(self._task.mounts, self._directory).check(self._fs)
             return read_segments(self._fs, self._directory)
         except FileNotFoundError:
+            return []
+        except InvalidLogDirError as error:
+            _log.warning("seglog: %s", error)
+            unseen.append(error)
             return []
         except OSError:
             if not self._others:

@@ -21,6 +21,7 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.spark.directories import Away, find_partitions
 from seglog.spark.extents import epoch_before, read_extent
+from seglog.spark.mounts import LogDirMount
 from seglog.spark.options import ReadOptions
 from seglog.spark.planning import select
 from seglog.spark.ranges import PartitionExtent
@@ -75,6 +76,8 @@ def _survey(fs: Fs, options: ReadOptions, away: list[Away] | None) -> Survey:
     for partition_dirs in replicas.values():
         extent = bounds.extent(partition_dirs)
         if extent is not None:
+            mounted = {os.path.dirname(path) for path in (extent.directory, *extent.others)}
+            extent = replace(extent, mounts=tuple(log_dirs[path].mount for path in sorted(mounted)))
             extents.append(_stable(fs, extent, log_dirs) if options.read_committed else extent)
     for log_dir in log_dirs.values():
         notes += log_dir.notes
@@ -87,6 +90,10 @@ class _LogDir(TopFiles):
     def __init__(self, fs: Fs, path: str) -> None:
         super().__init__(fs, path)
         self.notes: list[str] = []
+
+    @cached_property
+    def mount(self) -> LogDirMount:
+        return LogDirMount.seen(self._fs, self.path)
 
     @cached_property
     def by_default(self) -> bool:

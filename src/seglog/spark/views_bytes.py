@@ -18,6 +18,7 @@ from seglog.records.columnar import plain_error
 from seglog.records.compression import Codec
 from seglog.records.kernels import Stop, Verdict
 from seglog.records.tables import BATCH_DTYPE, BatchTable, walk_batches
+from seglog.spark.mounts import check_file, mount_of
 from seglog.spark.planning import Piece, ReadRange
 from seglog.spark.views import BatchTask, Build, SegmentTask, rows_of
 from seglog.storage.layout import segment_paths
@@ -45,6 +46,7 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_Rows]:
     try:
         file = fs.open(piece.log, write=False)
     except FileNotFoundError as error:
+        check_file(fs, piece.log)
         raise OffsetOutOfRangeError(
             f"{piece.log} was deleted since the query was planned (retention, or compaction): load() again"
         ) from error
@@ -107,6 +109,7 @@ def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
     Those between are not asked for their offsets, which no CRC covers.
     """
     fs = OsFs()
+    mount_of(task.range.mounts, task.range.directory).check(fs)
     check_crc = not {"verdict", "reason", "computedCrc"}.isdisjoint(arrow.names)
     pieces = task.range.pieces
     for number, piece in enumerate(pieces):
@@ -268,6 +271,7 @@ def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
     """One row for one segment."""
     fs = OsFs()
     tally = _Tally()
+    check_file(fs, task.piece.log)
     size = fs.stat(task.piece.log).size
     for rows in walk_piece(fs, task.piece._replace(end=size), check_crc=False):
         tally.add(rows.table)

@@ -18,6 +18,7 @@ from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.mounts import check_file
 from seglog.spark.workers import freeze_imports
 from seglog.storage.verify import Verified, measure
 from seglog.storage.verify.partition import Stretch
@@ -171,6 +172,8 @@ def _divide(orders: Iterable[_Order], share: int) -> Iterator[list[_Order]]:
 def _walk(stretches: Sequence[Stretch]) -> list[Summary]:
     """In a worker."""
     fs = OsFs()
+    for stretch in stretches:
+        check_file(fs, stretch.facts.file)
     summaries = [walk_stretch(fs, stretch, fast=True) for stretch in stretches]
     freeze_imports()
     return summaries
