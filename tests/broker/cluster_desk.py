@@ -139,13 +139,13 @@ class Desk:
         self.view.note(name, value, version)
 
     async def decide(self) -> None:
-        """Be the controller, once."""
+        """Be the controller, once, and the leaders that open their logs for new partitions."""
         for decision in list(decide(self.view.view())):
             name = partition_name(decision.topic_id, decision.number)
             if decision.state is None:
                 await self.store.delete(name, ANY_VERSION)
                 continue
-            value = encode(decision.state)
+            value = encode(replace(decision.state, is_new=False))
             version = MISSING if decision.version is None else decision.version
             written = await (
                 self.store.create(name, value) if version == MISSING else self.store.cas(name, value, version)

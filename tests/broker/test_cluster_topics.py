@@ -5,14 +5,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from seglog.broker.cluster_changes import topic_rules
 from seglog.broker.partition_counts import count_partitions
-from seglog.cluster.model import NO_LEADER, Member, PartitionState, TopicRules, TopicState, offline_name
-from seglog.cluster.view import Controller, encode_controller
+from seglog.cluster.model import (
+    NO_LEADER,
+    Member,
+    PartitionState,
+    TopicRules,
+    TopicState,
+    encode,
+    offline_name,
+    topic_name,
+)
+from seglog.cluster.view import ClusterView, Controller, encode_controller
 from seglog.core.broker_config import BrokerConfig
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import LISTENER, SOON, Desk, broker, run
@@ -69,6 +81,62 @@ def test_clients_send_changes_to_whom_they_ask_and_are_told_of_the_controller_to
         assert (await desk.ask(ApiKey.METADATA, topics=[])).controller_id == 2
 
     run(tmp_path, work)
+
+
+ILLEGAL = ("bad/name", "..", "x" * 300, "a b", "ünï")
+
+
+def is_new(desk: Desk) -> bool:
+    return "t" in desk.topics.by_name and desk.state("t").is_new
+
+
+def test_a_leader_is_named_when_it_has_opened_its_log(tmp_path: Path) -> None:
+    """A leader that refuses the first of two pipelined batches and takes the second leaves its producer stuck."""
+
+    async def work(desk: Desk, other: Desk) -> None:
+        await desk.create("t")
+        made = desk.state("t")
+        await desk.put("t", 0, replace(made, is_new=True))
+        for one in (desk, other):
+            assert await one.view.until(partial(is_new, one), SOON)
+            (found,) = (await one.metadata("t")).partitions
+            assert (found.error_code, found.leader_id) == (5, NO_LEADER)
+        assert not await desk.changes.settled([desk.topics.by_name["t"]], 0.0)
+        await desk.put("t", 0, made)
+        assert await other.view.until(lambda: not other.state("t").is_new, SOON)
+        (found,) = (await other.metadata("t")).partitions
+        assert (found.error_code, found.leader_id) == (0, made.leader)
+        assert await desk.changes.settled([desk.topics.by_name["t"]], 0.0)
+
+    run(tmp_path, work, desks=2)
+
+
+def test_metadata_creates_no_topic_of_an_illegal_name(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        answer = await desk.ask(
+            ApiKey.METADATA, topics=[{"name": name} for name in ILLEGAL], allow_auto_topic_creation=True
+        )
+        assert [(one.error_code, one.name) for one in answer.topics] == [(17, name) for name in ILLEGAL]
+        assert await desk.store.list("topics") == []
+
+    run(tmp_path, work)
+
+
+def test_a_store_with_illegal_names_serves_its_other_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(desk: Desk) -> None:
+        for number, name in enumerate(one for one in ILLEGAL if len(one) <= 255):
+            state = TopicState(name=name, topic_id=UUID(int=number + 1), assignment=((1,),))
+            await desk.store.create(topic_name(name), encode(state))
+        await desk.create("good")
+        again = ClusterView(desk.store, lambda _: TopicRules())
+        await again.start()
+        assert list(again.topics) == ["good"]
+        await again.stop()
+        answer = await desk.ask(ApiKey.METADATA, topics=None)
+        assert [one.name for one in answer.topics] == ["good"]
+
+    run(tmp_path, work)
+    assert "'bad/name' in the metadata store is not a legal topic name: no broker serves this topic" in caplog.text
 
 
 def test_racks_have_one_replica_each(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def settled(
 def test_a_new_partition() -> None:
     assert first_state((3, 1), {}, 1) is None
     state = first_state((3, 1, 2), there(broker(1), broker(2), broker(3, is_stopping=True)), 2)
-    assert state == PartitionState(replicas=(3, 1, 2), leader=1, leader_epoch=0, isr=(M1, M2), min_insync=2)
+    assert state == PartitionState(
+        replicas=(3, 1, 2), leader=1, leader_epoch=0, isr=(M1, M2), min_insync=2, is_new=True
+    )
 
 
 def test_nothing_to_do() -> None:

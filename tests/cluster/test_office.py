@@ -242,7 +242,9 @@ class TestOffice(OfficeContract):
             made[1].release()
             await seen(parties[0], lambda party: party.is_settled(1, 2))
             states = await stored(made[0])
-            assert states[ID, 0] == PartitionState(replicas=(2,), leader=2, leader_epoch=2, isr=(Member(2, 3),))
+            assert states[ID, 0] == PartitionState(
+                replicas=(2,), leader=2, leader_epoch=2, isr=(Member(2, 3),), is_new=True
+            )
             await stop(parties)
 
         self.run(tmp_path, work)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -211,7 +212,7 @@ class Node:
         await self.decide()
 
     async def decide(self) -> None:
-        """Be the controller, once."""
+        """Be the controller, once, and leave nothing for leaders to write."""
         for one in list(decide(self.view.view())):
             name = partition_name(one.topic_id, one.number)
             if one.state is None:
@@ -219,7 +220,7 @@ class Node:
                 assert await self.view.until(partial(_is_gone, self, (one.topic_id, one.number)), SOON)
                 continue
             version = MISSING if one.version is None else one.version
-            value = encode(one.state)
+            value = encode(replace(one.state, is_new=False))
             written = await (
                 self.store.create(name, value) if version == MISSING else self.store.cas(name, value, version)
             )

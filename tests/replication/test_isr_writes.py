@@ -57,6 +57,16 @@ async def in_store(node: Node, topic_id: UUID) -> PartitionState:
     return decode_partition(name, found.value)
 
 
+def test_the_first_leader_says_that_the_partition_is_served(tmp_path: Path) -> None:
+    async def act(node: Node, topic_id: UUID) -> None:
+        await node.put(topic_id, lambda state: replace(state, is_new=True))
+        await node.until(lambda: not node.view.partitions[topic_id, 0].state.is_new)
+        assert await in_store(node, topic_id) == node.view.partitions[topic_id, 0].state
+        assert isr(node, topic_id) == (node.me,)
+
+    run(tmp_path, act)
+
+
 def test_what_the_controller_has_written_meanwhile_is_not_written_over(tmp_path: Path) -> None:
     """The leader decides for another ISR, and hears in the same turn of the loop of a state that was written before."""
 

@@ -38,25 +38,36 @@ def test_a_batch_continues_the_sequence() -> None:
     log.data(batch(6, at=6))
 
 
-def test_an_unknown_producer_may_begin_anywhere_and_a_new_epoch_at_0() -> None:
+def test_a_log_without_any_records_takes_only_first_sequence_0() -> None:
     log = Tracked()
-    log.data(batch(1000))
+    with pytest.raises(OutOfOrderSequenceError, match="producer 7 begins with sequence 158, not 0, in a log without"):
+        log.data(batch(158))
+    copied = Tracked()
+    for origin in (Origin.REPLICATION, Origin.BULK):  # a leader, or a tool that copies, continues another log
+        copied.data(batch(158, pid=origin is Origin.BULK), origin=origin)
+    log.data(batch(0, 158))
+    log.data(batch(158, at=158))
+
+
+def test_an_unknown_producer_may_begin_anywhere_else_and_a_new_epoch_at_0() -> None:
+    log = Tracked()
+    log.data(batch(1000, at=5))  # five records were deleted: its own may have been among them
     with pytest.raises(OutOfOrderSequenceError, match="begins epoch 1 after 0 with sequence 1001, not 0"):
-        log.data(batch(1001, at=1, epoch=1))
-    log.data(batch(0, at=1, epoch=5))
+        log.data(batch(1001, at=6, epoch=1))
+    log.data(batch(0, at=6, epoch=5))
     assert log.entry.epoch == 5
     assert len(log.entry.batches) == 1
 
 
 def test_the_sequence_wraps_to_0() -> None:
     log = Tracked()
-    log.data(batch(MAX_INT32 - 1, 2))
-    log.data(batch(0, at=2))
+    log.data(batch(MAX_INT32 - 1, 2, at=8))
+    log.data(batch(0, at=10))
     again = Tracked()
-    again.data(batch(MAX_INT32 - 1, 4), batch(2, at=4))
+    again.data(batch(MAX_INT32 - 1, 4, at=8), batch(2, at=12))
     first = again.entry.batches[0]
     assert (first.first_sequence, first.last_sequence) == (MAX_INT32 - 1, 1)
-    assert again.producers.find_duplicate(batch(MAX_INT32 - 1, 4)) == first
+    assert again.producers.find_duplicate(batch(MAX_INT32 - 1, 4, at=8)) == first
 
 
 def test_an_older_epoch_is_fenced() -> None:

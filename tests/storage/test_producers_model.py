@@ -76,6 +76,8 @@ def verdict(log: list[Event], event: Event) -> type[AppendError] | None:
         expected = (kept[-1].base_sequence + kept[-1].records_count) % 2**31 if kept else 0
         if header.base_sequence != expected:
             return OutOfOrderSequenceError
+    elif not log and header.base_sequence:
+        return OutOfOrderSequenceError
     return InvalidTransactionStateError if open_since(events) is not None and not header.is_transactional else None
 
 

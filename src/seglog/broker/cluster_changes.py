@@ -18,6 +18,7 @@ from seglog.broker.cluster_topics import ClusterTopics
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.identity import Identity
 from seglog.broker.store_writes import create_in_turn, delete, read, write
+from seglog.broker.topic_names import check_topic_name
 from seglog.broker.topics import Topic
 from seglog.cluster.model import NO_LEADER, TOPICS, TopicRules, TopicState, decode_topic, encode, topic_name
 from seglog.cluster.placement import place
@@ -75,6 +76,7 @@ class ClusterChanges(TopicChanges):
         return place(self._identity.racks(), partitions, factor, self._rng, first=first)
 
     async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
+        check_topic_name(name)
         overrides = LogConfig.from_mapping(config).overrides()
         self._check_config(overrides)
         topic_id = new_id(self._rng)
@@ -114,7 +116,8 @@ class ClusterChanges(TopicChanges):
         def is_led() -> bool:
             while waiting:
                 stored = self._view.partitions.get(waiting[-1])
-                if waiting[-1][0] in self._view.topics_by_id and (stored is None or stored.state.leader == NO_LEADER):
+                serves = stored is not None and stored.state.leader != NO_LEADER and not stored.state.is_new
+                if waiting[-1][0] in self._view.topics_by_id and not serves:
                     return False
                 waiting.pop()
             return True

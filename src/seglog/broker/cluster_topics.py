@@ -101,7 +101,7 @@ class ClusterTopics(Topics):
             chosen = () if state is None or number >= len(state.assignment) else state.assignment[number]
             return Standing(Code.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen))
         state_of = stored.state
-        is_led = state_of.leader in self._view.brokers
+        is_led = state_of.leader in self._view.brokers and not state_of.is_new
         return Standing(
             Code.NONE if is_led else Code.LEADER_NOT_AVAILABLE,
             state_of.leader if is_led else NO_LEADER,

@@ -24,7 +24,12 @@ def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) ->
         return None
     isr = tuple(Member(broker.node_id, broker.epoch) for broker in there)
     state = PartitionState(
-        replicas=replicas, leader=there[0].node_id, leader_epoch=0, isr=isr, min_insync=max(min_insync, 1)
+        replicas=replicas,
+        leader=there[0].node_id,
+        leader_epoch=0,
+        isr=isr,
+        min_insync=max(min_insync, 1),
+        is_new=True,
     )
     return with_isr(state, isr, {})
 

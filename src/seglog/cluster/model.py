@@ -94,6 +94,9 @@ class PartitionState:
     last_known: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    is_new: bool = False
+    """No leader has opened a log for it yet, so brokers name no leader to clients: a leader that refuses the first of
+    two pipelined batches, and takes the second, leaves an idempotent producer stuck. The first leader clears it."""
 
     def check(self) -> None:
         """Assert the invariants; tests and the simulator call it for every state that is written."""
@@ -226,6 +229,7 @@ def decode_partition(name: str, data: bytes) -> PartitionState:
             last_known=_numbers(told["last_known"]),
             adding=_numbers(told["adding"]),
             removing=_numbers(told["removing"]),
+            is_new=bool(told.get("is_new", False)),
         ),
     )
 

@@ -32,6 +32,8 @@ from seglog.cluster.model import (
     parse_partition_name,
 )
 from seglog.cluster.store import MetadataStore, Versioned
+from seglog.core.errors import InvalidTopicError
+from seglog.core.types import validate_topic
 
 CONTROLLER: Final = "controller"
 CONFIG: Final = "config"
@@ -224,6 +226,9 @@ class ClusterView:
 
     def _take_topic(self, name: str, topic: str, value: Versioned | None) -> str:
         state = value and decode_topic(name, value.value)
+        if state is not None and not _is_legal(topic):
+            _logger.error("%r in the metadata store is not a legal topic name: no broker serves this topic", topic)
+            state = None
         before = self._topics.get(topic)
         if before is not None and (state is None or state.topic_id != before.topic_id):
             self._topics_by_id.pop(before.topic_id, None)
@@ -266,6 +271,15 @@ def _life(name: str, data: bytes) -> int | UUID:
     if kind == CONTROLLER:
         return decode_controller(data).epoch
     return decode_topic(name, data).topic_id if kind == TOPICS else 0
+
+
+def _is_legal(topic: str) -> bool:
+    """Whether a topic may have this name. A store written before auto-creation checked names may hold others."""
+    try:
+        validate_topic(topic)
+    except InvalidTopicError:
+        return False
+    return True
 
 
 def _put(into: dict[K, V], key: K, value: V | None) -> None:

@@ -64,7 +64,8 @@ class IsrWrites:
         """By compare-and-set on the state that it was made from, at ``version``: ``progress`` may have a later one when
         this begins. What becomes of it is taken up by who follows the view."""
         name, value = _name(replica), encode(proposed)
-        _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
+        if proposed.isr != progress.state.isr:
+            _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
         try:
             written = await self._store.cas(name, value, version)
         except (UnknownOutcomeError, StoreClosedError):

@@ -14,6 +14,7 @@ Rules of Kafka's ``Partition.scala`` and ``Replica.scala``, and of KIP-320, KIP-
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from seglog.cluster.election import with_isr
@@ -188,7 +189,8 @@ class Progress:
         shrinks: bool = True,
     ) -> PartitionState | None:
         """The state with the ISR that should be, to be written at `version`; None if it is as it is, or if a change is
-        on its way already. From here on both forms count, until `changed` or `refused`.
+        on its way already. From here on both forms count, until `changed` or `refused`. A leader exists only where its
+        log is open, so the first proposal also tells the cluster that the partition `is_new` no more.
 
         Without ``shrinks`` nobody leaves. A follower that has everything committed joins, also when it has not had
         everything for long: it would leave and join with each of its fetches.
@@ -205,9 +207,12 @@ class Progress:
                 and now_ms - follower.fetched_ms <= self.lag_max_ms
             ):
                 isr.append(Member(node, follower.broker_epoch))
-        if tuple(isr) == self.state.isr:
+        if tuple(isr) != self.state.isr:
+            self.proposed = replace(with_isr(self.state, isr, brokers), is_new=False)
+        elif self.state.is_new:
+            self.proposed = replace(self.state, is_new=False)
+        else:
             return None
-        self.proposed = with_isr(self.state, isr, brokers)
         self._note_members()
         return self.proposed
 

@@ -93,7 +93,7 @@ def add_batch(entry: ProducerEntry, header: BatchHeader, origin: Origin) -> Prod
                 f"seen, {entry.epoch}"
             )
         if origin is not Origin.COORDINATOR:
-            _check_sequence(entry, header)
+            _check_sequence(entry, header, is_empty_log=origin is Origin.CLIENT and header.base_offset == 0)
     batch = BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
     txn = entry.current_txn_first_offset
     if header.attributes & TRANSACTIONAL_BIT:
@@ -108,9 +108,16 @@ def add_batch(entry: ProducerEntry, header: BatchHeader, origin: Origin) -> Prod
     return ProducerEntry(epoch, (*kept, batch), entry.coordinator_epoch, txn, header.max_timestamp)
 
 
-def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
+def _check_sequence(entry: ProducerEntry, header: BatchHeader, *, is_empty_log: bool) -> None:
+    """``is_empty_log``: the log has never held a record, so this producer cannot have an earlier batch in it. Kafka
+    accepts any first sequence (KAFKA-15591): if the first of several pipelined batches was refused, the next one would
+    begin the log, and the retry of the first would be out of order for ever."""
     first = header.base_sequence
     if entry.epoch == NO_PRODUCER_EPOCH:
+        if is_empty_log and first != 0:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} begins with sequence {first}, not 0, in a log without any records"
+            )
         return  # its batches may all be gone, deleted with old segments: any sequence may be the next
     if header.producer_epoch != entry.epoch:
         if first != 0:
