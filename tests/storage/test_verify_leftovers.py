@@ -73,7 +73,7 @@ def test_what_goes_and_what_comes_while_a_directory_is_looked_at(logs: Path) -> 
     directory.close()
     (logs / CLEAN_SHUTDOWN).unlink()
     for name in ("*.index", "*.timeindex"):
-        for path in (logs / "t-1").glob(name):
+        for path in (logs / "t-0").glob(name):
             path.unlink()
     for name in OFFSET_FILES:
         shutil.copy(logs / RECOVERY_POINTS, logs / f"{name}.tmp")

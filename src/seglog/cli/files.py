@@ -19,6 +19,8 @@ from seglog.storage.layout import (
     TIME_INDEX,
     TXN_INDEX,
     PartitionDir,
+    check_holds_no_log_dirs,
+    is_partition,
     list_partitions,
     parse_file_name,
     partition_at,
@@ -74,14 +76,11 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
 
 
 def expand_partitions(fs: Fs, path: str) -> list[str]:
-    """``path`` itself, if it is a partition (by its name or its files), else the partitions in it, sorted."""
+    """``path`` itself, if it is a partition, else the partitions in it, sorted. `InvalidLogDirError`: a cluster's."""
     if is_partition(fs, path):
         return [path]
+    check_holds_no_log_dirs(fs, path)
     return [partition.path for partition in list_partitions(fs, path)]
-
-
-def is_partition(fs: Fs, path: str) -> bool:
-    return partition_at(path) is not None or any(parse_file_name(name) for name in fs.listdir(path))
 
 
 def partition_of(directory: str) -> PartitionDir | None:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from seglog.cli.files import is_partition
 from seglog.cli.output import FINE, Out, fail, format_time
 from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 from seglog.records.compression import Codec
+from seglog.storage.layout import is_partition
 from seglog.storage.lookup import Found, Lookup, Step, find_offset, find_timestamp
 
 _SHOWN_CHARACTERS = 60

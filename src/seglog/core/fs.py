@@ -23,6 +23,10 @@ _READ_CHUNK: Final = 1 << 20
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
+class NotRegularFileError(OSError):
+    """A FIFO, socket or device where a file is expected."""
+
+
 class FileStat(NamedTuple):
     """Size in bytes, time of last change in milliseconds, and what kind of entry it is."""
 
@@ -362,7 +366,18 @@ def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
 
 
 def _open(path: str, flags: int) -> int:
-    return with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW, 0o666))
+    """A regular file or directory; opening a FIFO would wait for whoever opens its other end, perhaps for ever."""
+    try:
+        fd = with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW | os.O_NONBLOCK, 0o666))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a FIFO that nothing reads
+            raise NotRegularFileError(errno.EINVAL, "not a regular file", path) from error
+        raise
+    mode = os.fstat(fd).st_mode
+    if not stat_module.S_ISREG(mode) and not stat_module.S_ISDIR(mode):
+        os.close(fd)
+        raise NotRegularFileError(errno.EINVAL, "not a regular file", path)
+    return fd
 
 
 def _pwrite(fd: int, data: Buffer, position: int, path: str) -> None:

@@ -11,6 +11,7 @@ import os.path
 import re
 from typing import Final, NamedTuple
 
+from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition, parse_topic_partition
 
@@ -36,6 +37,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+TOPICS: Final = "seglog.topics"
+"""Ours, at the top of a log directory: its topics and their configuration (`seglog.storage.topics_file`)."""
 ADOPT_MANIFEST: Final = "seglog.adopt"
 """Ours, at the top of a log directory: the job whose segments are being adopted (`seglog.storage.adopt`)."""
 LEDGER: Final = "seglog.ledger"
@@ -47,6 +50,17 @@ METADATA_FILES: Final = (METADATA, f"{METADATA}-wal", f"{METADATA}-shm")
 """The metadata store of a broker that is alone, and what SQLite has beside it while it is open."""
 OWN_DIRECTORY: Final = ".seglog"
 """Inside of a partition: staging and saved bytes. Kafka ignores it there, and dies of one beside partitions."""
+
+_OF_LOG_DIR: Final = (
+    RECOVERY_POINTS,
+    LOG_START_OFFSETS,
+    HIGH_WATERMARKS,
+    CLEANER_OFFSETS,
+    META_PROPERTIES,
+    CLEAN_SHUTDOWN,
+    TOPICS,
+)
+"""Any of these makes a directory a log directory, whatever its name is."""
 
 _FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 _ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
@@ -126,6 +140,40 @@ def list_partitions(fs: Fs, log_dir: str) -> list[PartitionDir]:
             if is_dir:
                 found.append(PartitionDir(path, topic_partition))
     return sorted(found, key=lambda partition: partition.topic_partition)
+
+
+def is_log_dir(fs: Fs, path: str) -> bool:
+    """Whether a directory has files that only a log directory has."""
+    return any(fs.exists(os.path.join(path, name)) for name in _OF_LOG_DIR)
+
+
+def is_partition(fs: Fs, path: str) -> bool:
+    """Whether ``path`` is a partition's directory. What is inside decides: `seglog cluster up` names log directories
+    ``broker-1``. The name counts only where nothing is inside. A directory that went away is none."""
+    try:
+        if not fs.stat(os.path.realpath(path)).is_dir or is_log_dir(fs, path):
+            return False
+        names = fs.listdir(path)
+        if any(name in (LEADER_EPOCHS, PARTITION_METADATA) or parse_file_name(name) for name in names):
+            return True
+        if any(parse_topic_partition(name) and fs.stat(os.path.join(path, name)).is_dir for name in names):
+            return False
+    except FileNotFoundError:
+        return False
+    name = os.path.basename(os.path.abspath(path))
+    return parse_topic_partition(name) is not None or is_set_aside(name)
+
+
+def check_holds_no_log_dirs(fs: Fs, path: str) -> None:
+    """Refuse the directory of a cluster, as `seglog cluster up` makes it: its log directories look like partitions."""
+    if is_log_dir(fs, path):
+        return
+    inside = [name for name in fs.listdir(path) if fs.exists(os.path.join(path, name, META_PROPERTIES))]
+    if inside:
+        named = ", ".join(inside[:10]) + (" …" if len(inside) > 10 else "")
+        raise InvalidLogDirError(
+            f"{path} is neither a log directory nor a partition's, but holds log directories; name one of {named}"
+        )
 
 
 def partition_at(path: str) -> PartitionDir | None:

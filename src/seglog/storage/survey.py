@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import CorruptError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import NO_TIMESTAMP, TopicPartition
 from seglog.storage.checkpoint import read_partition_metadata
 from seglog.storage.inspect import iter_headers
@@ -83,7 +83,10 @@ def survey_partition(
 
 def survey_segment(fs: Fs, paths: SegmentPaths) -> SegmentFacts:
     """Read the headers of a segment's batches, as far as they can be read."""
-    file = fs.open(paths.log, write=False)
+    try:
+        file = fs.open(paths.log, write=False)
+    except NotRegularFileError as problem:
+        return _unreadable(paths, CorruptError(str(problem.strerror), file=paths.log))
     size = file.size()
     formats, codecs = set[int](), set[int]()
     position = batches = 0
@@ -116,6 +119,23 @@ def survey_segment(fs: Fs, paths: SegmentPaths) -> SegmentFacts:
         formats=tuple(sorted(formats)),
         codecs=tuple(sorted(codecs)),
         trailing=size - position,
+        error=error,
+    )
+
+
+def _unreadable(paths: SegmentPaths, error: CorruptError) -> SegmentFacts:
+    return SegmentFacts(
+        base_offset=paths.base_offset,
+        next_offset=paths.base_offset,
+        size=0,
+        index_size=0,
+        batches=0,
+        records=None,
+        first_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        formats=(),
+        codecs=(),
+        trailing=0,
         error=error,
     )
 

@@ -23,8 +23,8 @@ from seglog.core.fs import Fs, write_atomically
 from seglog.core.topic_config import LogConfig
 from seglog.core.types import validate_topic
 from seglog.storage.checkpoint import decode_id, encode_id
+from seglog.storage.layout import TOPICS
 
-TOPICS: Final = "seglog.topics"
 _VERSION: Final = 1
 MAX_PARTITIONS: Final = 100_000
 """Of one topic: a limit against a slip of the hand; each is a directory with three open files or more."""

@@ -21,8 +21,8 @@ from seglog.core.errors import MissingExtraError
 from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.storage.layout import list_segments
-from seglog.storage.verify.run import Run, Verified, is_partition
+from seglog.storage.layout import is_partition, list_segments
+from seglog.storage.verify.run import Run, Verified
 
 __all__ = ["Verified", "measure", "verify"]
 

@@ -19,10 +19,11 @@ from seglog.storage.layout import (
     PARTITION_METADATA,
     SNAPSHOT,
     TIME_INDEX,
+    TOPICS,
     parse_file_name,
 )
 from seglog.storage.producers import decode_snapshot
-from seglog.storage.topics_file import TOPICS, decode_topics
+from seglog.storage.topics_file import decode_topics
 from seglog.storage.txnindex import decode_aborted
 from seglog.storage.verify.indexes import read_probes
 from seglog.storage.verify.log_dir import OFFSET_FILES, read_offset_file

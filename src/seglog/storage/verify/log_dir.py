@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from seglog.core.errors import CorruptCheckpointError, CorruptError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.records import view
 from seglog.records.batch import entries
@@ -36,19 +36,20 @@ from seglog.storage.layout import (
     METADATA_FILES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    TOPICS,
     is_set_aside,
     list_segments,
 )
 from seglog.storage.life import read_life
-from seglog.storage.topics_file import TOPICS, TopicEntry, decode_topics
+from seglog.storage.topics_file import TopicEntry, decode_topics
 from seglog.storage.verify.partition import Around, read_topic_id
+from seglog.storage.watermarks import WATERMARKS
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_OURS: Final = (TOPICS, ADOPT_MANIFEST, LEDGER, LIFE, *METADATA_FILES)
+_OURS: Final = (TOPICS, ADOPT_MANIFEST, LEDGER, LIFE, WATERMARKS, *METADATA_FILES)
 _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
-_MARKS: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, TOPICS)
 _KRAFT: Final = "__cluster_metadata"
 _METADATA_VERSION: Final = re.compile(rb"\x01\x0c\x00\x11metadata\.version(..)", re.DOTALL)
 """A ``FeatureLevelRecord``: frame 1, key 12, version 0, name, level."""
@@ -92,11 +93,6 @@ class DirState(NamedTuple):
             partition in self.offsets[CLEANER_OFFSETS]
             or (entry is not None and "compact" in entry.config.get("cleanup.policy", "")),
         )
-
-
-def is_log_dir(fs: Fs, path: str) -> bool:
-    """Whether a directory has files that only a log directory has."""
-    return any(fs.exists(os.path.join(path, name)) for name in _MARKS)
 
 
 def read_dir(fs: Fs, path: str) -> DirState:
@@ -144,6 +140,8 @@ def _read(
     except FileNotFoundError:
         if required:
             findings.append(note(file, "the file is missing"))
+    except NotRegularFileError as error:
+        findings.append(damage(file, str(error.strerror)))
     except CorruptCheckpointError as error:
         findings.append(damage(file, error.reason, position=error.position))
     return None
@@ -165,6 +163,9 @@ def _read_offsets(fs: Fs, file: str, findings: list[Finding]) -> Mapping[TopicPa
     try:
         return read_offset_file(fs.read(file), file, findings)
     except FileNotFoundError:
+        return {}
+    except NotRegularFileError as error:
+        findings.append(damage(file, str(error.strerror)))
         return {}
 
 

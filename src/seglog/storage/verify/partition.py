@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import CorruptCheckpointError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import MAX_INT32
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.storage.checkpoint import decode_partition_metadata, encode_partition_metadata
@@ -95,11 +95,14 @@ class Stretch(NamedTuple):
 
 def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) -> Plan:
     """Read everything but logs and indexes. ``limit``: most bytes that a batch may decompress to."""
-    names = fs.listdir(path)
+    findings: list[Finding] = []
+    names = list(_regular(fs, path, findings))
     parsed = {name: file for name in names if (file := parse_file_name(name))}
-    findings = list(_strays(path, names, parsed))
-    epochs = read_epochs(fs, os.path.join(path, LEADER_EPOCHS), findings)
-    topic_id = read_topic_id(fs, os.path.join(path, PARTITION_METADATA), findings)
+    findings += _strays(path, names, parsed)
+    epochs = read_epochs(fs, os.path.join(path, LEADER_EPOCHS), findings) if LEADER_EPOCHS in names else None
+    topic_id = None
+    if PARTITION_METADATA in names:
+        topic_id = read_topic_id(fs, os.path.join(path, PARTITION_METADATA), findings)
     bases = sorted(file.base_offset for file in parsed.values() if file.kind == LOG and not file.state)
     segments = []
     for base, following in zip_longest(bases, bases[1:]):
@@ -127,7 +130,8 @@ def facts_of(fs: Fs, plan: Plan, at: int) -> tuple[Facts, list[Finding]]:
     segment = plan.segments[at]
     paths = segment.paths
     findings: list[Finding] = []
-    probes = read_indexes(fs, paths, findings)
+    is_empty_and_active = segment.size == 0 and at + 1 == len(plan.segments)
+    probes = read_indexes(fs, paths, findings, required=not is_empty_and_active)
     if probes.open_tail:
         if plan.around.clean:
             reason = "zeros behind the entries, in a log directory that was shut down cleanly"
@@ -148,15 +152,21 @@ def facts_of(fs: Fs, plan: Plan, at: int) -> tuple[Facts, list[Finding]]:
     return facts, findings
 
 
-def read_indexes(fs: Fs, paths: SegmentPaths, findings: list[Finding]) -> Probes:
-    """What both index files of a segment claim; a file that is not there is a finding."""
+def read_indexes(fs: Fs, paths: SegmentPaths, findings: list[Finding], *, required: bool) -> Probes:
+    """What both index files of a segment claim; one that is ``required`` and not there is a finding.
+
+    Kafka makes the indexes of an active segment when it first uses them: an empty one may have none.
+    """
     data: list[bytes | None] = []
     for file in (paths.offset_index, paths.timeindex):
         try:
             data.append(fs.read(file))
         except FileNotFoundError:
             data.append(None)
-            findings.append(damage(file, "the file is missing"))
+            if required:
+                findings.append(damage(file, "the file is missing"))
+        except NotRegularFileError:
+            data.append(None)
     probes, wrong = read_probes(data[0], data[1], paths.base_offset, (paths.offset_index, paths.timeindex))
     findings += wrong
     return probes
@@ -175,7 +185,7 @@ def stretches(facts: Facts, size: int) -> list[Stretch]:
 def _has_room(fs: Fs, paths: SegmentPaths) -> bool:
     """Whether an index ends in an entry of zeros, which a trimmed one has not (but for a single record at time 0)."""
     for path, size in ((paths.offset_index, OFFSET_ENTRY.size), (paths.timeindex, TIME_ENTRY.size)):
-        if not fs.exists(path):
+        if not fs.exists(path) or not fs.stat(path).is_file:
             continue
         file = fs.open(path, write=False)
         try:
@@ -193,6 +203,23 @@ def _read_snapshots(fs: Fs, path: str, parsed: Mapping[str, SegmentFile]) -> lis
         for name, file in sorted(parsed.items())
         if file.kind == SNAPSHOT and not file.state
     ]
+
+
+def _regular(fs: Fs, path: str, findings: list[Finding]) -> Iterator[str]:
+    """The names in a partition's directory but for FIFOs, sockets and devices, which are findings: none is opened."""
+    for name in fs.listdir(path):
+        where = os.path.join(path, name)
+        try:
+            found = fs.stat(where)
+        except FileNotFoundError:  # as files of a log in use do
+            yield name
+            continue
+        if found.is_file or found.is_symlink or (found.is_dir and parse_file_name(name) is None):
+            yield name
+        elif parse_file_name(name) is not None or name in (LEADER_EPOCHS, PARTITION_METADATA):
+            findings.append(damage(where, "not a regular file"))
+        else:
+            findings.append(note(where, "not a regular file, and no name of Kafka's"))
 
 
 def _strays(path: str, names: Sequence[str], parsed: Mapping[str, SegmentFile]) -> Iterator[Finding]:

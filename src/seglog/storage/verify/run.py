@@ -11,9 +11,9 @@ from uuid import UUID
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
-from seglog.core.types import MAX_INT64, parse_topic_partition
+from seglog.core.types import MAX_INT64
 from seglog.storage.findings import Finding, Severity, damage, has_damage, note
-from seglog.storage.layout import LOG, is_set_aside, parse_file_name
+from seglog.storage.layout import LOG, check_holds_no_log_dirs, is_log_dir, is_partition, parse_file_name
 from seglog.storage.verify.file import look_at_small_file
 from seglog.storage.verify.finish import (
     in_order,
@@ -26,7 +26,6 @@ from seglog.storage.verify.log_dir import (
     BOOTSTRAP,
     check_cleaner_offsets,
     check_topic_ids,
-    is_log_dir,
     read_dir,
     topic_ids,
 )
@@ -51,19 +50,6 @@ class Verified(NamedTuple):
     @property
     def is_damaged(self) -> bool:
         return has_damage(self.findings)
-
-
-def is_partition(fs: Fs, path: str) -> bool:
-    """Whether ``path`` is a partition's directory, by its name or its files. What went away is none."""
-    try:
-        if not fs.stat(os.path.realpath(path)).is_dir:
-            return False
-        name = os.path.basename(os.path.abspath(path))
-        if parse_topic_partition(name) is not None or is_set_aside(name):
-            return True
-        return any(parse_file_name(name) for name in fs.listdir(path))
-    except FileNotFoundError:
-        return False
 
 
 def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
@@ -145,9 +131,12 @@ class Run:
         fs = self._fs
         if not fs.stat(os.path.realpath(path)).is_dir:
             self._file(path)
-        elif is_partition(fs, path):
+            return
+        if is_partition(fs, path):
             self._lone_partition(path)
-        elif is_log_dir(fs, path) or any(is_partition(fs, os.path.join(path, name)) for name in fs.listdir(path)):
+            return
+        check_holds_no_log_dirs(fs, path)
+        if is_log_dir(fs, path) or any(is_partition(fs, os.path.join(path, name)) for name in fs.listdir(path)):
             self._log_dir(path)
         else:
             raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's")
