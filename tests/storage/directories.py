@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
@@ -41,7 +42,7 @@ class Disk:
 T = TopicPartition("t", 0)
 
 
-def open_dir(fs: MemoryFs, *, background: bool = False) -> LogDir:
+def open_dir(fs: Fs, *, background: bool = False) -> LogDir:
     config = {"num.recovery.threads.per.data.dir": 1}
     return LogDir.open(DIR, fs=fs, clock=ManualClock(), config=config, rng=random.Random(1), background=background)
 

@@ -187,15 +187,30 @@ def test_what_no_repair_knows(logs: Path) -> None:
     assert plan_repair(str(logs)).all_refusals == [
         f"{logs / 'meta.properties'}: line 1: '7' is not 0 or 1; this needs a human"
     ]
-    shutil.copytree(partition, logs.parent / "alone" / "t-0")
-    metadata = logs.parent / "alone" / "t-0" / "partition.metadata"
-    metadata.write_bytes(metadata.read_bytes()[:-1])
-    (reason,) = plan_repair(str(metadata.parent)).all_refusals
-    assert "nothing else in the log directory tells the topic's id" in reason
     with pytest.raises(InvalidLogDirError, match="is repaired as a whole"):
         plan_repair(str(partition / LOG))
     with pytest.raises(InvalidLogDirError, match="neither a log directory nor a partition's"):
         plan_repair(str(logs.parent))
+
+
+@pytest.mark.parametrize("size", [0, 20, 42])
+def test_a_topic_id_that_is_cut_off_is_written_again_or_forgotten(logs: Path, size: int) -> None:
+    partition = make_dir(logs)
+    metadata = partition / "partition.metadata"
+    whole = metadata.read_bytes()
+    metadata.write_bytes(whole[:size])
+    assert any("write the topic's id" in step for step in mend(logs))
+    assert metadata.read_bytes() == whole
+    alone = logs.parent / "alone" / "t-0"
+    shutil.copytree(partition, alone)
+    shutil.rmtree(alone / OWN_DIRECTORY)
+    (alone / "partition.metadata").write_bytes(whole[:size])
+    assert look(alone).is_damaged
+    assert any("nothing else tells the topic's id" in step for step in mend(alone))
+    assert not (alone / "partition.metadata").exists()
+    assert not look(alone).is_damaged
+    (saved,) = alone.glob(".seglog/backup-*/partition.metadata")
+    assert saved.read_bytes() == whole[:size]
 
 
 def test_one_bad_partition_does_not_keep_the_others(logs: Path) -> None:

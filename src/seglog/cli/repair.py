@@ -6,6 +6,7 @@ import os.path
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -19,6 +20,11 @@ from seglog.storage.verify import Verified
 from seglog.storage.verify import verify as verify_paths
 
 
+class LogStart(StrEnum):
+    SEGMENT = "segment"
+    CHECKPOINT = "checkpoint"
+
+
 def repair(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A log directory or a partition.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -26,6 +32,14 @@ def repair(
     salvage: Annotated[
         bool, typer.Option("--salvage", help="Give up batches that cannot be read, and keep those around them.")
     ] = False,
+    log_start: Annotated[
+        LogStart,
+        typer.Option(
+            "--log-start",
+            help="Where a log starts that ends below its checkpointed start: at its first segment, or, emptied into "
+            ".seglog, where the checkpoint says.",
+        ),
+    ] = LogStart.SEGMENT,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document; needs --yes or --dry-run.")] = False,
 ) -> int:
     """Make indexes, snapshots and checkpoints anew, and cut a torn tail. The originals stay in a backup.
@@ -40,7 +54,7 @@ def repair(
     fs = OsFs()
     out = Out()
     with nullcontext() if dry_run else locked(path, fs=fs):
-        plan = plan_repair(path, fs=fs, salvage=salvage)
+        plan = plan_repair(path, fs=fs, salvage=salvage, keep_log_start=log_start is LogStart.CHECKPOINT)
         done: list[Done] = []
         verified: Verified | None = None
         if not json:

@@ -93,6 +93,15 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
     return decode_offsets(data, path) if data is not None else {}
 
 
+def line_of_offset(fs: Fs, path: str, partition: str) -> int | None:
+    """The line, counted from 1, that the checkpoint at ``path`` has about a partition ("web-0"); None: it has none."""
+    data = _read(fs, path) or b""
+    for at, line in decode_lines(data, path):
+        if "-".join(line.split()[:2]) == partition:
+            return at
+    return None
+
+
 def write_offsets(fs: Fs, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     write_atomically(fs, path, encode_offsets(offsets))
 

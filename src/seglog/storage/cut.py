@@ -4,6 +4,8 @@ The bytes from the bad batch on, and the segments behind it, go to a directory o
 
     .seglog/cut-<ms since 1970>/00000000000000000000.log.from-4711     the tail, from position 4711 on
     .seglog/cut-<ms since 1970>/00000000000000009000.log               a later segment, whole
+
+All segments of a log that ends below its start go to ``.seglog/emptied-<ms since 1970>/`` in the same way.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptError
-from seglog.core.fs import File, Fs
-from seglog.storage.layout import OWN_DIRECTORY, SegmentPaths
+from seglog.core.fs import File, Fs, write_atomically
+from seglog.storage.layout import LOG, OWN_DIRECTORY, SNAPSHOT, SegmentPaths, parse_file_name
 from seglog.storage.segment import Segment
 
 MAX_SAVED: Final = 16
 """Cuts kept in a partition, the newest: a machine that crashes again and again must not fill its disk."""
 _PREFIX: Final = "cut-"
+_EMPTIED: Final = "emptied-"
+"""These are never removed: a log is emptied once, and all that it held is there."""
 _CHUNK: Final = 4 << 20
 
 
@@ -45,6 +49,61 @@ class Cut(NamedTuple):
             f"{self.file}: cut at position {self.position}, offset {self.offset} ({self.reason}); {self.size} bytes"
             f"{and_segments}, {where}"
         )
+
+
+_REFUSED_START: Final = "refused-log-start"
+"""In ``.seglog``: the log start offset for which a partition was refused after a clean shutdown."""
+
+
+def read_refused_start(fs: Fs, path: str) -> int | None:
+    """The log start offset for which the partition at ``path`` is refused; None: for none."""
+    file = os.path.join(path, OWN_DIRECTORY, _REFUSED_START)
+    if not fs.exists(file):
+        return None
+    text = fs.read(file).strip()
+    return int(text) if text.isdigit() else None
+
+
+def write_refused_start(fs: Fs, path: str, offset: int) -> None:
+    own = _own_directory(fs, path)
+    write_atomically(fs, os.path.join(own, _REFUSED_START), f"{offset}\n".encode())
+
+
+def forget_refused_start(fs: Fs, path: str) -> None:
+    file = os.path.join(path, OWN_DIRECTORY, _REFUSED_START)
+    if fs.exists(file):
+        fs.unlink(file)
+
+
+class Emptied(NamedTuple):
+    """All segments of a log, moved to the directory ``saved``: by base offset, ``size`` bytes of ``.log`` files."""
+
+    reason: str
+    size: int
+    saved: str
+    segments: tuple[int, ...]
+
+    def __str__(self) -> str:
+        count = len(self.segments)
+        return f"{self.reason}; {count} segment{'s' if count != 1 else ''}, {self.size} bytes, saved in {self.saved}"
+
+
+def save_log(fs: Fs, path: str, reason: str, now_ms: int) -> Emptied:
+    """Move all segments and snapshots of the log at ``path`` to a directory of their own; the log is empty then.
+
+    The last ``.log`` goes last: stopped anywhere, the log still ends where it did, and this can be begun again.
+    """
+    saved = _make_directory(fs, path, _EMPTIED, now_ms)
+    size, bases = 0, []
+    found = [(name, file) for name in fs.listdir(path) if (file := parse_file_name(name)) and not file.state]
+    for name, file in sorted(found, key=lambda one: (one[1].kind != SNAPSHOT, one[1].base_offset, one[1].kind == LOG)):
+        if file.kind == LOG:
+            size += fs.stat(os.path.join(path, name)).size
+            bases.append(file.base_offset)
+        fs.rename(os.path.join(path, name), os.path.join(saved, name))
+        fs.fsync_dir(saved)
+        fs.fsync_dir(path)
+    return Emptied(reason, size, saved, tuple(bases))
 
 
 def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], bad: CorruptError, now_ms: int) -> Cut:
@@ -79,14 +138,25 @@ def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], 
 
 def _new_directory(fs: Fs, path: str, now_ms: int) -> str:
     own = os.path.join(path, OWN_DIRECTORY)
-    if not fs.exists(own):
-        fs.mkdir(own)
-        fs.fsync_dir(path)
-    taken = [name for name in fs.listdir(own) if name.startswith(_PREFIX)]
+    taken = [name for name in fs.listdir(own) if name.startswith(_PREFIX)] if fs.exists(own) else []
     by_age = sorted(taken, key=lambda name: (len(name), name))
     for name in by_age[: max(0, len(taken) - MAX_SAVED + 1)]:
         _remove_tree(fs, os.path.join(own, name))
-    while (name := f"{_PREFIX}{now_ms}") in taken:
+    return _make_directory(fs, path, _PREFIX, now_ms)
+
+
+def _own_directory(fs: Fs, path: str) -> str:
+    own = os.path.join(path, OWN_DIRECTORY)
+    if not fs.exists(own):
+        fs.mkdir(own)
+        fs.fsync_dir(path)
+    return own
+
+
+def _make_directory(fs: Fs, path: str, prefix: str, now_ms: int) -> str:
+    own = _own_directory(fs, path)
+    taken = set(fs.listdir(own))
+    while (name := f"{prefix}{now_ms}") in taken:
         now_ms += 1
     saved = os.path.join(own, name)
     fs.mkdir(saved)

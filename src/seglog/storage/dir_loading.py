@@ -121,4 +121,6 @@ def load_partitions(
     for partition, (_, (_, report)) in loaded.items():
         if report.cut is not None:
             _logger.warning("partition %s was recovered: %s", partition, report.cut)
+        if report.emptied is not None:
+            _logger.error("partition %s was emptied: %s", partition, report.emptied)
     return loaded, refused

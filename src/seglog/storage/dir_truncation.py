@@ -49,6 +49,7 @@ def _make_durable(directory: LogDir, log: Log) -> None:
     """Before anything is appended: or a power cut may bring segments back behind what is new."""
     with directory.health.guard():
         directory.fs.fsync_dir(log.path)
+    housekeeping.write_log_starts(directory)  # it may start lower now: a log must not end below its start
 
 
 def _start_of_batch(log: Log, offset: int) -> int:

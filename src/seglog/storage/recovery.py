@@ -19,9 +19,17 @@ from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage import reload, snapshots
 from seglog.storage.background import Background, DirHealth
-from seglog.storage.checkpoint import read_leader_epochs, write_leader_epochs
-from seglog.storage.cut import Cut, cut_log
-from seglog.storage.layout import SegmentPaths, list_segments
+from seglog.storage.checkpoint import line_of_offset, read_leader_epochs, write_leader_epochs
+from seglog.storage.cut import (
+    Cut,
+    Emptied,
+    cut_log,
+    forget_refused_start,
+    read_refused_start,
+    save_log,
+    write_refused_start,
+)
+from seglog.storage.layout import LOG_START_OFFSETS, SegmentPaths, list_segments
 from seglog.storage.leftovers import Leftovers, clear_leftovers
 from seglog.storage.log import LoadedLog, Log
 from seglog.storage.producers import Producers
@@ -57,6 +65,7 @@ class RecoveryReport:
     rebuilt: dict[int, str]
     """Of those, the segments that were flushed and had to be checked because of an index; and why."""
     cut: Cut | None
+    emptied: Emptied | None
     leftovers: Leftovers
     split: tuple[int, ...]
     """Segments that were split because their offsets did not fit their indexes."""
@@ -68,7 +77,7 @@ class RecoveryReport:
     @property
     def is_eventful(self) -> bool:
         """Whether anything was found that a clean start has not."""
-        return bool(self.cut or self.rebuilt or self.split or self.unreadable or any(self.leftovers))
+        return bool(self.cut or self.emptied or self.rebuilt or self.split or self.unreadable or any(self.leftovers))
 
 
 class Loaded(NamedTuple):
@@ -168,6 +177,7 @@ class _Loader:
         self.rebuilt: dict[int, str] = {}
         self.split: list[int] = []
         self.cut: Cut | None = None
+        self.emptied: Emptied | None = None
         self.unreadable: list[str] = []
 
     def report(self, log: Log, leftovers: Leftovers) -> RecoveryReport:
@@ -178,6 +188,7 @@ class _Loader:
             bytes_scanned=self.bytes_done,
             rebuilt=self.rebuilt,
             cut=self.cut,
+            emptied=self.emptied,
             leftovers=leftovers,
             split=tuple(self.split),
             unreadable=tuple(self.unreadable),
@@ -345,16 +356,43 @@ class _Loader:
                 last, size, reached, f"the log ends here, below its recovery point {known.recovery_point}"
             )
         if end >= known.log_start_offset:
+            forget_refused_start(self._fs, self._path)
             return end
-        for segment in self._segments:
-            segment.close(write=False)
-            segment.delete()
+        self._empty_log(end)
         self._segments = [self._new_segment(known.log_start_offset, active=True)]
         self._producers = None
         self._epochs_changed |= self._epochs.clear()
         for offset in snapshots.list_snapshots(self._fs, self._path):
             self._fs.unlink(snapshots.snapshot_path(self._path, offset))
         return known.log_start_offset
+
+    def _empty_log(self, end: int) -> None:
+        """Save the segments of a log that ends below its start, so that it can begin there.
+
+        After an unclean start that is legal: deleting records writes the new start before the tail is flushed, and a
+        power cut may take that tail. After a clean shutdown the checkpoint itself is wrong. The next start is not clean
+        then, so the refusal is written down until the checkpoint says something else.
+        """
+        if not self._segments:
+            forget_refused_start(self._fs, self._path)
+            return
+        start = self._known.log_start_offset
+        checkpoint = os.path.join(os.path.dirname(self._path), LOG_START_OFFSETS)
+        file = self._segments[-1].paths.log
+        reason = f"the log starts at offset {start}, and {file} ends at {end}"
+        if self._known.clean:
+            write_refused_start(self._fs, self._path, start)
+        if read_refused_start(self._fs, self._path) == start:
+            line = line_of_offset(self._fs, checkpoint, os.path.basename(self._path))
+            where = f"{checkpoint}, line {line}" if line else checkpoint
+            raise DamagedPartitionError(
+                f"{where}: {reason}; the log was closed cleanly, so the checkpoint is damaged. The partition is not "
+                f"opened and nothing was deleted: `seglog repair {self._path}` lets the log start at its first "
+                f"segment, or with `--log-start checkpoint` at offset {start}"
+            )
+        for segment in self._segments:
+            segment.close(write=False)
+        self.emptied = save_log(self._fs, self._path, f"{checkpoint}: {reason}", self._clock.now_ms())
 
     # Producers
 

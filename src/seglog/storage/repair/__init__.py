@@ -21,12 +21,20 @@ from seglog.core.topic_config import LogConfig
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.checkpoint import encode_offsets
 from seglog.storage.findings import Severity
-from seglog.storage.layout import HIGH_WATERMARKS, LIFE, LOCK, LOG_START_OFFSETS, RECOVERY_POINTS
+from seglog.storage.layout import (
+    HIGH_WATERMARKS,
+    LIFE,
+    LOCK,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    check_holds_no_log_dirs,
+    is_log_dir,
+    is_partition,
+)
 from seglog.storage.repair.plan import PartitionRepair, Step, plan_partition
 from seglog.storage.repair.work import Done, repair_partition
-from seglog.storage.verify.log_dir import OFFSET_FILES, DirState, check_topic_ids, is_log_dir, read_dir, topic_ids
+from seglog.storage.verify.log_dir import OFFSET_FILES, DirState, check_topic_ids, read_dir, topic_ids
 from seglog.storage.verify.partition import Around
-from seglog.storage.verify.run import is_partition
 
 _LINE: Final = re.compile(r"(\S+) (\d{1,10}) (\d{1,18})")
 
@@ -66,10 +74,11 @@ def locked(path: str, *, fs: Fs | None = None) -> Iterator[None]:
         lock.release()
 
 
-def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False) -> RepairPlan:
+def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False, keep_log_start: bool = False) -> RepairPlan:
     """What would make ``path``, a log directory or a partition, whole. Changes nothing.
 
-    With ``salvage`` batches that cannot be read are taken out, and the offsets in them are lost. Raises
+    With ``salvage`` batches that cannot be read are taken out, and the offsets in them are lost. A log that ends below
+    its checkpointed start begins at its first segment again, or with ``keep_log_start`` at that start, emptied. Raises
     `InvalidLogDirError` where ``path`` is neither.
     """
     fs = fs or OsFs()
@@ -79,11 +88,14 @@ def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False) -> Re
     if is_partition(fs, path):
         parent, name = os.path.split(path)
         state = read_dir(fs, parent) if is_log_dir(fs, parent) else None
-        return RepairPlan(path, state, [_plan_one(fs, path, state, name, salvage=salvage)], [], [])
+        return RepairPlan(path, state, [_plan_one(fs, path, state, name, salvage, keep_log_start)], [], [])
+    check_holds_no_log_dirs(fs, path)
     state = read_dir(fs, path)
     if not state.partitions and not is_log_dir(fs, path):
         raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's")
-    partitions = [_plan_one(fs, os.path.join(path, name), state, name, salvage=salvage) for name in state.partitions]
+    partitions = [
+        _plan_one(fs, os.path.join(path, name), state, name, salvage, keep_log_start) for name in state.partitions
+    ]
     steps, refusals = [], []
     for finding in state.findings:
         if finding.severity is not Severity.DAMAGE:
@@ -98,14 +110,24 @@ def plan_repair(path: str, *, fs: Fs | None = None, salvage: bool = False) -> Re
     return RepairPlan(path, state, partitions, steps, refusals)
 
 
-def _plan_one(fs: Fs, path: str, state: DirState | None, name: str, *, salvage: bool) -> PartitionRepair:
+def _plan_one(
+    fs: Fs, path: str, state: DirState | None, name: str, salvage: bool, keep_log_start: bool
+) -> PartitionRepair:
     around = state.around(fs, name) if state is not None else Around()
     topic_id = known_topic_id(fs, state, name)
     wrong_id = False
     if state is not None:
         ids = topic_ids(fs, state, name)
         wrong_id = any(os.path.dirname(one.file) == path for one in check_topic_ids(state, ids))
-    return plan_partition(fs, path, around, topic_id=topic_id, wrong_id=wrong_id, salvage=salvage)
+    return plan_partition(
+        fs,
+        path,
+        around,
+        topic_id=topic_id,
+        wrong_id=wrong_id,
+        salvage=salvage,
+        keep_log_start=keep_log_start,
+    )
 
 
 def known_topic_id(fs: Fs, state: DirState | None, name: str) -> UUID | None:
@@ -149,7 +171,7 @@ def _lower(fs: Fs, state: DirState, repaired: Sequence[PartitionRepair]) -> None
     Nor does a broker of a cluster count as one that has kept everything.
     """
     life = os.path.join(state.path, LIFE)
-    if any(one.logs for one in repaired) and fs.exists(life):
+    if any(one.logs or one.empties for one in repaired) and fs.exists(life):
         fs.unlink(life)
         fs.fsync_dir(state.path)
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS):

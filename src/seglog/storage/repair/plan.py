@@ -13,6 +13,7 @@ from seglog.storage.layout import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
+    OWN_DIRECTORY,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     SNAPSHOT,
@@ -39,6 +40,8 @@ class PartitionRepair(NamedTuple):
     """``logs`` by number of the segment; ``indexes`` are segments of which both indexes are made anew.
 
     ``epochs``: the checkpoint of leader epochs is made anew; ``topic_id`` is written, if it is not None.
+    ``forgets_topic_id``: ``partition.metadata`` cannot be read, and nothing else tells what it said.
+    ``empties``: why all segments are moved away, so that the log begins and ends at ``end_offset``; "" if they stay.
 
     ``refusals``: what cannot be repaired, or not in this way; then nothing of the partition is touched.
     """
@@ -49,7 +52,9 @@ class PartitionRepair(NamedTuple):
     indexes: frozenset[int]
     epochs: bool
     topic_id: UUID | None
+    forgets_topic_id: bool
     end_offset: int
+    empties: str
     steps: Sequence[Step]
     refusals: Sequence[str]
 
@@ -74,29 +79,40 @@ def look_through(fs: Fs, path: str, around: Around) -> tuple[Plan, list[Facts], 
 
 
 def plan_partition(
-    fs: Fs, path: str, around: Around, *, topic_id: UUID | None, wrong_id: bool, salvage: bool
+    fs: Fs,
+    path: str,
+    around: Around,
+    *,
+    topic_id: UUID | None,
+    wrong_id: bool,
+    salvage: bool,
+    keep_log_start: bool = False,
 ) -> PartitionRepair:
     """``topic_id``: what the rest of the log directory says it is, and with ``wrong_id`` the partition's is another.
 
-    ``salvage``: batches may be given up.
+    ``salvage``: batches may be given up. ``keep_log_start``: a log that ends below its checkpointed start is emptied.
     """
-    planner = _Planner(fs, path, around, topic_id, salvage=salvage)
+    planner = _Planner(fs, path, around, topic_id, salvage=salvage, keep_log_start=keep_log_start)
     if wrong_id:
         planner.damaged.add(os.path.join(path, PARTITION_METADATA))
     return planner.plan()
 
 
 class _Planner:
-    def __init__(self, fs: Fs, path: str, around: Around, topic_id: UUID | None, *, salvage: bool) -> None:
+    def __init__(
+        self, fs: Fs, path: str, around: Around, topic_id: UUID | None, *, salvage: bool, keep_log_start: bool
+    ) -> None:
         self._fs = fs
         self._path = path
         self._topic_id = topic_id
         self._salvage = salvage
+        self._keep_log_start = keep_log_start
         self._plan, self._facts, self._summaries, self._findings = look_through(fs, path, around)
         self.damaged = {finding.file for finding in self._findings if finding.severity is Severity.DAMAGE}
         self._steps: list[Step] = []
         self._refusals: list[str] = []
         self._logs: dict[int, LogRepair] = {}
+        self._empties = ""
         self._end = log_end(self._plan, self._summaries)
 
     def plan(self) -> PartitionRepair:
@@ -125,15 +141,31 @@ class _Planner:
             why = self._reason(epochs_file) or "it contradicts them"
             self._steps.append(Step(epochs_file, f"make it anew from the batches ({why})"))
         topic_id = None
+        forgets_topic_id = False
         if metadata in self.damaged:
-            topic_id = self._topic_id
-            if topic_id is None:
+            is_unreadable = bool(self._reason(metadata))
+            topic_id = self._topic_id or (plan.topic_id if is_unreadable else None)
+            forgets_topic_id = topic_id is None and is_unreadable
+            if topic_id is None and not is_unreadable:
                 self._refusals.append(f"{metadata}: nothing else in the log directory tells the topic's id")
+            elif forgets_topic_id:
+                what = "remove it: it cannot be read, and nothing else tells the topic's id; a broker writes it again"
+                self._steps.append(Step(metadata, what))
             else:
                 self._steps.append(Step(metadata, "write the topic's id, which the rest of the log directory tells"))
         self._refuse_the_rest(epochs=epochs)
         return PartitionRepair(
-            plan, self._findings, self._logs, indexes, epochs, topic_id, self._end, self._steps, self._refusals
+            plan,
+            self._findings,
+            self._logs,
+            indexes,
+            epochs,
+            topic_id,
+            forgets_topic_id,
+            self._end,
+            self._empties,
+            self._steps,
+            self._refusals,
         )
 
     def _refuse_the_rest(self, *, epochs: bool) -> None:
@@ -260,8 +292,21 @@ class _Planner:
             what = f"high watermark of {os.path.basename(self._path)}: {self._end}, not {mark}"
             self._steps.append(Step(os.path.join(directory, HIGH_WATERMARKS), what))
         if around.log_start is not None and around.log_start > self._end:
-            what = f"start of {os.path.basename(self._path)}: that of its first segment, not {around.log_start}"
-            self._steps.append(Step(os.path.join(directory, LOG_START_OFFSETS), what))
+            self._plan_log_start(os.path.join(directory, LOG_START_OFFSETS), around.log_start)
+
+    def _plan_log_start(self, file: str, start: int) -> None:
+        """Either the checkpoint is wrong, or the log has lost its tail: only the operator can know."""
+        name, segments = os.path.basename(self._path), self._plan.segments
+        if self._keep_log_start:
+            own = os.path.join(self._path, OWN_DIRECTORY)
+            what = f"let {name} start at offset {start}, and move its {len(segments)} segments to {own}"
+            first = segments[0].paths.base_offset if segments else 0
+            self._steps.append(Step(file, what, f"offsets {first} to {self._end - 1} (saved)" if segments else ""))
+            self._empties = f"the log ends at offset {self._end}, below its start {start} in {file}"
+            self._end = start
+        else:
+            what = f"start of {name}: that of its first segment, not {start}, which is above its end {self._end}"
+            self._steps.append(Step(file, f"{what}; with --log-start checkpoint it starts at {start} instead"))
 
     # Producers
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from seglog.core.clock import Clock
 from seglog.core.fs import File, Fs
 from seglog.storage.checkpoint import encode_partition_metadata
+from seglog.storage.cut import forget_refused_start, save_log
 from seglog.storage.epochs import encode_epochs
 from seglog.storage.findings import Severity
 from seglog.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, SegmentPaths
@@ -39,11 +40,17 @@ def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_int
     path = repair.plan.path
     work = Replacer(fs, path, own_directory(path), clock)
     work.finish()  # of a repair that was stopped
+    if repair.empties:
+        emptied = save_log(fs, path, repair.empties, clock.now_ms())
+        forget_refused_start(fs, path)
+        return Done(path, repair.end_offset, emptied.saved, {})
     for at, log in repair.logs.items():
         _repair_log(fs, work, repair.plan.segments[at].paths, log)
     for at in sorted(repair.indexes):
         _make_indexes(fs, work, repair.plan.segments[at].paths, index_interval)
     end, ongoing = _make_the_rest(fs, work, path, repair.plan.around, repair.topic_id, epochs=repair.epochs)
+    if repair.forgets_topic_id:
+        work.remove(os.path.join(path, PARTITION_METADATA))
     work.finish()
     return Done(path, end, work.backup, ongoing if any(log.gone for log in repair.logs.values()) else {})
 
