@@ -29,9 +29,10 @@ MEGABYTE = 1 << 20
 class Served:
     """``with Served(path) as served``: a server of its own, stopped by SIGTERM."""
 
-    def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, str] | None = None, *, log_level: str = "warning") -> None:
         self.path = path
         self.said = path / "stderr"
+        self._log_level = log_level
         self._settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
         self._settings |= settings or {}
         self.bootstrap = ""
@@ -40,6 +41,7 @@ class Served:
     def __enter__(self) -> Self:
         self.path.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "seglog", "serve", "--json", "--listen", "127.0.0.1:0"]
+        command += ["--log-level", self._log_level]
         command += ["--data-dir", str(self.path / "log")]
         command += [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
         with self.said.open("wb") as errors:

@@ -18,6 +18,7 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import LocalTopics
 from seglog.core.errors import InvalidRequestError
 from seglog.net.connection import Connection
+from seglog.net.memory import RequestMemory
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.log_dir import LogDir
@@ -50,16 +51,13 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
             def largest_frame(self, _head: memoryview, /) -> int:
                 return 0
 
-            is_short = False
+            memory = RequestMemory(0)
             slice_bytes = 1
 
-            def reserve(self, _connection: Connection, _size: int, /) -> bool:
-                return False
-
-            def release(self, _size: int, /) -> None:
+            def stalled(self, _by: int, /) -> None:
                 pass
 
-            def stalled(self, _by: int, /) -> None:
+            def refused(self, _connection: Connection, _head: bytes, _why: str, /) -> None:
                 pass
 
         connection = Connection(

@@ -122,7 +122,8 @@ def test_a_buffer_is_full_when_its_first_frame_begins_to_wait() -> None:
             reader, writer = await served.connect()
             count = RECEIVE_BYTES // 50
             writer.write(frame(b"wait") + frame(b"x" * 100) * count)
-            while not any(connection.is_waiting for connection in served.shared.connections):
+            await until(lambda: any(connection._end == connection._limit for connection in served.shared.connections))
+            for _ in range(10):  # the loop looks at the socket again
                 await asyncio.sleep(0)
             gate.set()
             assert await answer(reader) == b"tiaw"

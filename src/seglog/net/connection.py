@@ -10,6 +10,7 @@ too slow.
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from struct import Struct
 from typing import Final, Protocol, cast
@@ -17,14 +18,18 @@ from typing import Final, Protocol, cast
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.later import MOST, Later, Outstanding
+from seglog.net.memory import SILENT_SECONDS, RequestMemory
 from seglog.net.patience import Patience, Watch
 from seglog.net.portions import portions
+from seglog.net.refusals import HEAD
 
 IDLE_BYTES: Final = 4 << 10
 """What a connection holds that only asks small things, as thousands do."""
 RECEIVE_BYTES: Final = 64 << 10
 """What it may hold without asking."""
 SLICE_BYTES: Final = 1 << 20
+STEP_BYTES: Final = 1 << 20
+"""What is reserved at a time for a request that is being received; before that, as much as has come already."""
 _SMALL: Final = 4 << 10
 _TOGETHER: Final = 64
 """How many answers of so many bytes may wait for each other."""
@@ -53,14 +58,8 @@ class Limits(Protocol):
         """Bytes that a frame beginning with ``head`` (`PEEK` bytes) may have. `InvalidRequestError`: none at all."""
 
     @property
-    def is_short(self) -> bool:
-        """Whether somebody waits for memory, so that it should be given back."""
-
-    def reserve(self, connection: Connection, size: int, /) -> bool:
-        """Whether there is room for a frame of ``size`` bytes, more than `RECEIVE_BYTES`; if so, it is taken. If not,
-        `Connection.has_room` is called when there is."""
-
-    def release(self, size: int, /) -> None: ...
+    def memory(self) -> RequestMemory:
+        """Where connections reserve what they receive beyond `RECEIVE_BYTES`."""
 
     @property
     def slice_bytes(self) -> int:
@@ -68,6 +67,9 @@ class Limits(Protocol):
 
     def stalled(self, by: int, /) -> None:
         """One more client does not take what it is sent, or one fewer."""
+
+    def refused(self, connection: Connection, head: bytes, why: str, /) -> None:
+        """A connection is closed because of a frame that begins with ``head``."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -90,9 +92,15 @@ class Connection(asyncio.BufferedProtocol):
         self._now = now
         self._tell_closed = closed
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(IDLE_BYTES)
+        self._memory = limits.memory
+        self._buffer: bytearray | mmap.mmap = bytearray(IDLE_BYTES)
+        # Invariant: 0 <= start <= end <= limit <= len(buffer). A mapping has memory only where bytes have been
+        # received; what lies below its limit is reserved.
         self._start = self._end = 0
-        self._reserved = 0
+        self._limit = IDLE_BYTES
+        self._frame = 0
+        """Where the frame begins that was looked at last."""
+        self.received = 0
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._writable = True
@@ -119,17 +127,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._drained is not None and not self._drained.done():
             self._drained.cancel()
         self._tell_closed(self)
-        self._give_back()
+        self._drop_buffer()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return memoryview(self._buffer)[self._end :]
+        return memoryview(self._buffer)[self._end : self._limit]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
+        self.received += nbytes
         if self._task is None:
             self._handle_frames()
-        if self._task is not None and self._end == len(self._buffer):
+        if self._task is not None and self._end == self._limit:
             self._pause()
 
     def pause_writing(self) -> None:
@@ -178,8 +187,9 @@ class Connection(asyncio.BufferedProtocol):
                     self._send(ready)
                     if self._task is None:
                         self._wait_for(asyncio.sleep(0))  # others have their turn
-        except InvalidRequestError:
+        except InvalidRequestError as error:
             self._write(ready)
+            self._refuse(str(error))
             self.close()
             return
         self._send(ready)
@@ -224,10 +234,11 @@ class Connection(asyncio.BufferedProtocol):
             return None
         (size,) = _SIZE.unpack_from(self._buffer, self._start)
         body = self._start + _SIZE.size
+        self._frame = self._start
         if size < PEEK:
-            raise InvalidRequestError(f"a frame of {size} bytes")
-        if size > self._limits.largest_frame(memoryview(self._buffer)[body : body + PEEK]):
-            raise InvalidRequestError(f"a frame of {size} bytes")
+            raise InvalidRequestError(f"a frame of {size} bytes has no request")
+        if size > (largest := self._limits.largest_frame(memoryview(self._buffer)[body : body + PEEK])):
+            raise InvalidRequestError(f"a request of {size} bytes, where at most {largest} are allowed")
         if there < _SIZE.size + size:
             return None
         self._start = body + size
@@ -235,61 +246,100 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[body : self._start]
 
     def _make_room(self) -> None:
-        """See to it that the rest of the frame that has begun fits behind what is there of it."""
+        """See to it that more of the frame that has begun can be received behind what is there of it."""
         there = self._end - self._start
-        if self._is_behind and self._reserved and there <= RECEIVE_BYTES and self._limits.is_short:
-            self._move(RECEIVE_BYTES)  # others have their turn
-            self._give_back()
+        if self._is_behind and self._is_mapped and there <= RECEIVE_BYTES and self._memory.is_short:
+            self._receive_into(bytearray(RECEIVE_BYTES), RECEIVE_BYTES)  # others have their turn
+            self._memory.release(self)
         if there == 0:
             self._start = self._end = 0
             return
         needed = RECEIVE_BYTES
         if there >= _SIZE.size + PEEK:
             needed = max(needed, _SIZE.size + _SIZE.unpack_from(self._buffer, self._start)[0])
-        if self._start + needed <= len(self._buffer):
+        capacity = len(self._buffer)
+        if self._is_mapped and needed > capacity:
+            self._map(needed, self._limit)
+        elif self._start and self._start + needed > capacity:
+            self._receive_into(self._buffer, self._limit)
+        if self._end < self._limit:
             return
-        if needed <= len(self._buffer):
-            self._move(len(self._buffer))
+        if not self._is_mapped and there < RECEIVE_BYTES:
+            self._receive_into(bytearray(RECEIVE_BYTES), RECEIVE_BYTES)
             return
-        if needed == RECEIVE_BYTES:
-            self._move(needed)
-            return
-        self._give_back()  # nobody waits for memory while others wait for what it has
-        if self._limits.reserve(self, needed):
-            self._take(needed)
+        reserved = self._limit if self._is_mapped else 0
+        wanted = min(len(self._buffer), self._limit + min(self._limit, STEP_BYTES)) if reserved else 2 * RECEIVE_BYTES
+        self._is_behind = False
+        if self._memory.reserve(self, wanted - reserved):
+            self._take(wanted - reserved)
         else:
             self._wants_room = True
             self._pause()
 
     def _take(self, size: int) -> None:
-        self._reserved = size
-        self._is_behind = False
-        self._move(size)
+        """Receive ``size`` bytes more, which are reserved."""
+        if self._is_mapped:
+            self._limit += size
+            return
+        self._map(_SIZE.size + _SIZE.unpack_from(self._buffer, self._start)[0], size)
 
-    def _move(self, size: int) -> None:
-        """What is there of a frame goes to the beginning of a buffer of ``size`` bytes."""
+    def _map(self, size: int, limit: int) -> None:
+        """Receive into memory that is taken where it is written to, and not before. There is a power of two of it, so
+        that the next frame, if it is a little larger, need not have its own."""
+        size = max(SLICE_BYTES, 1 << (size - 1).bit_length())
+        try:
+            mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            self._refuse(f"no memory for a request of up to {size} bytes: {error}")
+            self._memory.release(self)
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        self._receive_into(mapping, limit)
+
+    def _receive_into(self, buffer: bytearray | mmap.mmap, limit: int) -> None:
+        """Go on in ``buffer``, at whose beginning is then what is there of a frame."""
         kept = bytes(memoryview(self._buffer)[self._start : self._end])
-        if size != len(self._buffer):
-            self._buffer = bytearray(size)
-        self._buffer[: len(kept)] = kept
+        buffer[: len(kept)] = kept
+        self._buffer, self._limit = buffer, limit
         self._start, self._end = 0, len(kept)
+        self._frame = 0
+
+    @property
+    def _is_mapped(self) -> bool:
+        return isinstance(self._buffer, mmap.mmap)
+
+    @property
+    def awaits_bytes(self) -> bool:
+        return self._task is None and not self._wants_room and self._start < self._end
 
     def has_room(self, size: int) -> None:
-        """The memory that it waits for is there, and taken."""
         self._wants_room = False
         self._take(size)
         self._resume()
 
     def shrink(self) -> None:
-        """Give memory back, if no frame is being received."""
-        if len(self._buffer) > IDLE_BYTES and self._task is None and self._start == self._end:
-            self._move(IDLE_BYTES)
-            self._give_back()
+        if self._limit > IDLE_BYTES and self._task is None and self._start == self._end:
+            self._drop_buffer()
 
-    def _give_back(self) -> None:
-        size, self._reserved = self._reserved, 0
-        if size:
-            self._limits.release(size)
+    def end_silent(self) -> None:
+        (size,) = _SIZE.unpack_from(self._buffer, self._start)
+        self._refuse(
+            f"{self._end - self._start} of {size} bytes of a request had come, but none for {SILENT_SECONDS} s, while "
+            "other requests waited for memory (queued.max.request.bytes)"
+        )
+        self._drop_buffer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _drop_buffer(self) -> None:
+        """What it holds is forgotten. Not left to the garbage collector: a connection is part of a cycle."""
+        was_mapped = self._is_mapped
+        self._buffer, self._limit = bytearray(IDLE_BYTES), IDLE_BYTES
+        self._start = self._end = 0
+        if was_mapped or self._wants_room:
+            self._wants_room = False
+            self._memory.release(self)
 
     # Answers that wait
 
@@ -304,7 +354,8 @@ class Connection(asyncio.BufferedProtocol):
     async def _carry_on_after(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except InvalidRequestError:
+        except InvalidRequestError as error:
+            self._refuse(str(error))
             self.close()
             return
         finally:
@@ -358,6 +409,10 @@ class Connection(asyncio.BufferedProtocol):
             await self._drained
 
     # Its end
+
+    def _refuse(self, why: str) -> None:
+        head = bytes(memoryview(self._buffer)[self._frame : min(self._frame + HEAD, self._end)])
+        self._limits.refused(self, head, why)
 
     def close(self) -> None:
         """End it at once; what was written is still sent."""

@@ -4,13 +4,15 @@ may take (KIP-612, ``SocketServer.scala``, ``SimpleMemoryPool.java``)."""
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import SLICE_BYTES, Connection
+from seglog.net.memory import RequestMemory
 from seglog.net.patience import Patience
+from seglog.net.refusals import Refusals
 
 __all__ = ["CreationRate", "Shared"]
 
@@ -71,14 +73,14 @@ class Shared:
         self._largest = largest
         self._max_connections = max_connections
         self._max_per_ip = max_connections_per_ip
-        self._left = in_flight_bytes
-        self._waiting: deque[tuple[Connection, int]] = deque()
+        self.memory = RequestMemory(in_flight_bytes)
         self._by_ip: Counter[str] = Counter()
         self._has_place = asyncio.Event()
         self._stalled = 0
         self.patience = patience
         self.descriptors = descriptors
         self.now = now or asyncio.get_running_loop().time
+        self.refusals = Refusals(self.now)
         self.rate = CreationRate(creation_rate, self.now)
         self.connections: set[Connection] = set()
 
@@ -102,10 +104,7 @@ class Shared:
         self._by_ip[connection.peer] -= 1
         if not self._by_ip[connection.peer]:
             del self._by_ip[connection.peer]
-        for place in [place for place in self._waiting if place[0] is connection]:
-            self._waiting.remove(place)
         self._has_place.set()
-        self._serve()
 
     async def place(self) -> None:
         """Wait until there may be one more connection. Kafka's acceptor waits, too."""
@@ -122,27 +121,6 @@ class Shared:
     def largest_frame(self, head: memoryview, /) -> int:
         return self._largest(head)
 
-    @property
-    def is_short(self) -> bool:
-        """Whether somebody waits for memory."""
-        return bool(self._waiting)
-
-    def reserve(self, connection: Connection, size: int, /) -> bool:
-        """Take ``size`` bytes, or stand in line for them: then `Connection.has_room` is called. First come, first
-        served, however large: nobody starves."""
-        if size > self._left and not self._waiting:
-            for other in self.connections:
-                other.shrink()
-        if not self._waiting and size <= self._left:
-            self._left -= size
-            return True
-        self._waiting.append((connection, size))
-        return False
-
-    def release(self, size: int, /) -> None:
-        self._left += size
-        self._serve()
-
     # Bytes that clients do not take
 
     @property
@@ -152,8 +130,5 @@ class Shared:
     def stalled(self, by: int, /) -> None:
         self._stalled += by
 
-    def _serve(self) -> None:
-        while self._waiting and self._waiting[0][1] <= self._left:
-            connection, size = self._waiting.popleft()
-            self._left -= size
-            connection.has_room(size)
+    def refused(self, connection: Connection, head: bytes, why: str, /) -> None:
+        self.refusals.log(connection.peer, connection.listener, head, why)

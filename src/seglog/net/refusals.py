@@ -1,0 +1,78 @@
+"""Why connections were closed that this broker did not want: a line at info for each, at most one a minute and address.
+
+The first bytes of what a client sent tell a TLS handshake, HTTP and requests apart; those of a request name the client.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+_log: Final = logging.getLogger("seglog.net")
+SECONDS: Final = 60.0
+MOST_ADDRESSES: Final = 1000
+"""Addresses that are remembered, and so lines a minute of all addresses together."""
+HEAD: Final = 300
+"""Bytes of a frame that are enough to tell who sent it."""
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|CONNECT|PATCH|PRI) [ -~]*")
+_BEFORE_CLIENT_ID: Final = Struct(">ihhih")
+_LONGEST_NAME: Final = 80
+
+
+class _Said(NamedTuple):
+    at: float
+    unsaid: int
+    """How many have been refused since, without a line."""
+
+
+class Refusals:
+    """Logs refusals, not more often than is useful."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._said: dict[str, _Said] = {}
+
+    def log(self, address: str, listener: str, head: bytes, why: str) -> None:
+        """A connection from ``address`` is closed. ``head``: how the frame begins that is to blame, its size included;
+        empty if none is."""
+        now = self._now()
+        before = self._said.get(address)
+        if before is not None and now - before.at < SECONDS:
+            self._said[address] = before._replace(unsaid=before.unsaid + 1)
+            return
+        if before is None and len(self._said) >= MOST_ADDRESSES:
+            self._said = {one: said for one, said in self._said.items() if now - said.at < SECONDS}
+            if len(self._said) >= MOST_ADDRESSES:
+                return
+        self._said[address] = _Said(now, 0)
+        more = f"; {before.unsaid} more from there since the last such line" if before and before.unsaid else ""
+        client_id = client_id_of(head)
+        who = f"{address} (client id {client_id})" if client_id else address
+        _log.info("Connection from %s to %s closed: %s%s", who, listener, foreign_protocol(head) or why, more)
+
+
+def foreign_protocol(head: bytes) -> str:
+    """What a client that does not speak Kafka's protocol speaks, "" if it may speak that.
+
+    >>> foreign_protocol(b"GET /metrics HTTP/1.1")
+    'it sent an HTTP request (GET /metrics HTTP/1.1), and this is a Kafka port'
+    """
+    if head.startswith(_TLS_HANDSHAKE):
+        return "it began a TLS handshake, and this port has no TLS: set security.protocol=PLAINTEXT in the client"
+    if (http := _HTTP.match(head)) is not None:
+        line = http[0][:_LONGEST_NAME].decode("ascii").strip()
+        return f"it sent an HTTP request ({line}), and this is a Kafka port"
+    return ""
+
+
+def client_id_of(head: bytes) -> str:
+    """The client id of the request that a frame with this beginning has, "" if it has none or is no request."""
+    if len(head) < _BEFORE_CLIENT_ID.size or foreign_protocol(head):
+        return ""
+    *_, length = _BEFORE_CLIENT_ID.unpack_from(head)
+    name = head[_BEFORE_CLIENT_ID.size :][: max(length, 0)]
+    return name.decode(errors="replace")[:_LONGEST_NAME] if name and name.isascii() else ""

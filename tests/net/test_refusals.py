@@ -1,0 +1,72 @@
+"""Why a connection was closed: once a minute and address, with the client's name where it has said it."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from seglog.net.refusals import MOST_ADDRESSES, SECONDS, Refusals
+from tests.net.serving import LARGEST, Run, frame, is_closed, serving
+
+TLS = bytes.fromhex("16030100a5010000a10303") + bytes(100)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.INFO, "seglog.net")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "seglog.net"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (TLS, "it began a TLS handshake, and this port has no TLS: set security.protocol=PLAINTEXT in the client"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "it sent an HTTP request (GET / HTTP/1.1), and this is a Kafka port"),
+        (struct.pack(">i", LARGEST + 1) + bytes(8), f"a request of {LARGEST + 1} bytes, where at most {LARGEST} are"),
+        (frame(b"evil"), "evil"),
+        (struct.pack(">i", -1) + bytes(8), "a frame of -1 bytes has no request"),
+    ],
+)
+def test_a_client_that_is_refused_leaves_a_line(
+    run: Run, lines: Callable[[], list[str]], sent: bytes, why: str
+) -> None:
+    async def act() -> None:
+        async with serving(lambda _: None) as served:
+            for _ in range(3):
+                reader, writer = await served.connect()
+                writer.write(sent)
+                assert await is_closed(reader)
+
+    run(act)
+    (line,) = lines()
+    assert line.startswith(f"Connection from 127.0.0.1 to PLAINTEXT closed: {why}")
+
+
+def test_the_next_line_of_an_address_counts_what_was_not_said(lines: Callable[[], list[str]]) -> None:
+    now = [0.0]
+    refusals = Refusals(lambda: now[0])
+    head = struct.pack(">ihhih", 100, 3, 99, 1, 4) + b"kcat" + bytes(20)
+    for at, address in ((0.0, "a"), (1.0, "a"), (SECONDS - 1, "a"), (SECONDS - 1, "b"), (SECONDS, "a")):
+        now[0] = at
+        refusals.log(address, "PLAINTEXT", head, "version 99 of Metadata is not served")
+    why = "to PLAINTEXT closed: version 99 of Metadata is not served"
+    assert lines() == [
+        f"Connection from a (client id kcat) {why}",
+        f"Connection from b (client id kcat) {why}",
+        f"Connection from a (client id kcat) {why}; 2 more from there since the last such line",
+    ]
+
+
+def test_addresses_without_number_take_bounded_memory(lines: Callable[[], list[str]]) -> None:
+    now = [0.0]
+    refusals = Refusals(lambda: now[0])
+    for number in range(3 * MOST_ADDRESSES):
+        refusals.log(f"address {number}", "PLAINTEXT", b"", "why")
+    assert len(lines()) == len(refusals._said) == MOST_ADDRESSES
+    now[0] = SECONDS
+    refusals.log("another", "PLAINTEXT", b"", "why")
+    assert lines()[-1] == "Connection from another to PLAINTEXT closed: why"
+    assert len(refusals._said) == 1
