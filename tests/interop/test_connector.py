@@ -104,8 +104,9 @@ def test_the_same_rows_by_the_same_tasks(world: World, case: str) -> None:
 def test_committed_records_only(world: World) -> None:
     chosen = {"subscribe": "txn", **_HEADERS}
     kafka = world.read("kafka", {**chosen, "kafka.isolation.level": "read_committed"})
-    ours = world.read("seglog", {**chosen, "isolationLevel": "read_committed"})
+    ours = world.read("seglog", {**chosen, "kafka.isolation.level": "read_committed"})
     assert ours == kafka
+    assert ours == world.read("seglog", {**chosen, "isolationLevel": "read_committed"})
     assert len(ours.rows) < len(world.read("seglog", chosen).rows)
 
 

@@ -59,7 +59,7 @@ def test_the_same_batches(world: World, tmp_path: Path, chosen: dict[str, str]) 
 def test_committed_records_only(world: World, tmp_path: Path) -> None:
     chosen = {"subscribe": "txn", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
     kafka = world.run("kafka", {**chosen, "kafka.isolation.level": "read_committed"}, tmp_path / "kafka")
-    ours = world.run("seglog", {**chosen, "isolationLevel": "read_committed"}, tmp_path / "seglog")
+    ours = world.run("seglog", {**chosen, "kafka.isolation.level": "read_committed"}, tmp_path / "seglog")
     assert ours == kafka
     assert len(kafka) > 1
 

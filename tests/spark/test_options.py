@@ -129,6 +129,7 @@ def test_what_is_ours() -> None:
             "failOnDataLoss": "false",
             "maxRecordsPerPartition": "10",
             "replica": "2",
+            "parallelism": "64",
         }
     )
     assert options.columns == ("offset", "value")
@@ -136,10 +137,18 @@ def test_what_is_ours() -> None:
     assert options.read_committed
     assert options.include_control
     assert (options.until, options.permissive, options.fail_on_data_loss) == ("logEnd", True, False)
-    assert (options.max_records, options.replica) == (10, "2")
+    assert (options.max_records, options.replica, options.parallelism) == (10, "2", 64)
     assert parse_options({**PATH, "columns": "offset, value"}).columns == ("offset", "value")
     assert parse_options({**PATH, "keyEquals": "käse"}).keys == ("käse".encode(),)
     assert parse_options({**PATH, "keyIn": "[]"}).keys == ()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_honours_the_connectors_isolation_level(stream: bool) -> None:
+    options = parse_options({**PATH, "kafka.isolation.level": "read_committed"}, stream=stream)
+    assert (options.read_committed, options.notes) == (True, ())
+    both = {**PATH, "isolationLevel": "read_committed", "kafka.isolation.level": "Read_Committed"}
+    assert parse_options(both, stream=stream).read_committed
 
 
 def test_a_stream_has_a_start_at_the_end_and_no_end() -> None:
@@ -177,6 +186,11 @@ def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
         ({"until": "now"}, "option until is 'now': highWatermark or logEnd"),
         ({"mode": "dropMalformed"}, "failFast or permissive"),
         ({"isolationLevel": "serializable"}, "read_uncommitted or read_committed"),
+        ({"kafka.isolation.level": "serializable"}, "option kafka.isolation.level is 'serializable': read_uncommitted"),
+        (
+            {"isolationLevel": "read_uncommitted", "kafka.isolation.level": "read_committed"},
+            "options isolationLevel read_uncommitted and kafka.isolation.level read_committed contradict each other",
+        ),
         ({"startingOffsetsByTimestampStrategy": "none"}, "error or latest"),
         ({"startingTimestamp": "2013-01-01"}, "a whole number from 0 on"),
         ({"startingTimestamp": "-1"}, "a whole number from 0 on"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
 from seglog.spark.options import Assign, Subscribe, SubscribePattern
-from seglog.spark.planning import Boundaries, ReadRange, plan, select
+from seglog.spark.planning import Boundaries, Piece, ReadRange, pack, plan, select
 from seglog.spark.ranges import OffsetRange, PartitionExtent, SegmentExtent
 from tests.cases import case
 
@@ -175,6 +175,44 @@ def test_cores_are_kept_busy_only_where_it_is_worth_a_task() -> None:
 
     tasks = plan([big.extent, small.extent], ranges, index, max_bytes=1 << 30, cores=8)
     assert [task.topic_partition for task in tasks] == [A0] * 8 + [A1]
+
+
+def test_plans_by_bytes_alone_where_the_number_of_cores_is_unknown() -> None:
+    partition = Partition(A0, [[(1 << 20, 10)] * 100], 1)
+    tasks = plan([partition.extent], {A0: OffsetRange(0, 1000)}, partition.index, max_bytes=1 << 30, cores=None)
+    assert len(tasks) == 3
+
+
+def _range(partition: int, size: int) -> ReadRange:
+    pieces = (Piece("log", 0, 0, size),)
+    return ReadRange(
+        topic_partition=TopicPartition("a", partition), directory="d", offsets=OffsetRange(0, 1), pieces=pieces
+    )
+
+
+@given(
+    st.lists(st.integers(1, 1 << 26), max_size=400) | st.lists(st.integers(1, 200), min_size=100, max_size=400),
+    st.integers(1, 64) | st.none(),
+    st.integers(1, 1 << 28),
+)
+def test_packs_small_ranges_in_order_within_the_bounds(sizes: list[int], cores: int | None, max_bytes: int) -> None:
+    case()
+    ranges = [_range(number, size) for number, size in enumerate(sizes)]
+    tasks = pack(ranges, max_bytes=max_bytes, cores=cores)
+    assert [one for task in tasks for one in task] == ranges
+    assert all(len(task) == 1 or sum(one.pieces[0].end for one in task) <= max_bytes for task in tasks)
+    if len(ranges) <= 4 * (cores or 2):
+        assert len(tasks) == len(ranges)
+    if cores is not None and sum(sizes) <= max_bytes:
+        assert len(tasks) <= max(2 * 4 * cores, 1)
+
+
+def test_many_small_partitions_share_as_many_tasks_as_keep_the_cores_busy() -> None:
+    ranges = [_range(number, 70) for number in range(300)]
+    assert len(pack(ranges, max_bytes=1 << 27, cores=2)) == 8
+    assert len(pack(ranges, max_bytes=1 << 27, cores=None)) == 2
+    assert len(pack(ranges * 40, max_bytes=1 << 27, cores=2)) == 8
+    assert {len(task) for task in pack(ranges, max_bytes=1 << 27, cores=100)} == {1}
 
 
 def test_a_segment_that_cannot_have_the_offsets_is_not_opened() -> None:

@@ -65,6 +65,7 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records: int | None = None
     max_bytes: int = DEFAULT_MAX_BYTES
+    parallelism: int | None = None
     columns: tuple[str, ...] | None = None
     keys: tuple[bytes | None, ...] | None = None
     read_committed: bool = False
@@ -121,10 +122,12 @@ _TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "minPartitions": text.number,
     "maxRecordsPerPartition": text.number,
     "maxBytesPerPartition": text.size,
+    "parallelism": text.number,
     "columns": text.names,
     "keyEquals": lambda name, value: (text.key(name, value),),
     "keyIn": text.keys,
     "isolationLevel": text.choice("read_uncommitted", "read_committed"),
+    "kafka.isolation.level": text.choice("read_uncommitted", "read_committed"),
     "includeControl": text.boolean,
     "until": text.choice("highWatermark", "logEnd"),
     "replica": text.text,
@@ -201,9 +204,10 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         min_partitions=values.get("minPartitions"),
         max_records=values.get("maxRecordsPerPartition"),
         max_bytes=values.get("maxBytesPerPartition", DEFAULT_MAX_BYTES),
+        parallelism=values.get("parallelism"),
         columns=values.get("columns"),
         keys=keys,
-        read_committed=values.get("isolationLevel") == "read_committed",
+        read_committed=_isolation(values) == "read_committed",
         include_control=values.get("includeControl", False),
         until=values.get("until"),
         replica=values.get("replica", "longest"),
@@ -238,6 +242,17 @@ def _only_one(values: Mapping[str, Any], *names: str) -> Any:
     if len(given) > 1:
         raise InvalidConfigError(f"options {' and '.join(given)} exclude each other: give one of them")
     return values[given[0]] if given else None
+
+
+def _isolation(values: Mapping[str, Any]) -> str | None:
+    """By our name or the connector's; both may be given if they agree."""
+    levels = {values[name] for name in ("isolationLevel", "kafka.isolation.level") if name in values}
+    if len(levels) > 1:
+        raise InvalidConfigError(
+            f"options isolationLevel {values['isolationLevel']} and kafka.isolation.level "
+            f"{values['kafka.isolation.level']} contradict each other: give one of them"
+        )
+    return levels.pop() if levels else None
 
 
 def _bound(values: Mapping[str, Any], side: str, default: int) -> Bound:

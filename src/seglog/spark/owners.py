@@ -54,15 +54,21 @@ def driver_pid() -> int:
     return parent if _DAEMON in command and parent > 1 else pid
 
 
-def _process(pid: int) -> tuple[int, str]:
-    """A process's parent and its command line; 0 and nothing if the system does not say."""
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process; none if the system does not say."""
+    return _process(pid)[1]
+
+
+def _process(pid: int) -> tuple[int, list[str]]:
+    """A process's parent and its arguments; 0 and none if the system does not say."""
     try:
         if _LINUX:
             fs = OsFs()
             state = fs.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-            return int(state[1]), fs.read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+            arguments = fs.read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
+            return int(state[1]), arguments
         done = subprocess.run(["ps", "-o", "ppid=,args=", "-p", str(pid)], capture_output=True, text=True, check=False)
         parent, _, command = done.stdout.strip().partition(" ")
-        return int(parent), command
+        return int(parent), command.split()
     except (OSError, ValueError, IndexError):
-        return 0, ""
+        return 0, []

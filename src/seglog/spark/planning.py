@@ -28,6 +28,11 @@ INTERNAL_TOPICS: Final = frozenset(
 
 WORTH_A_TASK: Final = 4 << 20
 """Bytes under which a further task costs more than it saves, when nobody asked for it."""
+_UNKNOWN_SHARE: Final = 32 << 20
+"""Bytes of a task where nothing says how many run at once: a tenth of its time is its start."""
+_OPENING: Final = 128 << 10
+"""What beginning with another partition costs, in bytes that are read in that time."""
+_TASKS_PER_CORE: Final = 4
 
 
 class Piece(NamedTuple):
@@ -124,12 +129,13 @@ def plan(
     max_bytes: int,
     min_partitions: int | None = None,
     max_records: int | None = None,
-    cores: int = 1,
+    cores: int | None = 1,
 ) -> list[ReadRange]:
     """Divide what is to be read among tasks, in the order of partitions and offsets.
 
     With ``min_partitions`` or ``max_records`` first as the connector divides offsets (`divide`), otherwise so that
-    ``cores`` have something to do as long as each task has `WORTH_A_TASK`. What is larger than about ``max_bytes`` then
+    ``cores`` have something to do as long as each task has `WORTH_A_TASK`; None if their number is not known. What is
+    larger than about ``max_bytes`` then
     is cut at batch boundaries. A partition with nothing to read has no task.
     """
     by_partition = {extent.topic_partition: extent for extent in extents}
@@ -141,7 +147,12 @@ def plan(
     asked = min_partitions is not None or max_records is not None
     tasks: list[ReadRange] = []
     for share, pieces, size in zip(shares, pieces_of, sizes, strict=True):
-        spread = 1 if asked else min(_ceil(size * cores, total), size // WORTH_A_TASK)
+        if asked:
+            spread = 1
+        elif cores is None:
+            spread = size // _UNKNOWN_SHARE
+        else:
+            spread = min(_ceil(size * cores, total), size // WORTH_A_TASK)
         parts = max(_ceil(size, max_bytes), spread, 1)
         tasks.extend(
             ReadRange(
@@ -160,6 +171,28 @@ def plan(
             for offsets, part in _divide(share.offsets, pieces, parts, index)
         )
     return tasks
+
+
+def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> list[tuple[ReadRange, ...]]:
+    """Neighbours of ``ranges`` as tasks, in their order: small ones share a task where there are many.
+
+    Up to `_TASKS_PER_CORE` ranges for each of ``cores`` stay alone. A task has at most ``max_bytes`` unless one range
+    has more.
+    """
+    if len(ranges) <= _TASKS_PER_CORE * (cores or 2):
+        return [(one,) for one in ranges]
+    sizes = [sum(piece.end - piece.start for piece in one.pieces) for one in ranges]
+    cost = sum(sizes) + _OPENING * len(ranges)
+    share = _UNKNOWN_SHARE if cores is None else max(WORTH_A_TASK, _ceil(cost, _TASKS_PER_CORE * cores))
+    tasks: list[list[ReadRange]] = []
+    number, spent, held = -1, 0, 0
+    for one, size in zip(ranges, sizes, strict=True):
+        if spent // share > number or held + size > max_bytes:
+            tasks.append([])
+            number, held = spent // share, 0
+        tasks[-1].append(one)
+        spent, held = spent + size + _OPENING, held + size
+    return [tuple(task) for task in tasks]
 
 
 def spans(extent: PartitionExtent, offsets: OffsetRange, index: Index) -> tuple[Piece, ...]:

@@ -7,7 +7,6 @@ DataFrame, whose results are then wrong (fixed behind SPARK-58551).
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -21,7 +20,8 @@ from seglog.core.types import TopicPartition
 from seglog.spark.extents import find_by_time
 from seglog.spark.offsets import resolve
 from seglog.spark.options import ReadOptions, parse_options
-from seglog.spark.planning import ReadRange, plan
+from seglog.spark.parallelism import driver_parallelism
+from seglog.spark.planning import ReadRange, pack, plan
 from seglog.spark.ranges import OffsetRange, PartitionExtent
 from seglog.spark.schema import check_schema, recall, record_schema, remember
 from seglog.spark.survey import Survey, survey
@@ -89,10 +89,21 @@ class SeglogReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(task) for task in self.tasks()]
+        return self.input_partitions(self.tasks())
+
+    def input_partitions(self, ranges: Sequence[ReadRange]) -> list[InputPartition]:
+        """A task for each of ``ranges``, or for several small ones, unless options say how many tasks there are."""
+        options = self._options
+        if options.min_partitions is not None or options.max_records is not None:
+            return [InputPartition((one,)) for one in ranges]
+        return [InputPartition(task) for task in pack(ranges, max_bytes=options.max_bytes, cores=self._cores)]
+
+    @property
+    def _cores(self) -> int | None:
+        return self._options.parallelism or driver_parallelism()
 
     def tasks(self) -> list[ReadRange]:
-        """What each task of the query will read, by partition and offset."""
+        """What the tasks of the query will read, by partition and offset."""
         options, fs = self._options, OsFs()
         extents = self.extents(fs)
         resolved = resolve(
@@ -118,7 +129,7 @@ class SeglogReader(DataSourceReader):
             max_bytes=options.max_bytes,
             min_partitions=options.min_partitions,
             max_records=options.max_records,
-            cores=os.cpu_count() or 1,
+            cores=self._cores,
         )
 
     def extents(self, fs: Fs) -> list[PartitionExtent]:
@@ -138,6 +149,7 @@ class SeglogReader(DataSourceReader):
 
         from seglog.spark.reading import read_range
 
-        task: ReadRange | None = partition.value
-        if task is not None:
-            yield from read_range(OsFs(), task, to_arrow_schema(self._schema, timezone="UTC"), self._options)
+        task: tuple[ReadRange, ...] | None = partition.value
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        for one in task or ():
+            yield from read_range(OsFs(), one, schema, self._options)

@@ -172,7 +172,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
         report_losses(planned.losses, fail=self._options.fail_on_data_loss, warn=_warn)
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
-        return [InputPartition(task) for task in self._reader.plan(OsFs(), extents, planned.ranges)]
+        return self._reader.input_partitions(self._reader.plan(OsFs(), extents, planned.ranges))
 
     def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
         """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option.
