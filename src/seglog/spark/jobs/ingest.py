@@ -12,8 +12,10 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
@@ -22,12 +24,14 @@ from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.ingest_columns import LINE, Columns, names_of
 from seglog.spark.jobs.ingest_files import (
     Split,
+    first_line,
     list_files,
     parquet_schema,
     sample,
     split_parquet,
     split_text,
 )
+from seglog.spark.jobs.ingest_json import NotAnObjectError, parse_objects
 from seglog.spark.jobs.ingest_rows import PATTERNS, Format, Recipe, Rows, kept_groups
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.keeping import Keeping, directory_of
@@ -122,7 +126,6 @@ def ingest(
     """
     fs = OsFs()
     files = list_files(fs, [paths] if isinstance(paths, str) else paths)
-    recipe = _recipe(fs, files, source or Input(), columns or Columns())
     given: dict[str, str] = {"path": log_dir, "topic": topic, **dict(options or {})}
     if partitions is not None:
         given["numPartitions"] = str(partitions)
@@ -130,15 +133,27 @@ def ingest(
     cores = spark.sparkContext.defaultParallelism
     size = sum(fs.stat(os.path.realpath(file)).size for file in files)
     share = min(max(size // (cores * _TASKS_PER_CORE), _SMALLEST_TASK), _LARGEST_TASK)
-    splits = (
-        split_parquet(fs, files, share)
-        if recipe.format == "parquet"
-        else split_text(fs, files, share, whole=recipe.multiline)
-    )
+    recipe, splits = plan_input(fs, files, source or Input(), columns or Columns(), share)
     result = Ingested(topic=topic, files=len(files), bytes=size, tasks=len(splits), dry_run=dry_run)
     if dry_run:
         return _with_preview(result, recipe, splits)
     return _run(spark, recipe, splits, write, result, progress)
+
+
+class PlannedInput(NamedTuple):
+    """How rows become records, and what each task reads."""
+
+    recipe: Recipe
+    splits: Sequence[Split]
+
+
+def plan_input(fs: OsFs, files: Sequence[str], source: Input, columns: Columns, share: int) -> PlannedInput:
+    """Divide ``files`` among tasks of about ``share`` bytes; `InvalidConfigError` where they lack what is asked for."""
+    recipe = _recipe(fs, files, source, columns)
+    if recipe.format == "parquet":
+        return PlannedInput(recipe, split_parquet(fs, files, share))
+    splits = split_text(fs, files, share, whole=recipe.multiline)
+    return PlannedInput(recipe, _with_names(fs, files, splits, recipe, source.names))
 
 
 def _run(
@@ -264,7 +279,7 @@ def _recipe(fs: OsFs, files: Sequence[str], source: Input, columns: Columns) -> 
         return _replace_recipe(recipe, names=names)
     if format_ == "json":
         schema = _json_schema(fs, files[0], needed, source.types or {})
-        return _replace_recipe(recipe, schema=schema)
+        return _replace_recipe(recipe, schema=schema, is_typed=bool(source.types))
     if format_ == "parquet":
         _check(needed, parquet_schema(fs, files[0]).names, files[0])
         return recipe
@@ -302,18 +317,62 @@ def _check(needed: Sequence[str], there: Sequence[str], file: str) -> None:
 def _header(fs: OsFs, file: str, recipe: Recipe) -> tuple[str, ...]:
     import csv
 
-    first = sample(fs, file).split(b"\n", 1)[0].decode(errors="replace").rstrip("\r").removeprefix("\ufeff")
+    first = first_line(fs, file).decode(errors="replace").removeprefix("\ufeff")
     if not recipe.header:
         count = len(next(csv.reader([first], delimiter=recipe.delimiter), []))
         return tuple(f"f{number}" for number in range(count))
     names = next(csv.reader([first], delimiter=recipe.delimiter, quotechar=recipe.quote), [])
     if not names:
         raise InvalidConfigError(f"{file} has no line with the names of columns")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidConfigError(f"{file} has more than one column {name!r}")
     return tuple(names)
 
 
-def _json_schema(fs: OsFs, file: str, needed: Sequence[str], types: Mapping[str, str]) -> pa.Schema:
-    """The fields that are asked for, with the types that the first lines of the first file have."""
+def _with_names(
+    fs: OsFs, files: Sequence[str], splits: Sequence[Split], recipe: Recipe, given: Sequence[str]
+) -> Sequence[Split]:
+    """Splits of CSV with the names in the header of each one's own file; `InvalidConfigError` where they do not fit."""
+    if recipe.format != "csv" or not recipe.header:
+        return splits
+    first = _header(fs, files[0], recipe)
+    found = {}
+    for file in files:
+        names = _header(fs, file, recipe) if fs.stat(os.path.realpath(file)).size else first
+        if names != first and (given or not recipe.needed or _is_line(recipe)):
+            _check_equal(file, names, files[0], first)
+        _check([name for name in recipe.needed if name not in given], names, file)
+        if recipe.wants_all and set(names) != set(first):
+            _check(first, names, file)
+            _check(names, first, files[0])
+        found[file] = tuple(given) or names
+    return [split._replace(names=found[split.path]) for split in splits]
+
+
+def _is_line(recipe: Recipe) -> bool:
+    return recipe.columns.value is None and not recipe.multiline
+
+
+def _check_equal(file: str, names: Sequence[str], first_file: str, first: Sequence[str]) -> None:
+    """Of files whose lines become records as they are, or whose columns were named for all of them."""
+    for name, expected in zip_longest(names, first):
+        if name != expected:
+            raise InvalidConfigError(
+                f"{file} has column {name!r} where {first_file} has {expected!r}: their lines are not the same "
+                "columns. Ingest them separately, or give an expression for the value, as *"
+            )
+
+
+_EXACT: Final = ("string", "int64", "bool", "null")
+"""Arrow's types of JSON whose values come out as the texts that went in; times are texts here."""
+
+
+def _json_schema(fs: OsFs, file: str, needed: Sequence[str], types: Mapping[str, str]) -> pa.Schema | None:
+    """The fields that are asked for, with the types that the first lines of the first file have.
+
+    None where a type would change a value, as that of a number with a fraction, unless the ``types`` are given.
+    """
     import pyarrow as pa
     import pyarrow.json as pjson
 
@@ -324,9 +383,19 @@ def _json_schema(fs: OsFs, file: str, needed: Sequence[str], types: Mapping[str,
         options = pjson.ReadOptions(use_threads=False, block_size=len(data) + 1)
         found = pjson.read_json(pa.BufferReader(data), read_options=options).schema
     except pa.ArrowInvalid:
+        if not types:
+            _check(needed, _fields_of_good_lines(data), file)
+            return None
         found = _schema_of_good_lines(data)
     known = dict.fromkeys(found.names) | dict.fromkeys(types)
     _check(needed, list(known), file)
+    exact = all(
+        name in found.names and (str(kind := found.field(name).type) in _EXACT or pa.types.is_timestamp(kind))
+        for name in needed
+        if name != "*"
+    )
+    if not exact and not types:
+        return None
     top = dict.fromkeys(name.split(".", maxsplit=1)[0] if name not in known else name for name in needed if name != "*")
     try:
         return pa.schema(
@@ -337,6 +406,15 @@ def _json_schema(fs: OsFs, file: str, needed: Sequence[str], types: Mapping[str,
         )
     except ValueError as error:
         raise InvalidConfigError(f"types: {error}") from error
+
+
+def _fields_of_good_lines(data: bytes) -> list[str]:
+    fields: dict[str, None] = {}
+    for line in data.split(b"\n")[:1000]:
+        with suppress(NotAnObjectError):
+            for one in parse_objects([line]):
+                fields |= dict.fromkeys(one)
+    return list(fields)
 
 
 def _schema_of_good_lines(data: bytes) -> pa.Schema:

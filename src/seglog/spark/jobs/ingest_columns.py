@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -63,11 +64,15 @@ def names_of(expression: str) -> list[str]:
     return [match[1] for match in _PIECE.finditer(expression) if match[1]]
 
 
-def make_records(columns: Columns, rows: int, column: Column, lines: pa.Array | None) -> pa.RecordBatch:
+def make_records(
+    columns: Columns, rows: int, column: Column, lines: pa.Array | None, typed: Column | None = None
+) -> pa.RecordBatch:
     """The records of some rows; ``lines`` are what they are without an expression for ``value``.
 
-    Raises `pa.ArrowInvalid` where a text is no time or number.
+    Timestamp and partition are taken from ``typed`` columns, which may be numbers where ``column`` has texts. Raises
+    `pa.ArrowInvalid` where a text is no time or number.
     """
+    typed = typed or column
     made: dict[str, pa.Array] = {}
     if columns.key is not None:
         made["key"] = _bytes(columns.key, rows, column)
@@ -76,9 +81,9 @@ def make_records(columns: Columns, rows: int, column: Column, lines: pa.Array | 
     else:
         made["value"] = lines if lines is not None else _bytes("*", rows, column)
     if columns.timestamp is not None:
-        made["timestamp"] = _milliseconds(columns, column(columns.timestamp))
+        made["timestamp"] = _milliseconds(columns, typed(columns.timestamp))
     if columns.partition is not None:
-        made["partition"] = column(columns.partition).cast(pa.int32())
+        made["partition"] = typed(columns.partition).cast(pa.int32())
     if columns.headers:
         made["headers"] = _headers(columns.headers, rows, column)
     return pa.RecordBatch.from_arrays(list(made.values()), list(made))
@@ -107,15 +112,17 @@ def _bytes(expression: str, rows: int, column: Column) -> pa.Array:
 
 
 def _as_bytes(values: pa.Array) -> pa.Array:
-    """Of texts their bytes; of all else what it is as text."""
-    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+    """Of texts their bytes; of all else what it is as text, of structs, lists and maps their JSON."""
+    if _is_binary(values.type):
         return values.cast(pa.binary())
     if pa.types.is_nested(values.type):
-        return pa.array(
-            [None if one is None else json.dumps(one, default=str, ensure_ascii=False) for one in values.to_pylist()],
-            pa.string(),
-        ).cast(pa.binary())
+        found: pa.Array = pc.if_else(values.is_valid(), _json_values(values), pa.scalar(None, pa.string()))
+        return found.cast(pa.binary())
     return values.cast(pa.string()).cast(pa.binary())
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
 
 
 def _milliseconds(columns: Columns, values: pa.Array) -> pa.Array:
@@ -176,7 +183,11 @@ def _headers(headers: Mapping[str, str], rows: int, column: Column) -> pa.Array:
 
 
 def json_rows(batch: pa.RecordBatch) -> pa.Array:
-    """Each row as a JSON object of all its columns, in their order; null where null is."""
+    """Each row as a JSON object of all its columns, in their order.
+
+    The rule, at every depth: null, NaN and infinities are ``null``, bytes are base64 in a string, a map is an object
+    with its keys as texts, dates and times are strings as Arrow writes them, decimals are numbers with all digits.
+    """
     parts: list[Any] = []
     for number, name in enumerate(batch.schema.names):
         parts.append(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":")
@@ -189,11 +200,22 @@ def json_rows(batch: pa.RecordBatch) -> pa.Array:
 
 def _json_values(values: pa.Array) -> pa.Array:
     kind = values.type
+    if isinstance(values, pa.ExtensionArray):
+        return _json_values(values.storage)
     if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary.take(values.indices)
-        kind = values.type
+        return _json_values(values.dictionary.take(values.indices))
+    if pa.types.is_struct(kind):
+        return _or_null(values, json_rows(pa.RecordBatch.from_struct_array(values)).cast(pa.string()))
     if pa.types.is_nested(kind):
-        return pa.array([json.dumps(one, default=str, ensure_ascii=False) for one in values.to_pylist()], pa.string())
+        return _json_lists(values)
+    if pa.types.is_null(kind):
+        return pa.array(["null"] * len(values), pa.string())
+    if _is_binary(kind):
+        encoded = [None if one is None else b64encode(one).decode() for one in values.to_pylist()]
+        return _quoted(pa.array(encoded, pa.string())).fill_null("null")
+    if pa.types.is_float16(kind):
+        values = values.cast(pa.float32())
+        kind = values.type
     if pa.types.is_floating(kind):
         values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, kind))
     if (
@@ -204,6 +226,36 @@ def _json_values(values: pa.Array) -> pa.Array:
     ):
         return values.cast(pa.string()).fill_null("null")
     return _quoted(values.cast(pa.string())).fill_null("null")
+
+
+def _json_lists(values: Any) -> pa.Array:
+    """Of lists and maps."""
+    if pa.types.is_map(values.type):
+        # Keys and items of a slice are not those of the slice alone; a list's are.
+        fields = [pa.field("key", values.type.key_type, nullable=False), pa.field("value", values.type.item_type)]
+        values = values.cast(pa.list_(pa.struct(fields)))
+        keys, inner = values.flatten().flatten()
+        names = keys if _is_binary(keys.type) else keys.cast(pa.string())
+        items = pc.binary_join_element_wise(_json_values(names), _json_values(inner), ":")
+        lengths = _lengths(values)
+        opening, closing = "{", "}"
+    else:
+        if not pa.types.is_list(values.type):
+            values = values.cast(pa.list_(values.type.value_type))
+        lengths, items = _lengths(values), _json_values(values.flatten())
+        opening, closing = "[", "]"
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
+    return _or_null(values, pc.binary_join_element_wise(opening, joined, closing, ""))
+
+
+def _lengths(values: pa.Array) -> Any:
+    return pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _or_null(values: pa.Array, texts: pa.Array) -> pa.Array:
+    found: pa.Array = pc.if_else(values.is_valid(), texts, "null")
+    return found
 
 
 def _quoted(texts: pa.Array) -> pa.Array:

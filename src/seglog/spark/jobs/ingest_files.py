@@ -16,25 +16,34 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seglog.core.errors import InvalidConfigError
+from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import File, Fs
 from seglog.records.machine import I64
 from seglog.spark.directories import expand
 
 BLOCK: Final = 4 << 20
 """Bytes of text that are parsed at a time."""
+_HEAD: Final = 1 << 16
 _NEWLINE: Final = 10
 _RETURN: Final = 13
 _COMPRESSED: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
+class BadFileError(SeglogError):
+    """A file that cannot be read as what its name says."""
+
+
 class Split(NamedTuple):
-    """What one task reads of a file: bytes from ``start`` to before ``end``, or the row groups ``groups``."""
+    """What one task reads of a file: bytes from ``start`` to before ``end``, or the row groups ``groups``.
+
+    ``names`` are the columns of a file of CSV, as its own header has them.
+    """
 
     path: str
     start: int
     end: int
     groups: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -126,7 +135,7 @@ def read_lines(fs: Fs, split: Split, *, skip: int = 0) -> Iterator[Lines]:
     """The lines of a range; numbers count from 1 in the range, which ``skip`` lines at a file's start are part of."""
     with closing(_Raw(fs.open(split.path, write=False))) as raw:
         codec = _codec(split.path)
-        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec) if codec else raw
+        stream = _Decompressed(raw, codec, split.path) if codec else raw
         left = 1 << 62 if codec else split.end
         if split.start:
             raw.seek(split.start - 1)
@@ -200,9 +209,19 @@ def sample(fs: Fs, path: str) -> bytes:
     return b""
 
 
+def first_line(fs: Fs, path: str) -> bytes:
+    """Without its end; empty if there is none."""
+    head = b""
+    with closing(open_stream(fs, path)) as stream:
+        while b"\n" not in head and (data := stream.read(_HEAD)):
+            head += data
+    return head.split(b"\n", 1)[0].removesuffix(b"\r")
+
+
 def open_stream(fs: Fs, path: str) -> io.RawIOBase:
-    """A whole file to be read by a library of Python's; to be closed."""
-    return _Raw(fs.open(path, write=False))
+    """A whole file, decompressed, to be read by a library of Python's; to be closed."""
+    raw, codec = _Raw(fs.open(path, write=False)), _codec(path)
+    return _Decompressed(raw, codec, path) if codec else raw
 
 
 def open_parquet(raw: io.RawIOBase) -> Any:
@@ -257,4 +276,29 @@ class _Raw(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             self._file.close()
+        super().close()
+
+
+class _Decompressed(io.RawIOBase):
+    """What a compressed file holds; an error names the file."""
+
+    def __init__(self, raw: _Raw, codec: str, path: str) -> None:
+        super().__init__()
+        self._raw = raw
+        self._stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
+        self._codec = codec
+        self._path = path
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            data: bytes = self._stream.read(size)
+        except OSError as error:
+            raise BadFileError(f"{self._path}: the {self._codec} data is damaged or incomplete: {error}") from error
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._raw.close()
         super().close()

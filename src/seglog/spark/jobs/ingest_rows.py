@@ -22,6 +22,7 @@ from seglog.core.errors import SeglogError
 from seglog.core.fs import Fs
 from seglog.spark.jobs.ingest_columns import LINE, Columns, json_rows, make_records
 from seglog.spark.jobs.ingest_files import Lines, Split, count_lines, open_stream, read_lines, read_row_groups
+from seglog.spark.jobs.ingest_json import NotAnObjectError, parse_objects, text_column, typed_column
 
 Format = Literal["csv", "json", "parquet", "text"]
 PATTERNS: Final = {
@@ -36,6 +37,8 @@ PATTERNS: Final = {
 }
 """The log formats of Apache and nginx. Their time is ``%d/%b/%Y:%H:%M:%S %z``."""
 _GROUP: Final = re.compile(r"\(\?P<(\w+)>")
+_MINUS_ZERO: Final = re.compile(rb"-0(?![.0-9eE])")
+"""An integer that a typed reader makes 0."""
 _EXAMPLES: Final = 3
 _SHOWN: Final = 120
 _NOT_ONE_ROW: Final = "the line is not one row: for values that go over several lines there is --multiline"
@@ -51,7 +54,10 @@ class _NoRowError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How rows become records; goes to the workers. ``names`` are the columns of CSV, ``schema`` is what JSON has.
+    """How rows become records; goes to the workers. ``names`` are the columns of the first file of CSV.
+
+    ``schema`` are fields of JSON that can be read by type without a loss; where a block does not fit, and where there
+    is none, lines are read one by one. With ``is_typed`` the user has given types, and what does not fit is bad.
 
     ``needed`` are the columns that are asked for; with ``*`` among them all are.
     """
@@ -66,6 +72,7 @@ class Recipe:
     multiline: bool = False
     null_value: str | None = None
     schema: pa.Schema | None = None
+    is_typed: bool = False
     pattern: str | None = None
     skip_bad: bool = False
 
@@ -142,16 +149,37 @@ class Rows:
             texts = texts.filter(pc.greater(lengths, 0))
         if not recipe.needed:
             return make_records(recipe.columns, len(texts), _no_column, texts)
-        if recipe.format == "csv":
-            self._check_quotes(texts)
-            table = self._csv(lines.slice(low, high))
-        else:
-            table = self._json(lines.slice(low, high))
+        if recipe.format == "json":
+            return self._of_json(lines.slice(low, high), texts)
+        self._check_quotes(texts)
+        table = self._csv(lines.slice(low, high))
         if table.num_rows != len(texts):
-            raise _NoRowError(_NOT_ONE_ROW if recipe.format == "csv" else "the line is not one JSON object")
+            raise _NoRowError(_NOT_ONE_ROW)
         batch = _one_batch(table)
-        json_of_row = (lambda: texts) if recipe.format == "json" else (lambda: json_rows(batch))
-        return make_records(recipe.columns, len(texts), _columns_of(batch, json_of_row), texts)
+        return make_records(recipe.columns, len(texts), _columns_of(batch, lambda: json_rows(batch)), texts)
+
+    def _of_json(self, data: bytes, texts: pa.Array) -> pa.RecordBatch:
+        recipe = self._recipe
+        if recipe.schema is not None and (recipe.is_typed or not _MINUS_ZERO.search(data)):
+            try:
+                table = self._json(data)
+                if table.num_rows != len(texts):
+                    raise _NoRowError("the line is not one JSON object")
+                return make_records(recipe.columns, len(texts), _columns_of(_one_batch(table), lambda: texts), texts)
+            except (pa.ArrowInvalid, _NoRowError):
+                if recipe.is_typed:
+                    raise
+        try:
+            objects = parse_objects(texts.to_pylist())
+
+            def column(name: str) -> pa.Array:
+                return texts if name == "*" else text_column(objects, name)
+
+            return make_records(
+                recipe.columns, len(texts), column, texts, typed=lambda name: typed_column(objects, name)
+            )
+        except NotAnObjectError as error:
+            raise _NoRowError(str(error)) from error
 
     def _check_quotes(self, texts: pa.Array) -> None:
         """A line with half of a pair of quotes is not one row, though the parser may take it for one."""
@@ -180,11 +208,14 @@ class Rows:
             self._found_bad(self._line(lines, at), reason)
         return made
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self._split.names or self._recipe.names
+
     def _csv(self, data: bytes) -> pa.Table:
-        recipe = self._recipe
         table: pa.Table = pcsv.read_csv(
             pa.BufferReader(data),
-            read_options=pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(recipe.names)),
+            read_options=pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(self._names)),
             parse_options=self._csv_format(),
             convert_options=self._csv_types(),
         )
@@ -199,7 +230,7 @@ class Rows:
     def _csv_types(self) -> Any:
         """Every value is the text that stands in the file."""
         recipe = self._recipe
-        wanted = list(recipe.names) if recipe.wants_all else [name for name in recipe.needed if name in recipe.names]
+        wanted = list(recipe.names) if recipe.wants_all else [name for name in recipe.needed if name in self._names]
         return pcsv.ConvertOptions(
             include_columns=wanted,
             column_types=dict.fromkeys(wanted, pa.string()),
@@ -245,7 +276,7 @@ class Rows:
             stream: Any = pcsv.open_csv(
                 pa.PythonFile(file, "r"),
                 read_options=pcsv.ReadOptions(
-                    use_threads=False, column_names=list(recipe.names), skip_rows=1 if recipe.header else 0
+                    use_threads=False, column_names=list(self._names), skip_rows=1 if recipe.header else 0
                 ),
                 parse_options=form,
                 convert_options=self._csv_types(),
