@@ -47,6 +47,27 @@ class TestSqliteStore(WatchContract):
             db.execute("ROLLBACK")
 
 
+def test_a_locked_file_does_not_keep_who_closes(tmp_path: Path) -> None:
+    """What waits for the lock gives up, what is queued behind it too, and the sessions end by their time."""
+
+    async def work() -> float:
+        store = await SqliteStore.open(tmp_path / "store")
+        await store.session(60_000, lambda: None)
+        with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            commits = [asyncio.ensure_future(store.create(f"a/{number}", b"")) for number in range(3)]
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            await store.close()
+            took = time.monotonic() - began
+            for commit in commits:
+                with pytest.raises(StoreFailedError, match="locked"):
+                    await commit
+        return took
+
+    assert asyncio.run(work()) < 10  # 40 s: four times as long as one waits
+
+
 def test_what_was_answered_survives_a_kill_and_the_lease_does_not(tmp_path: Path) -> None:
     path = tmp_path / "store"
     process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(path)], stdout=subprocess.PIPE, text=True)

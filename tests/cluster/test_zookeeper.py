@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -26,6 +27,8 @@ from seglog.cluster.store import (
     Versioned,
     in_commits,
 )
+from seglog.cluster.zk_session import ZooKeeperSession
+from seglog.cluster.znodes import ZooKeeperStore
 from seglog.core.clock import SystemClock
 from tests.cases import case
 from tests.cluster.contract import SOON, TIMEOUT_MS, alive, certain
@@ -71,6 +74,37 @@ class Behind(NamedTuple):
     proxy: Proxy
     store: MetadataStore
     other: MetadataStore
+
+
+@pytest.mark.parametrize("which", ["callbacks", "completions", "connection"])
+def test_a_dead_thread_of_kazoo_is_noticed(
+    which: str, server: ZooKeeperNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing starts it again: requests would wait for ever, and the broker would neither lead nor end."""
+
+    async def work() -> None:
+        store = await opened(server.address, tmp_path)
+        assert isinstance(store, ZooKeeperStore)
+        session = await store.session(TIMEOUT_MS, lambda: None)
+        assert isinstance(session, ZooKeeperSession)
+        broken = asyncio.ensure_future(store.until_broken())
+        client = session.connection._client
+        if which == "connection":  # a session whose own has died is lost, and there will be another
+            store._connection._client._connection._read_socket = die
+        else:
+            queue = client.handler.callback_queue if which == "callbacks" else client.handler.completion_queue
+            queue.put(die)
+        async with asyncio.timeout(SOON):
+            assert "has died; restart the broker" in await broken
+        await store.close()
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    run(work)
+
+
+def die(*_: object) -> None:
+    """As a thread does whose memory cannot be had: kazoo catches what is an Exception only."""
+    raise SystemExit
 
 
 @pytest.mark.parametrize("is_applied", [False, True])

@@ -51,6 +51,8 @@ _STORE_PATIENCE_MS: Final = 18_000
 """How long a store may take to answer at the start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
 HANDOVER_SECONDS: Final = 15.0
 """How long a broker that is stopped waits for others to lead what it leads."""
+_STORE_SECONDS: Final = 3.0
+"""How long a broker that ends waits for the metadata store to take a change."""
 
 
 class ClusterNode(Serving):
@@ -242,8 +244,9 @@ class ClusterNode(Serving):
         self.membership.resigned = self._resigned
         self.membership.confirmed = self.replicas.confirmed
         await self.membership.join()
-        self._parts.push_async_callback(self.membership.leave)
+        self._parts.push_async_callback(self._leave)
         self._begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
+        self._begin("metadata store", self._end_when_broken(), is_vital=True)
         self._begin("membership", self.membership.run(), is_vital=True)
         self._begin("controller", self.office.run(), is_vital=True)
         self._begin("replicas", self.replicas.run(), is_vital=True)
@@ -263,12 +266,25 @@ class ClusterNode(Serving):
         if not self.config.controlled_shutdown_enable:
             return
         try:
-            await self.membership.update(is_stopping=True)
-        except StoreError as error:
-            _log.warning("what this broker leads cannot be handed over: %s", error)
+            async with asyncio.timeout(_STORE_SECONDS):
+                await self.membership.update(is_stopping=True)
+        except (StoreError, TimeoutError) as error:
+            reason = str(error) or f"the metadata store did not answer in {_STORE_SECONDS:.0f} s"
+            _log.warning("what this broker leads cannot be handed over: %s", reason)
             return
         if not await self.view.until(lambda: not self.replicas.to_hand_over(), HANDOVER_SECONDS):
             _log.warning("%d partitions are still led here", len(self.replicas.to_hand_over()))
+
+    async def _leave(self) -> None:
+        """A store that does not answer must not keep this process: it ends the session by itself."""
+        try:
+            async with asyncio.timeout(_STORE_SECONDS):
+                await self.membership.leave()
+        except (StoreError, TimeoutError):
+            _log.warning("the session in the metadata store could not be closed; it ends by its timeout")
+
+    async def _end_when_broken(self) -> None:
+        raise StoreError(await self.store.until_broken())
 
     # What is told of from elsewhere
 

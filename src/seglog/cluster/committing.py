@@ -26,6 +26,11 @@ class Committing(ABC):
     async def commit(self, steps: Sequence[Step]) -> Versions:
         """See `seglog.cluster.store.MetadataStore`."""
 
+    async def until_broken(self) -> str:
+        """See `seglog.cluster.store.MetadataStore`; one without threads that could die waits for ever."""
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
     async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
         return (await self.commit([Change(name, value, MISSING, session)]))[0]
 

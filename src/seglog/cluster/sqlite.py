@@ -8,6 +8,7 @@ other processes change shows in ``PRAGMA data_version``, which is asked for whil
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
@@ -35,6 +36,7 @@ _LOOK_SECONDS: Final = 0.5
 """How often leases are looked at."""
 _RENEWALS: Final = 3
 """How often in its time to live a lease is renewed."""
+_log: Final = logging.getLogger("seglog.cluster")
 
 T = TypeVar("T")
 
@@ -156,6 +158,7 @@ class SqliteStore(Committing):
         self._watches.end_all()
         if self._timer is not None:
             self._timer.cancel()
+        self._file.give_up()
         done = self._submit(lambda: self._disconnect(keys))
         self._is_closed = True
         try:
@@ -169,7 +172,10 @@ class SqliteStore(Committing):
         """In the thread."""
         if self._file_watch is not None:
             self._file_watch.end()
-        self._file.disconnect(sessions)
+        try:
+            self._file.disconnect(sessions)
+        except sqlite3.OperationalError as error:  # another process holds the file's lock
+            _log.warning("%s: sessions were not closed, they end by their timeouts: %s", self._path, error)
 
     def _submit(self, act: Callable[[], T]) -> asyncio.Future[T]:
         if self._is_closed:

@@ -50,7 +50,11 @@ _SINCE_2: Final = """
     INSERT INTO commits VALUES (0, 0);
 """
 _BUSY_SECONDS: Final = 10.0
+_BUSY_STEP_SECONDS: Final = 0.5
+"""How long SQLite itself waits for a lock. In between, `MetadataFile.give_up` ends the wait."""
 _OPENINGS: Final = 100
+_PRIMARY_CODE: Final = 0xFF
+"""Of a result code of SQLite's, without what extends it (``SQLITE_BUSY_SNAPSHOT``)."""
 MAX_DELETED: Final = 10_000
 """Deleted names that are kept for those who watch; who has not looked for longer is told that anything may have
 changed."""
@@ -78,6 +82,11 @@ class MetadataFile:
         """The commit up to which those who watch know all."""
         self._leases: dict[str, _Lease] = {}
         self._leases_at = 0.0
+        self._has_given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Wait for no lock any more, from any thread: the process ends, and leases end by their time."""
+        self._has_given_up.set()
 
     def connect(self) -> None:
         """`StoreFailedError` for a file of a later version.
@@ -97,7 +106,7 @@ class MetadataFile:
         self._connect()
 
     def _connect(self) -> None:
-        self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        self._db = sqlite3.connect(self._path, timeout=_BUSY_STEP_SECONDS, isolation_level=None)
         try:
             if self._format() < _FORMAT:
                 self._upgrade()
@@ -132,7 +141,7 @@ class MetadataFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        self._lock()
         try:
             yield
             self._db.execute("COMMIT")
@@ -140,6 +149,21 @@ class MetadataFile:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+    def _lock(self) -> None:
+        """Begin to write, when no other process does."""
+        for _ in range(int(_BUSY_SECONDS / _BUSY_STEP_SECONDS) - 1):
+            if self._has_given_up.is_set():
+                self._db.execute("PRAGMA busy_timeout=0")
+                break
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY:
+                    raise
+            else:
+                return
+        self._db.execute("BEGIN IMMEDIATE")
 
     # Values
 

@@ -165,6 +165,9 @@ class MetadataStore(Protocol):
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> Session:
         """A new session; ``lost`` is called on the loop if it ends without being closed."""
 
+    async def until_broken(self) -> str:
+        """Return when this store can never work again in this process, and say why. Cancel it."""
+
     async def close(self) -> None:
         """End all sessions and close. Calls that are under way are done before."""
 

@@ -68,6 +68,10 @@ class ZooKeeperSession:
         self._confirming = asyncio.get_running_loop().create_task(self._confirm())
 
     @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
     def is_certain(self) -> bool:
         return (
             self.is_alive

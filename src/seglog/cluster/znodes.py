@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 _READ_AT_ONCE: Final = 200
 """Nodes in one request. An answer has no bound of its own but the values' sizes."""
 _RETRY_SECONDS: Final = 0.5
+_THREAD_CHECKS: Final = 6
+"""How often in a session's time the threads of kazoo are checked."""
 _AGAIN_SECONDS: Final = 0.05
 
 T = TypeVar("T")
@@ -132,6 +134,13 @@ class ZooKeeperStore(Committing):
             break
         self._is_watched.set()
         self._watches.tell(None)
+
+    async def until_broken(self) -> str:
+        while True:
+            for connection in (self._connection, *(session.connection for session in self._sessions)):
+                if (thread := connection.dead_thread()) is not None:
+                    return f"{self._address}: kazoo's {thread} has died; restart the broker"
+            await asyncio.sleep(self._timeout_ms / 1000 / _THREAD_CHECKS)
 
     async def _connected(self) -> None:
         """`StoreFailedError` if it takes too long."""

@@ -129,6 +129,14 @@ class Connection:
     def start(self) -> None:
         self._client.start_async()
 
+    def dead_thread(self) -> str | None:
+        """The name of a thread of kazoo's that has died: nothing starts it again, and requests wait for ever."""
+        if self._is_closing or self._is_ended:
+            return None
+        threads = [*self._client.handler._workers, self._handler._connection_routine]
+        dead = [thread.name for thread in threads if thread is not None and not thread.is_alive()]
+        return None if self._ending.locked() or not dead else dead[0]
+
     @property
     def timeout_seconds(self) -> float:
         """Of the session, as the server granted it."""
