@@ -142,5 +142,8 @@ class Faulty:
         self.sessions.append(session)
         return session
 
+    async def until_broken(self) -> str:
+        return await self.store.until_broken()
+
     async def close(self) -> None:
         await self.store.close()

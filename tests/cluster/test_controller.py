@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from uuid import UUID
@@ -80,6 +81,42 @@ def test_the_preferred_leader_is_not_preferred_on_a_failed_directory() -> None:
     assert [one.number for one in balance(view({ID: [(1, 2)] * 2}, partitions, brokers()))] == [0, 1]
     assert [one.number for one in balance(view({ID: [(1, 2)] * 2}, partitions, brokers((1, ID, 1))))] == [0]
     assert list(balance(view({ID: [(1, 2)] * 2}, partitions, {2: brokers()[2]}))) == []
+
+
+def grown(there: Mapping[int, Broker], start: PartitionState, replicas: int = 3) -> PartitionState | None:
+    """What becomes of the first partition of `ID`, made on broker 1 alone, of which so many replicas are wanted."""
+    rules = TopicRules(replicas=replicas)
+    seen = view({ID: [(1,)]}, {(ID, 0): start}, dict(there))._replace(rules=lambda _: rules)
+    decided = list(decide(seen))
+    return decided[0].state if decided else None
+
+
+def test_a_topic_made_too_early_gets_its_replicas_when_brokers_join() -> None:
+    there = brokers()
+    assert grown({1: there[1]}, state(1)) is None
+    two = grown({node: there[node] for node in (1, 2)}, state(1))
+    assert two is not None
+    assert (two.replicas, two.adding, two.isr_nodes) == ((1, 2), (2,), (1,))
+    assert grown(there, two) is None  # one move after the other
+    in_sync = replace(two, isr=(*two.isr, Member(2, 2)))
+    done = grown(there, in_sync)
+    assert done is not None
+    assert (done.replicas, done.adding) == ((1, 2), ())
+    three = grown(there, done)
+    assert three is not None
+    assert (three.replicas, three.adding) == ((1, 2, 3), (3,))
+
+
+def test_no_replicas_are_added_where_an_operator_has_moved_them_or_a_broker_stops() -> None:
+    there = brokers()
+    assert grown(there, state(1), replicas=0) is None
+    assert grown(there, state(2)) is None
+    stopping = {1: there[1], 2: replace(there[2], is_stopping=True)}
+    assert grown(stopping, state(1)) is None
+    racks = {1: replace(there[1], rack="a"), 2: replace(there[2], rack="a"), 3: replace(there[3], rack="b")}
+    other_rack = grown(racks, state(1), replicas=2)
+    assert other_rack is not None
+    assert other_rack.replicas == (1, 3)
 
 
 def test_a_part_is_decided_as_the_whole_is() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seglog.cluster.membership import BROKER_EPOCHS
+from seglog.cluster.formats import BROKER_EPOCHS
 from seglog.cluster.model import Broker, Member, broker_name, encode
 from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError, Versioned
 from tests.cluster.contract import SOON

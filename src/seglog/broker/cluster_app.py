@@ -25,11 +25,12 @@ from seglog.broker.serving import Serving
 from seglog.broker.settings import Configuration
 from seglog.broker.warm import warm_up
 from seglog.broker.watermarks import Watermarks
+from seglog.cluster.formats import FORMAT, OURS
 from seglog.cluster.membership import Membership, Registration
 from seglog.cluster.model import Broker
 from seglog.cluster.office import Office
 from seglog.cluster.open import open_store
-from seglog.cluster.store import NameExistsError, StoreError
+from seglog.cluster.store import MISSING, Change, NameExistsError, StoreError
 from seglog.cluster.view import ClusterView
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
@@ -118,8 +119,11 @@ class ClusterNode(Serving):
                     f"{self.config.cluster_store} has no cluster, and {directory} belongs to cluster {cluster}"
                 )
             chosen = self._cluster_id or new_cluster_id(self._rng)
+            identity = json.dumps({"cluster.id": chosen}).encode()
             try:
-                await self.store.create(_CLUSTER, json.dumps({"cluster.id": chosen}).encode())
+                await self.store.commit(
+                    [Change(_CLUSTER, identity, MISSING), Change(FORMAT, b"%d" % OURS.high, MISSING)]
+                )
             except NameExistsError:
                 found = await self.store.get(_CLUSTER)
             else:

@@ -16,6 +16,7 @@ from uuid import UUID
 from seglog.broker.changes import DEFAULT_SECONDS, Assignment, TopicChanges
 from seglog.broker.cluster_topics import ClusterTopics
 from seglog.broker.codes import Code, RefusedError
+from seglog.broker.groups import group_settings
 from seglog.broker.identity import Identity
 from seglog.broker.store_writes import create_in_turn, delete, read, write
 from seglog.broker.topic_names import check_topic_name
@@ -24,6 +25,7 @@ from seglog.cluster.model import NO_LEADER, TOPICS, TopicRules, TopicState, deco
 from seglog.cluster.placement import place
 from seglog.cluster.store import MISSING, MetadataStore, NameExistsError, NoSuchNameError, VersionChangedError
 from seglog.cluster.view import ClusterView
+from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import InvalidConfigError, SeglogError, TopicExistsError, UnknownTopicError
@@ -47,7 +49,10 @@ def topic_rules(topic: TopicState, config: BrokerConfig) -> TopicRules:
             unclean = _UNCLEAN.parse(overrides[_UNCLEAN.name])
     except InvalidConfigError as error:  # a later seglog may know more values
         _log.error("topic %s: %s", topic.name, error)
-    return TopicRules(min_insync, unclean)
+    replicas = 0
+    if topic.name == OFFSETS_TOPIC:
+        replicas = group_settings(config, is_alone=False).offsets_topic_replication_factor
+    return TopicRules(min_insync, unclean, replicas)
 
 
 class ClusterChanges(TopicChanges):

@@ -76,6 +76,7 @@ CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "status": Command("seglog.cli.cluster_status", "How a cluster is, and what to do about what is wrong."),
     "add-broker": Command("seglog.cli.cluster_moves", "Give new brokers their share of the partitions.", "add_broker"),
     "remove-broker": Command("seglog.cli.cluster_moves", "Move everything off a broker.", "remove_broker"),
+    "upgrade": Command("seglog.cli.cluster_upgrade", "Let brokers write the metadata of a later release."),
     "replace-disk": Command("seglog.cli.cluster_moves", "Wait until a broker has its replicas again.", "replace_disk"),
 }
 

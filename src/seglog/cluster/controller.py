@@ -7,12 +7,12 @@ that they are the controller do no harm, and a leader who changes its ISR at tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from seglog.cluster.election import first_state, prefer, settle
-from seglog.cluster.model import NO_LEADER, PartitionState, TopicRules, TopicState, View, of_partition
+from seglog.cluster.election import first_state, prefer, reassign, settle
+from seglog.cluster.model import NO_LEADER, Broker, PartitionState, TopicRules, TopicState, View, of_partition
 
 
 class Decision(NamedTuple):
@@ -61,7 +61,31 @@ def _decide_one(view: View, topic: TopicState, number: int, rules: TopicRules) -
         state = first_state(topic.assignment[number], brokers, rules.min_insync)
         return None if state is None else Decision(*key, state, None)
     settled = settle(stored.state, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
+    if settled == stored.state:
+        settled = _widened(settled, topic.assignment, number, brokers, rules)
     return None if settled == stored.state else Decision(*key, settled, stored.version)
+
+
+def _widened(
+    state: PartitionState,
+    assignment: Sequence[tuple[int, ...]],
+    number: int,
+    brokers: Mapping[int, Broker],
+    rules: TopicRules,
+) -> PartitionState:
+    """Begin to add replicas to a partition that was made when there were too few brokers. A partition that an operator
+    has moved, so that its replicas no longer begin with those it was made with, stays as it is."""
+    first = assignment[number] if number < len(assignment) else ()
+    is_settled = state.leader != NO_LEADER and not (state.adding or state.removing)
+    missing = rules.replicas - len(state.replicas)
+    if missing <= 0 or not is_settled or state.replicas[: len(first)] != first:
+        return state
+    racks = {brokers[node].rack for node in state.replicas if node in brokers}
+    others = sorted(node for node in brokers if node not in state.replicas and not brokers[node].is_stopping)
+    start = number % max(len(others), 1)
+    turned = others[start:] + others[:start]
+    added = sorted(turned, key=lambda node: brokers[node].rack in racks)[:missing]  # other racks first
+    return reassign(state, (*state.replicas, *added)) if added else state
 
 
 def balance(view: View, imbalance: float = 0.1) -> Iterator[Decision]:

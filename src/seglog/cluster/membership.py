@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, check_format, encode_formats, speaks_name
 from seglog.cluster.model import Broker, InvalidStateError, Member, broker_name, decode_broker, encode
 from seglog.cluster.store import (
     MISSING,
@@ -23,6 +24,7 @@ from seglog.cluster.store import (
     NoSuchNameError,
     Session,
     SessionLostError,
+    Step,
     StoreClosedError,
     StoreError,
     StoreFailedError,
@@ -33,8 +35,6 @@ from seglog.cluster.store import (
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
 
-BROKER_EPOCHS: Final = "epochs/broker"
-"""How many registrations there were in the cluster: the epoch of the last one."""
 _LOOKS: Final = 10
 """How often in its time a session is looked at."""
 _SESSIONS: Final = 1.5
@@ -165,19 +165,26 @@ class Membership:
         return True
 
     async def _enter(self, session: Session) -> bytes | None:
-        """The registration in the store; None if it has gone again."""
+        """The registration in the store; None if it has gone again. `FormatError`."""
+        speaks = speaks_name(self._wanted.node_id)
         while True:
-            found = await self._store.get_many([BROKER_EPOCHS, self._name])
+            found = await self._store.get_many([BROKER_EPOCHS, self._name, FORMAT, speaks])
             counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
             epoch = count(BROKER_EPOCHS, counter) + 1
-            steps = [Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version)]
+            steps: list[Step] = [
+                Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version),
+                check_format(found.get(FORMAT)),
+            ]
             if former is not None:
                 self._check_former(former)
                 steps.append(Change(self._name, None, former.version))
+            if speaks in found:
+                steps.append(Change(speaks, None, found[speaks].version))
             kept_since = await asyncio.to_thread(self._kept_since, epoch)
             self._wanted = replace(self._wanted, epoch=epoch, kept_since=kept_since)
             value = encode(self._wanted)
             steps.append(Change(self._name, value, MISSING, session))
+            steps.append(Change(speaks, encode_formats(OURS), MISSING, session))
             try:
                 await self._store.commit(steps)
             except _CHANGED:

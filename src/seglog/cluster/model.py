@@ -125,6 +125,8 @@ class TopicRules(NamedTuple):
 
     min_insync: int = 1
     unclean: bool = False
+    replicas: int = 0
+    """A partition that has fewer gets more as brokers join; 0: it keeps those it was made with."""
 
 
 class Stored(NamedTuple):

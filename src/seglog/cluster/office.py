@@ -217,11 +217,20 @@ class Office:
                 decisions: Sequence[Decision] = list(decide(self._view.view(), some))
                 if any(one.state is None for one in decisions):
                     decisions = await self._without_topics_that_are(decisions)
+                self._log_growth(decisions)
                 await self._write(decisions)
                 done += len(some)
                 await asyncio.sleep(0)
         finally:
             self._keys.update(keys[done:])
+
+    def _log_growth(self, decisions: Sequence[Decision]) -> None:
+        """`decide` adds replicas only to topics that were made when there were too few brokers."""
+        for topic_id, number, state, version in decisions:
+            before = self._view.partitions.get((topic_id, number))
+            if state is not None and version is not None and before is not None and state.adding > before.state.adding:
+                name = self._view.topics_by_id[topic_id].name
+                _log.info("%s-%d gets replicas on brokers %s: more have joined", name, number, list(state.adding))
 
     def _changed_keys(self) -> Sequence[Key]:
         keys, topics, is_all = self._keys, self._topics, self._is_all

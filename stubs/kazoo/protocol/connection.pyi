@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from logging import Logger
+from threading import Thread
 from typing import Final
 
 from kazoo.client import KazooClient
@@ -6,6 +8,8 @@ from kazoo.retry import KazooRetry
 
 class ConnectionHandler:
     client: Final[KazooClient]
+    _connection_routine: Thread | None
+    _read_socket: Callable[..., object]
     def __init__(
         self,
         client: KazooClient,

@@ -1,0 +1,126 @@
+"""Which format the metadata of a cluster have, and which formats each of its brokers speaks.
+
+    format              the number of the format that brokers may write; without it, 1: the first release wrote none
+    speaks/<node id>    `Formats` of a registered broker, as JSON; made and removed with its registration
+
+A format names what a broker must understand to take part: values in the store and requests between brokers. Fields that
+an older broker may ignore need no new format. A broker joins only if it speaks the cluster's format, and the format
+rises only while every registered broker speaks the new one (`raise_format`), so a rolling upgrade installs the new
+release everywhere first. The format never goes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from seglog.cluster.model import BROKERS
+from seglog.cluster.store import (
+    MISSING,
+    Change,
+    Check,
+    MetadataStore,
+    NameExistsError,
+    NoSuchNameError,
+    Step,
+    StoreError,
+    VersionChangedError,
+    Versioned,
+)
+
+FORMAT: Final = "format"
+SPEAKS: Final = "speaks"
+BROKER_EPOCHS: Final = "epochs/broker"
+"""How many registrations there were in the cluster: the epoch of the last one."""
+
+
+class Formats(NamedTuple):
+    """The lowest and the highest format that a broker speaks."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"formats {self.low} to {self.high}" if self.low != self.high else f"format {self.low}"
+
+
+FIRST: Final = Formats(1, 1)
+"""Of a broker that does not say: the first release."""
+OURS: Final = Formats(1, 2)
+
+
+class FormatError(StoreError):
+    """A broker and its cluster have no format in common."""
+
+
+def speaks_name(node_id: int) -> str:
+    return f"{SPEAKS}/{node_id}"
+
+
+def encode_formats(formats: Formats) -> bytes:
+    return json.dumps(formats._asdict(), separators=(",", ":")).encode()
+
+
+def decode_formats(name: str, value: Versioned | None) -> Formats:
+    """`FormatError`.
+
+    >>> decode_formats("speaks/1", Versioned(encode_formats(Formats(1, 3)), 0))
+    Formats(low=1, high=3)
+    """
+    if value is None:
+        return FIRST
+    try:
+        told = json.loads(value.value)
+        return Formats(int(told["low"]), int(told["high"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{name} in the metadata store cannot be read: {error!r}") from error
+
+
+def format_of(found: Versioned | None) -> int:
+    """The cluster's format. `FormatError`."""
+    if found is None:
+        return FIRST.high
+    if not found.value.isdigit():
+        raise FormatError(f"{FORMAT} in the metadata store is {found.value[:20]!r}, not a number")
+    return int(found.value)
+
+
+def check_format(found: Versioned | None, ours: Formats = OURS) -> Step:
+    """The step of a registration's commit that holds the cluster's format still. `FormatError` if a broker that speaks
+    ``ours`` cannot take part."""
+    there = format_of(found)
+    if not ours.low <= there <= ours.high:
+        advice = "install a later seglog here" if there > ours.high else "raise the cluster's format first"
+        raise FormatError(f"the cluster's metadata have format {there}, this broker speaks {ours}: {advice}")
+    return Change(FORMAT, b"%d" % there, MISSING) if found is None else Check(FORMAT, found.version)
+
+
+async def raise_format(store: MetadataStore, to: int) -> int:
+    """Have the brokers of a cluster write format ``to``; the one from before. `FormatError` if that would go back, or
+    if a registered broker does not speak it."""
+    while True:
+        found = await store.get_many([FORMAT, BROKER_EPOCHS])
+        before = format_of(found.get(FORMAT))
+        if to < before:
+            raise FormatError(f"the cluster's metadata have format {before}: it never goes back to {to}")
+        _check_brokers(await store.load(BROKERS), await store.load(SPEAKS), to)
+        if to == before:
+            return before
+        now, epochs = found.get(FORMAT), found.get(BROKER_EPOCHS)
+        steps: list[Step] = [Change(FORMAT, b"%d" % to, MISSING if now is None else now.version)]
+        if epochs is not None:  # nobody registers in between
+            steps.insert(0, Check(BROKER_EPOCHS, epochs.version))
+        try:
+            await store.commit(steps)
+        except (VersionChangedError, NameExistsError, NoSuchNameError):
+            continue
+        return before
+
+
+def _check_brokers(registered: Mapping[str, Versioned], speaks: Mapping[str, Versioned], to: int) -> None:
+    for name in sorted(registered):
+        node = name.partition("/")[2]
+        formats = decode_formats(speaks_name(int(node)), speaks.get(f"{SPEAKS}/{node}"))
+        if not formats.low <= to <= formats.high:
+            raise FormatError(f"broker {node} speaks {formats}, not {to}: upgrade and restart it first")

@@ -1,0 +1,46 @@
+"""A cluster that begins with one broker: its internal topics follow when others join; a locked store stops no end."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.cluster_run.brokers import ThreeBrokers
+from tests.kafka.waiting import wait_until
+
+END_SECONDS = 15.0
+"""Two waits of 3 s for the store, with a margin for a busy machine; 30 s and more before."""
+
+
+def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path) -> None:
+    with ThreeBrokers(memory / "cluster", count=1) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "early", "log_level": 0}
+        consumer = Consumer(settings)
+        try:
+            wait_until(lambda: bool(consumer.committed([TopicPartition("t", 0)], 5)), "the group's coordinator")
+        finally:
+            consumer.close()
+        assert replicas(cluster) == [(1,)] * 3
+        cluster.add(2)
+        cluster.add(3)
+        cluster.start_all([2, 3])
+        wait_until(lambda: [len(one) for one in replicas(cluster)] == [3] * 3, "all replicas of __consumer_offsets")
+        cluster.wait_healthy()
+        assert "__consumer_offsets-0 gets replicas on brokers" in "".join(
+            broker.log.read_text(errors="replace") for broker in cluster.brokers.values()
+        )
+        with closing(sqlite3.connect(cluster.store.removeprefix("sqlite:"), isolation_level=None, timeout=30)) as file:
+            file.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            cluster[3].stop()
+            assert time.monotonic() - began < END_SECONDS
+
+
+def replicas(cluster: ThreeBrokers) -> list[tuple[int, ...]]:
+    """In sync and not moving any more."""
+    offsets = [one for one in cluster.look().partitions if one.topic == "__consumer_offsets"]
+    return [one.isr for one in offsets if not one.adding]
