@@ -167,6 +167,7 @@ def test_a_file_of_the_first_version_keeps_its_content(tmp_path: Path) -> None:
         assert await stores[1].load("") == expected
         told = Told()
         stores[0].watch("", told)  # from here on leases are looked at
+        await stores[0].get("cluster")  # what others change from here on is told
         assert await stores[1].cas("config/a", b"new", 7) == 8
         await stores[1].delete("cluster")
         await told.until("config/a", "cluster", "brokers/1")  # nobody renews its lease
