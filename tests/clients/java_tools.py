@@ -12,20 +12,28 @@ from tests.kafka.tools import run_java
 
 _TOOLS = "org.apache.kafka.tools"
 _MAINS: Final = {
+    "acls": f"{_TOOLS}.AclCommand",
     "broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
     "cluster": f"{_TOOLS}.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
     "console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
     "console-producer": f"{_TOOLS}.ConsoleProducer",
+    "console-share-consumer": f"{_TOOLS}.consumer.ConsoleShareConsumer",
     "consumer-groups": f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
     "consumer-perf-test": f"{_TOOLS}.ConsumerPerformance",
+    "delegation-tokens": f"{_TOOLS}.DelegationTokenCommand",
     "delete-records": f"{_TOOLS}.DeleteRecordsCommand",
+    "features": f"{_TOOLS}.FeatureCommand",
     "get-offsets": f"{_TOOLS}.GetOffsetShell",
     "leader-election": f"{_TOOLS}.LeaderElectionCommand",
     "log-dirs": f"{_TOOLS}.LogDirsCommand",
     "producer-perf-test": f"{_TOOLS}.ProducerPerformance",
     "reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+    "metadata-quorum": f"{_TOOLS}.MetadataQuorumCommand",
+    "share-groups": f"{_TOOLS}.consumer.group.ShareGroupCommand",
+    "streams-groups": f"{_TOOLS}.streams.StreamsGroupCommand",
     "topics": f"{_TOOLS}.TopicCommand",
+    "transactions": f"{_TOOLS}.TransactionsCommand",
 }
 # Where 3.9 has them elsewhere.
 _OLD_MAINS: Final = {

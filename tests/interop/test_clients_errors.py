@@ -19,12 +19,7 @@ _NO_TOPIC = {
     "_UNKNOWN_TOPIC", "_MSG_TIMED_OUT", "UNKNOWN_TOPIC_OR_PART", "KafkaTimeoutError", "UnknownTopicOrPartitionError",
     "TimeoutException",
 }  # fmt: skip
-_NO_TRANSACTIONS = {
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    "TransactionalIdAuthorizationFailedError",
-    "TransactionalIdAuthorizationFailed",
-    "TransactionalIdAuthorizationException",
-}
+_NO_TRANSACTIONS = {"CLUSTER_AUTHORIZATION_FAILED", "KafkaError", "KafkaException"}
 _RATE = 400
 _TELLING = [("ours", "confluent"), ("ours", "java-4.3.0")]
 

@@ -1,4 +1,4 @@
-"""Why a connection was closed: once a minute and address, with the client's name where it has said it."""
+"""Why a connection was refused: once a minute and address, with the client's name where it has said it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog.net.refusals import MOST_ADDRESSES, SECONDS, Refusals
+from seglog.net.refusals import MOST_ADDRESSES, SECONDS, Refusals, client_id_of
 from tests.net.serving import LARGEST, Run, frame, is_closed, serving
 
 TLS = bytes.fromhex("16030100a5010000a10303") + bytes(100)
@@ -42,17 +42,16 @@ def test_a_client_that_is_refused_leaves_a_line(
 
     run(act)
     (line,) = lines()
-    assert line.startswith(f"Connection from 127.0.0.1 to PLAINTEXT closed: {why}")
+    assert line.startswith(f"Connection from 127.0.0.1 to PLAINTEXT refused: {why}")
 
 
 def test_the_next_line_of_an_address_counts_what_was_not_said(lines: Callable[[], list[str]]) -> None:
     now = [0.0]
     refusals = Refusals(lambda: now[0])
-    head = struct.pack(">ihhih", 100, 3, 99, 1, 4) + b"kcat" + bytes(20)
     for at, address in ((0.0, "a"), (1.0, "a"), (SECONDS - 1, "a"), (SECONDS - 1, "b"), (SECONDS, "a")):
         now[0] = at
-        refusals.log(address, "PLAINTEXT", head, "version 99 of Metadata is not served")
-    why = "to PLAINTEXT closed: version 99 of Metadata is not served"
+        refusals.log(address, "PLAINTEXT", "version 99 of Metadata is not served", client_id="kcat")
+    why = "to PLAINTEXT refused: version 99 of Metadata is not served"
     assert lines() == [
         f"Connection from a (client id kcat) {why}",
         f"Connection from b (client id kcat) {why}",
@@ -60,13 +59,20 @@ def test_the_next_line_of_an_address_counts_what_was_not_said(lines: Callable[[]
     ]
 
 
+def test_the_client_is_named_by_the_first_bytes_of_its_request() -> None:
+    head = struct.pack(">ihhih", 100, 3, 99, 1, 4) + b"kcat" + bytes(20)
+    assert client_id_of(head) == "kcat"
+    assert [client_id_of(head[:length]) for length in range(15)] == [""] * 15
+    assert client_id_of(TLS) == client_id_of(b"GET / HTTP/1.1\r\n\r\n") == ""
+
+
 def test_addresses_without_number_take_bounded_memory(lines: Callable[[], list[str]]) -> None:
     now = [0.0]
     refusals = Refusals(lambda: now[0])
     for number in range(3 * MOST_ADDRESSES):
-        refusals.log(f"address {number}", "PLAINTEXT", b"", "why")
+        refusals.log(f"address {number}", "PLAINTEXT", "why")
     assert len(lines()) == len(refusals._said) == MOST_ADDRESSES
     now[0] = SECONDS
-    refusals.log("another", "PLAINTEXT", b"", "why")
-    assert lines()[-1] == "Connection from another to PLAINTEXT closed: why"
+    refusals.log("another", "PLAINTEXT", "why")
+    assert lines()[-1] == "Connection from another to PLAINTEXT refused: why"
     assert len(refusals._said) == 1

@@ -50,7 +50,7 @@ def _some_value(spec: FieldSpec, rng: random.Random) -> Any:
         case "error_code":
             return rng.randrange(-1, 100)
         case "datetime_i64":
-            return rng.choice([-1, rng.randrange(2**41)])
+            return rng.choice([-1 if spec.is_nullable else 0, rng.randrange(2**41)])
         case "timedelta_i32" | "timedelta_i64":
             return rng.randrange(-1, 2**31)
         case "float64":

@@ -14,7 +14,7 @@ from seglog.broker.requests import Answer, Context, Handler
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
 from seglog.net.connection import Connection, Reply
-from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
 from seglog.protocol.messages import read_request, write_response
@@ -31,7 +31,7 @@ def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
     key, _ = _HEAD.unpack_from(head)
     api = APIS.get(key)
     if api is None:
-        raise InvalidRequestError(f"API {key} is not served")
+        raise InvalidRequestError(f"{name_of(key)} is not served")
     return socket_request_max_bytes if api.max_frame is None else min(api.max_frame, socket_request_max_bytes)
 
 
@@ -100,7 +100,10 @@ async def _guarded(header: RequestHeader, reply: Coroutine[Any, Any, Reply]) -> 
 def _unsupported(header: RequestHeader) -> bytes:
     """ApiVersions answers a version that it does not know in version 0 (KIP-511); all others end the connection."""
     if header.key != ApiKey.API_VERSIONS:
-        raise InvalidRequestError(f"version {header.version} of API {header.key} is not served")
+        api = APIS[header.key]
+        raise InvalidRequestError(
+            f"version {header.version} of {name_of(header.key)} is not served, only {api.served} to {api.high}"
+        )
     return _framed_body(header._replace(version=0), unknown_version())
 
 

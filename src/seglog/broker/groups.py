@@ -105,8 +105,9 @@ class GroupApis:
             address = self._identity.address(leader, context.listener)
             code = Code.COORDINATOR_NOT_AVAILABLE if address is None else Code.NONE
         elif kind == _TRANSACTION:
-            # Of all codes the one on which every client gives up at once, and not only for now.
-            code, message = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+            # Every client gives up at once on this code. On 53 Java does not show the message; on all others
+            # librdkafka tries again until its time is over.
+            code, message = Code.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
         else:
             code = Code.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
         if message is None and context.version < 4:

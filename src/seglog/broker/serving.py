@@ -25,10 +25,12 @@ from seglog.broker.metadata import Metadata
 from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
 from seglog.broker.producers import ProducerApis, ProducerIds
+from seglog.broker.requests import Context
 from seglog.broker.requests import Handler as ApiHandler
 from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import Topic, Topics
+from seglog.broker.unsupported import UnsupportedApis
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import MetadataStore
 from seglog.coordinators.runtime import GroupCoordinator
@@ -175,6 +177,7 @@ class Serving(ABC):
             ProducerApis(topics, ids),
             GroupApis(self.groups, self.identity),
             GroupOffsets(self.groups, topics),
+            UnsupportedApis(self._refused),
         )
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         handlers.update(self._more_handlers())
@@ -185,6 +188,9 @@ class Serving(ABC):
         return Dispatch(
             Produce(topics, hints), Fetch(topics, sessions, max_bytes=most, neighbours=neighbours), handlers
         )
+
+    def _refused(self, context: Context, why: str) -> None:
+        self.shared.refusals.log(context.client_host, context.listener, why, client_id=context.client_id)
 
     def _more_handlers(self) -> Mapping[int, ApiHandler]:
         """What only this kind of broker answers."""

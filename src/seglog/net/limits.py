@@ -12,7 +12,7 @@ from seglog.core.types import MAX_INT32
 from seglog.net.connection import SLICE_BYTES, Connection
 from seglog.net.memory import RequestMemory
 from seglog.net.patience import Patience
-from seglog.net.refusals import Refusals
+from seglog.net.refusals import Refusals, client_id_of, foreign_protocol
 
 __all__ = ["CreationRate", "Shared"]
 
@@ -131,4 +131,5 @@ class Shared:
         self._stalled += by
 
     def refused(self, connection: Connection, head: bytes, why: str, /) -> None:
-        self.refusals.log(connection.peer, connection.listener, head, why)
+        why = foreign_protocol(head) or why
+        self.refusals.log(connection.peer, connection.listener, why, client_id=client_id_of(head))

@@ -1,4 +1,4 @@
-"""Why connections were closed that this broker did not want: a line at info for each, at most one a minute and address.
+"""Why clients were refused: a line at info for each, at most one a minute and address.
 
 The first bytes of what a client sent tell a TLS handshake, HTTP and requests apart; those of a request name the client.
 """
@@ -36,9 +36,8 @@ class Refusals:
         self._now = now
         self._said: dict[str, _Said] = {}
 
-    def log(self, address: str, listener: str, head: bytes, why: str) -> None:
-        """A connection from ``address`` is closed. ``head``: how the frame begins that is to blame, its size included;
-        empty if none is."""
+    def log(self, address: str, listener: str, why: str, *, client_id: str = "") -> None:
+        """A client at ``address`` is refused."""
         now = self._now()
         before = self._said.get(address)
         if before is not None and now - before.at < SECONDS:
@@ -50,9 +49,8 @@ class Refusals:
                 return
         self._said[address] = _Said(now, 0)
         more = f"; {before.unsaid} more from there since the last such line" if before and before.unsaid else ""
-        client_id = client_id_of(head)
         who = f"{address} (client id {client_id})" if client_id else address
-        _log.info("Connection from %s to %s closed: %s%s", who, listener, foreign_protocol(head) or why, more)
+        _log.info("Connection from %s to %s refused: %s%s", who, listener, why, more)
 
 
 def foreign_protocol(head: bytes) -> str:

@@ -1,6 +1,7 @@
 """The one table of APIs: which requests are served, in which versions, how large a frame may be.
 
 ApiVersions, dispatch, the fuzzer and the documentation are made from it. An API that is not here is not advertised.
+Some are here only to be answered with an error, so that clients do not wait for them (`seglog.broker.unsupported`).
 Versions are those of a Kafka 4.3 broker, capped where a newer one asks for what is not built yet.
 """
 
@@ -30,15 +31,20 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -46,10 +52,39 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    STREAMS_GROUP_HEARTBEAT = 88
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+
+
+_NEVER_FLEXIBLE: Final = 1 << 15
+
+
+def name_of(key: int) -> str:
+    """An API's name, as ``ApiKeys.java`` has it.
+
+    >>> name_of(69), name_of(-1)
+    ('ConsumerGroupDescribe', 'API -1')
+    """
+    return ApiKey(key).name.title().replace("_", "") if key in APIS else f"API {key}"
 
 
 class Api(NamedTuple):
@@ -83,6 +118,7 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.SYNC_GROUP, 0, 5, 4),
         Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
         Api(ApiKey.LIST_GROUPS, 0, 5, 3),
+        Api(ApiKey.SASL_HANDSHAKE, 0, 1, _NEVER_FLEXIBLE),
         Api(ApiKey.API_VERSIONS, 0, 4, 3),
         Api(ApiKey.CREATE_TOPICS, 2, 7, 5),
         Api(ApiKey.DELETE_TOPICS, 1, 6, 4),
@@ -98,10 +134,32 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0),
-        Api(ApiKey.OFFSET_DELETE, 0, 0, 1 << 15),
+        Api(ApiKey.OFFSET_DELETE, 0, 0, _NEVER_FLEXIBLE),
         Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+        # What follows is answered by `seglog.broker.unsupported`.
+        Api(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
+        Api(ApiKey.CREATE_ACLS, 1, 3, 2),
+        Api(ApiKey.DELETE_ACLS, 1, 3, 2),
+        Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0),
+        Api(ApiKey.UPDATE_FEATURES, 0, 2, 0),
+        Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
+        Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
+        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
+        Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
+        Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
+        Api(ApiKey.SHARE_FETCH, 1, 2, 0),
+        Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
+        Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, 0),
+        Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
+        Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
+        Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
     )
 }

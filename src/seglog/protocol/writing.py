@@ -83,5 +83,6 @@ def _simple(spec: FieldSpec) -> _Convert:
     if kind.startswith("timedelta"):
         return lambda value: timedelta(milliseconds=value)
     if kind == "datetime_i64":
-        return lambda value: None if value < 0 else _EPOCH + timedelta(milliseconds=value)
+        may_be_null = spec.is_nullable
+        return lambda value: None if value < 0 and may_be_null else _EPOCH + timedelta(milliseconds=value)
     return lambda value: value

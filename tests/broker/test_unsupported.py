@@ -1,0 +1,109 @@
+"""What a Kafka offers and seglog does not: answered as by a Kafka 4.3 in which it is switched off (measured there)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.reading import Message
+from tests.broker.running import Wire
+
+MEMBER = "A" * 22
+FEATURE = {"feature": "group.version", "max_version_level": 1, "allow_downgrade": False, "upgrade_type": 1}
+ACL = {
+    "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:a", "host": "*",
+    "operation": 2, "permission_type": 3,
+}  # fmt: skip
+ACL_FILTER = {
+    "resource_type_filter": 2, "resource_name_filter": "t", "pattern_type_filter": 3, "principal_filter": None,
+    "host_filter": None, "operation": 1, "permission_type": 1,
+}  # fmt: skip
+ENTITY = [{"entity_type": "user", "entity_name": "a"}]
+QUOTA = {"entity": ENTITY, "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}]}
+CREDENTIAL = {"name": "b", "mechanism": 1, "iterations": 4096, "salt": b"x", "salted_password": b"x"}
+GROUP_OF: dict[str, object] = {"group_id": "g", "member_id": MEMBER}
+
+
+def whole(answer: Message) -> list[int]:
+    return [answer.error_code]
+
+
+CASES: list[tuple[ApiKey, dict[str, object], Any, list[int]]] = [
+    (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, whole, [34]),
+    (ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"x"}, whole, [34]),
+    (ApiKey.DESCRIBE_ACLS, ACL_FILTER, whole, [54]),
+    (ApiKey.CREATE_ACLS, {"creations": [ACL, ACL]}, lambda a: [one.error_code for one in a.results], [54, 54]),
+    (
+        ApiKey.DELETE_ACLS,
+        {"filters": [ACL_FILTER] * 2},
+        lambda a: [one.error_code for one in a.filter_results],
+        [54, 54],
+    ),
+    (ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False}, whole, [0]),
+    (
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        {"entries": [QUOTA], "validate_only": False},
+        lambda a: [one.error_code for one in a.entries],
+        [35],
+    ),
+    (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        {"users": [{"name": "a"}]},
+        lambda a: [a.error_code, *[one.error_code for one in a.results]],
+        [0, 91],
+    ),
+    (
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        {"deletions": [], "upsertions": [CREDENTIAL]},
+        lambda a: [one.error_code for one in a.results],
+        [35],
+    ),
+    (ApiKey.UPDATE_FEATURES, {"timeout": 1000, "feature_updates": [FEATURE]}, whole, [95]),
+    (
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        {"transactional_ids": ["a", "b"]},
+        lambda a: [one.error_code for one in a.transaction_states],
+        [105, 105],
+    ),
+    (ApiKey.LIST_TRANSACTIONS, {"state_filters": ["Ongoing"], "producer_id_filters": []}, whole, [0]),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
+    (
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        {"group_ids": ["g", "h"]},
+        lambda a: [one.error_code for one in a.groups],
+        [35, 35],
+    ),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
+    (ApiKey.SHARE_GROUP_DESCRIBE, {"group_ids": ["g"]}, lambda a: [one.error_code for one in a.groups], [35]),
+    (ApiKey.SHARE_FETCH, GROUP_OF, whole, [35]),
+    (ApiKey.SHARE_ACKNOWLEDGE, GROUP_OF, whole, [35]),
+    (ApiKey.STREAMS_GROUP_HEARTBEAT, {**GROUP_OF, "member_epoch": 0}, whole, [35]),
+    (
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        {"groups": [{"group_id": "g"}]},
+        lambda a: [one.error_code for one in a.groups],
+        [35],
+    ),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, {"group_id": "g"}, whole, [35]),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, {"group_id": "g"}, whole, [35]),
+]
+
+
+@pytest.mark.parametrize(("key", "contents", "codes", "expected"), CASES, ids=[case[0].name for case in CASES])
+def test_what_is_not_supported_is_answered_with_an_error(
+    wire: Wire, key: ApiKey, contents: dict[str, object], codes: Any, expected: list[int]
+) -> None:
+    assert codes(wire.ask(key, APIS[key].high, **contents)) == expected
+
+
+def test_older_versions_of_update_features_have_an_error_for_each(wire: Wire) -> None:
+    feature = {"feature": "group.version", "max_version_level": 1, "allow_downgrade": False}
+    answer = wire.ask(ApiKey.UPDATE_FEATURES, 0, timeout=1000, feature_updates=[feature])
+    assert [(one.feature, one.error_code) for one in answer.results] == [("group.version", 95)]
+
+
+def test_states_of_transactions_that_are_not_known_are_named(wire: Wire) -> None:
+    answer = wire.ask(ApiKey.LIST_TRANSACTIONS, 2, state_filters=["Ongoing", "Foo"], producer_id_filters=[])
+    assert (answer.unknown_state_filters, answer.transaction_states) == (("Foo",), ())

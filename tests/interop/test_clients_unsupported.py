@@ -1,0 +1,58 @@
+"""Kafka's own tools and consumers against what seglog does not have: each ends at once, and says the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seglog.protocol.apis import ApiKey
+from tests.broker.running import Wire
+from tests.clients.java_tools import Steps
+from tests.clients.servers import Server
+from tests.kafka.jars import CURRENT
+
+TOOLS = {
+    "acls": (["--list"], "SecurityDisabledException: No Authorizer is configured."),
+    "console-consumer": (
+        ["--topic", "t", "--timeout-ms", "3000", "--command-property", "group.protocol=consumer"],
+        "The cluster does not support the new CONSUMER group protocol. Set group.protocol=classic",
+    ),
+    "console-share-consumer": (
+        ["--topic", "t", "--timeout-ms", "3000"],
+        "The cluster does not support the share group protocol",
+    ),
+    "delegation-tokens": (
+        ["--describe", "--command-config", "/dev/null"],
+        "The node does not support DESCRIBE_DELEGATION_TOKEN",
+    ),
+    "features": (["upgrade", "--feature", "group.version=1"], "seglog has no features that can be changed"),
+    "metadata-quorum": (["describe", "--status"], "The node does not support DESCRIBE_QUORUM"),
+    "share-groups": (["--describe", "--group", "g"], "The version of API is not supported"),
+    "streams-groups": (["--describe", "--group", "g"], "The node does not support STREAMS_GROUP_DESCRIBE"),
+    "transactions": (["list"], "TransactionalId"),
+    "configs": (
+        ["--alter", "--add-config", "producer_byte_rate=1", "--entity-type", "clients", "--entity-name", "c"],
+        "seglog has no quotas",
+    ),
+    "producer-perf-test": (
+        [
+            *("--topic", "t", "--num-records", "1", "--record-size", "10", "--throughput", "-1"),
+            *("--transactional-id", "x", "--bootstrap-server"),
+        ],
+        "seglog has no transactions yet: produce without transactional.id",
+    ),
+}
+
+
+def test_tools_of_what_is_not_supported_end_at_once_and_say_why(tmp_path: Path) -> None:
+    with Server("ours", tmp_path / "log") as server:
+        with Wire(server.bootstrap) as wire:
+            wire.ask(ApiKey.METADATA, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        steps = Steps(CURRENT, server.bootstrap)
+        for tool, (arguments, _) in TOOLS.items():
+            more = [server.bootstrap] if tool == "producer-perf-test" else []
+            steps.add(tool, tool, *arguments, *more)
+        ran = steps.run()
+    for tool, (_, why) in TOOLS.items():
+        said = ran[tool].out + ran[tool].err
+        assert why in said, (tool, said[-3000:])
+        assert "TimeoutException" not in said, (tool, said[-3000:])
