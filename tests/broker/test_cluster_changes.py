@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from seglog.broker.codes import RefusedError
 from seglog.broker.topics import Topic
-from seglog.cluster.model import TopicState, encode, topic_name
+from seglog.cluster.model import RAISED, TopicState, encode, topic_name
 from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import Names, Session, UnknownOutcomeError
+from seglog.cluster.store import MISSING, Change, Names, Step, UnknownOutcomeError, Versions
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import TopicExistsError, UnknownTopicError
 from seglog.protocol.apis import ApiKey
@@ -161,27 +161,21 @@ def test_only_one_of_two_who_grow_a_topic_does(tmp_path: Path) -> None:
     run(tmp_path, work, desks=2)
 
 
+def _kind(change: Change) -> str:
+    return "delete" if change.value is None else "create" if change.version == MISSING else "cas"
+
+
 class ForgetfulStore(SqliteStore):
     """Its answers to some changes are lost: after the change was made, or before it."""
 
     losing: ClassVar[list[str]] = []
 
-    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
-        self._lose(name, "before create")
-        version = await super().create(name, value, session)
-        self._lose(name, "after create")
-        return version
-
-    async def cas(self, name: str, value: bytes, version: int) -> int:
-        self._lose(name, "before cas")
-        written = await super().cas(name, value, version)
-        self._lose(name, "after cas")
-        return written
-
-    async def delete(self, name: str, version: int = -1) -> None:
-        self._lose(name, "before delete")
-        await super().delete(name, version)
-        self._lose(name, "after delete")
+    async def commit(self, steps: Sequence[Step]) -> Versions:
+        (change, kind), *_ = [(one, _kind(one)) for one in steps if isinstance(one, Change) and one != RAISED]
+        self._lose(change.name, f"before {kind}")
+        versions = await super().commit(steps)
+        self._lose(change.name, f"after {kind}")
+        return versions
 
     def _lose(self, name: str, when: str) -> None:
         if when in self.losing and name.startswith("topics/"):

@@ -35,10 +35,11 @@ from seglog.cluster.model import (
     decode_partition,
     encode,
     partition_name,
+    tombstone_name,
     topic_name,
 )
 from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import ANY_VERSION, MISSING
+from seglog.cluster.store import ANY_VERSION, MISSING, Change
 from seglog.cluster.view import ClusterView
 from seglog.core.clock import SystemClock
 from seglog.net.limits import Shared
@@ -206,8 +207,11 @@ class Node:
         await self.decide()
         return topic_id
 
-    async def delete(self, name: str) -> None:
-        await self.store.delete(topic_name(name), ANY_VERSION)
+    async def delete(self, name: str, *, tombstones: Sequence[int] = ()) -> None:
+        """``tombstones``: brokers that are told that it was deleted."""
+        topic_id = self.view.topics[name].topic_id
+        left = [Change(tombstone_name(topic_id, node), name.encode(), MISSING) for node in tombstones]
+        await self.store.commit([Change(topic_name(name), None, ANY_VERSION), *left])
         await self.until(lambda: name not in self.view.topics)
         await self.decide()
 

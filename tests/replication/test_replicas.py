@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from seglog.cluster.model import (
+    DELETED,
     Broker,
     PartitionState,
     Stored,
@@ -21,8 +22,10 @@ from seglog.cluster.model import (
     encode,
     offline_name,
     partition_name,
+    tombstone_name,
     topic_name,
 )
+from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, Versioned
 from seglog.core.errors import NotLeaderError
 from seglog.core.types import TopicPartition
@@ -112,23 +115,74 @@ def test_a_topic_that_is_made_again_meanwhile_is_another_one(tmp_path: Path) -> 
     run(tmp_path, act)
 
 
-def test_what_the_cluster_has_given_to_others_meanwhile_goes_at_the_start(tmp_path: Path) -> None:
+def test_a_named_removal_is_made_at_the_start_and_what_is_not_named_is_kept(tmp_path: Path) -> None:
     async def act(one: Node, two: Node) -> None:
-        kept, given, deleted = [await two.create(name, [[1]]) for name in ("kept", "given", "deleted")]
-        for topic_id in (kept, given, deleted):
+        names = ("kept", "given", "given to nobody", "deleted", "forgotten")
+        topics = {name: await two.create(name.replace(" ", "-"), [[1]]) for name in names}
+        for topic_id in topics.values():
             await led(one, topic_id)
             one.replica(topic_id).append(batch())
         await one.stop()
-        await two.put(given, lambda state: replace(moved(2)(state), replicas=(2,), isr=()))
-        await two.delete("deleted")
+        await two.put(topics["given"], lambda state: replace(moved(2)(state), replicas=(2,), isr=(two.me,)))
+        await two.put(topics["given to nobody"], lambda state: replace(moved(2)(state), replicas=(2,), isr=()))
+        await two.delete("deleted", tombstones=(1,))
+        await two.delete("forgotten")
         again = await (await Node(tmp_path, 1).open()).start()
         try:
             assert set(again.directories.found()) == {TopicPartition("kept", 0)}
-            assert again.replica(kept).log.log_end_offset == 1
+            assert again.replica(topics["kept"]).log.log_end_offset == 1
+            strays = {found.stray.topic_id for found in again.directories.strays()}
+            assert strays == {topics["given to nobody"], topics["forgotten"]}
+            assert await again.store.load(DELETED) == {}, "it is done with"
         finally:
             await again.stop()
 
     run(tmp_path, act, 2)
+
+
+def test_what_the_store_does_not_know_is_kept_and_taken_back_when_it_is_named_again(tmp_path: Path) -> None:
+    """An older copy of the store knows fewer topics: nothing of the others may be deleted, at a start or later."""
+
+    async def act(one: Node) -> None:
+        topic_id = await one.create("t", [[1]])
+        await led(one, topic_id)
+        for _ in range(3):
+            one.replica(topic_id).append(batch())
+        before = content(one.replica(topic_id))
+        names = (topic_name("t"), partition_name(topic_id, 0))
+        values = await one.store.get_many(names)
+        for restarts in (False, True):
+            if restarts:
+                await one.stop()
+            other = await SqliteStore.open(tmp_path / "store.db")
+            for name in names:
+                await other.delete(name)
+            if restarts:
+                await (await one.open()).start()
+            await one.until(lambda: bool(one.directories.strays()))
+            assert not one.directories.found()
+            for name in names:
+                await other.create(name, values[name].value)
+            await other.close()
+            await one.until(lambda: (topic_id, 0) in one.replicas.by_key)
+            assert content(one.replica(topic_id)) == before
+            assert not one.directories.strays()
+
+    run(tmp_path, act)
+
+
+def test_a_topic_that_is_deleted_while_its_broker_runs_leaves_nothing(tmp_path: Path) -> None:
+    async def act(one: Node) -> None:
+        topic_id = await one.create("t", [[1]])
+        await led(one, topic_id)
+        one.replica(topic_id).append(batch())
+        await one.delete("t")
+        await one.until(lambda: bool(one.directories.strays()))
+        await one.store.create(tombstone_name(topic_id, 1), b"t")  # in ZooKeeper it may be seen later
+        await one.until(lambda: not one.view.deletions and not one.directories.strays())
+        assert await one.store.load(DELETED) == {}
+
+    run(tmp_path, act)
 
 
 @pytest.mark.parametrize("what", ["topic", "partition", "damaged"])

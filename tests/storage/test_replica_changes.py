@@ -15,6 +15,7 @@ from seglog.storage.checkpoint import read_partition_metadata
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
 from seglog.storage.replica_changes import Wanted
+from seglog.storage.strays import Stray, size_of
 from seglog.storage.topics_file import read_topics
 from seglog.testing import Call, CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
@@ -96,6 +97,10 @@ def test_what_is_let_go_does_not_come_back(disk: Disk) -> None:
         assert values(opened.hold("a", ONE, 0, CONFIG)) == {}
 
 
+def strays(disk: Disk) -> list[str]:
+    return [name.partition(".")[0] for name in disk.names() if name.endswith("-stray")]
+
+
 def test_another_topic_of_that_name_is_set_aside_first(disk: Disk) -> None:
     with disk.open() as opened:
         fill(opened.hold("a", ONE, 0, CONFIG), 2)
@@ -105,13 +110,61 @@ def test_another_topic_of_that_name_is_set_aside_first(disk: Disk) -> None:
         assert values(log) == {}
         assert opened.partitions() == [A0]
         assert opened.topic_id("a") == TWO
-        assert len([name for name in disk.names() if name.endswith("-delete")]) == 2
+        assert strays(disk) == ["a-0", "a-2"], "nobody has said that it was deleted"
         disk.clock.advance(2_000)
         opened.housekeeping()
-        assert not [name for name in disk.names() if name.endswith("-delete")]
+        assert strays(disk) == ["a-0", "a-2"]
+        assert [one.stray.topic_id for one in opened.remove_strays({ONE, THREE})] == [ONE, ONE]
+        disk.clock.advance(61_000)
+        opened.housekeeping()
+        assert not [name for name in disk.names() if name.endswith(("-stray", "-delete"))]
     with disk.open() as opened:
         assert opened.was_clean
         assert read_partition_metadata(disk.fs, f"{DIR}/a-0") == TWO
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_stray_keeps_all_it_has_and_is_taken_back_as_it_was(disk: Disk, *, restarts: bool) -> None:
+    opened = disk.open()
+    log = opened.hold("a", ONE, 0, CONFIG)
+    fill(log, 9)
+    log.update_high_watermark(7)
+    opened.delete_records("a", 0, 3)
+    before = values(log)
+    opened.set_aside([A0, A2])
+    assert not opened.partitions()
+    assert not opened.topics()
+    (found,) = opened.strays()
+    assert found.stray == Stray(A0, ONE, CONFIG, 3, 7, 9, log.epochs.latest)
+    assert size_of(disk.fs, found.path) > log.size
+    if restarts:
+        opened.close()
+        opened = disk.open()
+    other = opened.hold("a", TWO, 0, CONFIG)
+    assert values(other) == {}
+    opened.set_aside([A0])
+    again = opened.hold("a", ONE, 0, CONFIG)
+    assert (values(again), again.log_start_offset) == (before, 3)
+    fill(again, 1)
+    disk.clock.advance(2_000)
+    opened.housekeeping()
+    assert again.log_end_offset == 10
+    assert [one.stray.topic_id for one in opened.strays()] == [TWO]
+    opened.close()
+    with disk.open() as opened:
+        assert values(opened.log("a", 0)).items() >= before.items()
+
+
+def test_of_several_strays_of_a_partition_the_one_that_goes_furthest_is_taken_back(disk: Disk) -> None:
+    with disk.open() as opened:
+        for records in (2, 5, 3):
+            fill(opened.hold("a", ONE, 0, CONFIG), records)
+            opened.set_aside([A0])
+            (stray,) = opened.strays()
+            disk.fs.rename(stray.path, f"{DIR}/hidden-{records}")
+        for records in (2, 5, 3):
+            disk.fs.rename(f"{DIR}/hidden-{records}", f"{DIR}/a-0.{records:032}-stray")
+        assert opened.hold("a", ONE, 0, CONFIG).log_end_offset == 5
 
 
 def test_files_that_kafka_made_are_taken_over_by_their_topic_id(disk: Disk) -> None:

@@ -28,6 +28,8 @@ from seglog.core.fs import OsFs
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.checkpoint import encode_id
+from seglog.storage.cluster_mark import check_unmarked
+from seglog.storage.dir_files import resolve
 from seglog.storage.layout import METADATA
 from seglog.storage.log_dir import LogDir
 
@@ -97,6 +99,7 @@ class Node(Serving):
 
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
+        await asyncio.to_thread(check_unmarked, self._fs, [resolve(config.data_dir)])
         self.directory = await asyncio.to_thread(
             self._ground.open_directory,
             config.data_dir,

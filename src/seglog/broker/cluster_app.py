@@ -4,10 +4,12 @@ it leads goes to others."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 from seglog.broker.cluster_changes import ClusterChanges, topic_rules
 from seglog.broker.cluster_topics import ClusterTopics
@@ -26,6 +28,7 @@ from seglog.broker.settings import Configuration
 from seglog.broker.warm import warm_up
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.formats import FORMAT, OURS
+from seglog.cluster.generation import SeenGenerations, check_epochs, check_store, names_to_check
 from seglog.cluster.membership import Membership, Registration
 from seglog.cluster.model import Broker
 from seglog.cluster.office import Office
@@ -42,14 +45,16 @@ from seglog.replication.followed import Followed
 from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
 from seglog.storage.checkpoint import encode_id, new_cluster_id
+from seglog.storage.cluster_mark import ClusterMark, check_marks, read_marks
 from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
-from seglog.storage.log_dirs_opening import cluster_of
+from seglog.storage.log_dirs_opening import cluster_of, resolve_all
 
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
 _STORE_PATIENCE_MS: Final = 18_000
 """How long a store may take to answer at the start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
+_LAST_NOTE_SECONDS: Final = 1.0
 HANDOVER_SECONDS: Final = 15.0
 """How long a broker that is stopped waits for others to lead what it leads."""
 _STORE_SECONDS: Final = 3.0
@@ -65,6 +70,7 @@ class ClusterNode(Serving):
     membership: Membership
     office: Office
     replicas: Replicas
+    seen: SeenGenerations
     _is_ending = False
 
     @property
@@ -77,6 +83,7 @@ class ClusterNode(Serving):
         if node_id < 0:
             raise InvalidConfigError("node.id is not given: each broker of a cluster has its own")
         past = await asyncio.to_thread(cluster_of, self._fs, config.data_dirs)
+        marks = await asyncio.to_thread(read_marks, self._fs, resolve_all(config.data_dirs))
         self.store = await open_store(
             config.cluster_store,
             clock=self._clock,
@@ -86,12 +93,17 @@ class ClusterNode(Serving):
         )
         self._parts.push_async_callback(self.store.close)
         cluster_id = await self._cluster(past)
+        check_marks(marks, cluster_id=cluster_id, node_id=node_id, store=config.cluster_store)
+        await self._check_store(marks)
         await self._open_directories(node_id, cluster_id)
         await self._configure(node_id)
         current = self.configuration.current
         self.view = ClusterView(self.store, lambda topic: topic_rules(topic, self.configuration.current))
         await self.view.start()
         self._parts.push_async_callback(self.view.stop)
+        check_epochs(config.cluster_store, self.view, self._leader_epochs())
+        self.seen = SeenGenerations(self.store, config.cluster_store, self.view, node_id, self._write_generation)
+        self._parts.push_async_callback(self._note_at_the_end)
         self.identity = ClusterIdentity(
             self.view, node_id=node_id, cluster_id=cluster_id, rack=current.broker_rack or None
         )
@@ -116,7 +128,8 @@ class ClusterNode(Serving):
             if past is not None:
                 cluster, directory = past
                 raise InvalidConfigError(
-                    f"{self.config.cluster_store} has no cluster, and {directory} belongs to cluster {cluster}"
+                    f"{self.config.cluster_store} has no cluster, and {directory} belongs to cluster {cluster}. If its "
+                    "metadata store is lost: seglog cluster restore, or seglog cluster rebuild (docs/replication.md)"
                 )
             chosen = self._cluster_id or new_cluster_id(self._rng)
             identity = json.dumps({"cluster.id": chosen}).encode()
@@ -133,6 +146,25 @@ class ClusterNode(Serving):
         if self._cluster_id not in (None, there):
             raise InvalidConfigError(f"{self.config.cluster_store} is of cluster {there}, not {self._cluster_id}")
         return there
+
+    async def _check_store(self, marks: Mapping[str, ClusterMark]) -> None:
+        """`StoreWentBackError` if a directory has seen a later store than this one. Nothing is written before."""
+        for path, mark in marks.items():
+            check_store(
+                self.config.cluster_store,
+                await self.store.get_many(names_to_check(mark.node_id)),
+                node_id=mark.node_id,
+                generation=mark.generation,
+                broker_epoch=mark.broker_epoch,
+                directory=path,
+            )
+
+    def _leader_epochs(self) -> Iterator[tuple[UUID, int, str, int]]:
+        for directory in self.directories.healthy:
+            for partition, log in directory.logs.items():
+                topic_id = directory.topic_ids.get(partition)
+                if topic_id is not None:
+                    yield topic_id, partition.partition, log.path, log.epochs.latest
 
     async def _open_directories(self, node_id: int, cluster_id: str) -> None:
         config = self.config
@@ -217,6 +249,16 @@ class ClusterNode(Serving):
         self._parts.push_async_callback(self.changes.close)
         self._publish_watermarks()
 
+    async def _note_at_the_end(self) -> None:
+        """Not for long: a store that does not answer keeps no broker from stopping."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_NOTE_SECONDS):
+                await self.seen.note()
+
+    def _write_generation(self, generation: int) -> None:
+        me = self.membership.me
+        self.directories.note_history(generation=generation, broker_epoch=0 if me is None else me.epoch)
+
     def _directory_ids(self) -> tuple[str, ...]:
         ids = (directory.meta.directory_id for directory in self.directories.dirs)
         return tuple(encode_id(one) for one in ids if one is not None)
@@ -241,6 +283,7 @@ class ClusterNode(Serving):
 
         self.directories.failed = failed
         self._parts.push_async_callback(self.replicas.close)
+        self.replicas.note_generation = self.seen.note
         await self.replicas.start()
         self.replicas.offline_changed = self._offline_changed
         listeners = {name: _host_port(at) for name, at in self.identity.advertised.items()}
@@ -252,6 +295,7 @@ class ClusterNode(Serving):
         self._begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
         self._begin("metadata store", self._end_when_broken(), is_vital=True)
         self._begin("membership", self.membership.run(), is_vital=True)
+        self._begin("history", self.seen.run(), is_vital=True)
         self._begin("controller", self.office.run(), is_vital=True)
         self._begin("replicas", self.replicas.run(), is_vital=True)
         self._parts.push_async_callback(self._hand_over)

@@ -21,9 +21,25 @@ from seglog.broker.identity import Identity
 from seglog.broker.store_writes import create_in_turn, delete, read, write
 from seglog.broker.topic_names import check_topic_name
 from seglog.broker.topics import Topic
-from seglog.cluster.model import NO_LEADER, TOPICS, TopicRules, TopicState, decode_topic, encode, topic_name
+from seglog.cluster.model import (
+    NO_LEADER,
+    TOPICS,
+    TopicRules,
+    TopicState,
+    decode_topic,
+    encode,
+    tombstone_name,
+    topic_name,
+)
 from seglog.cluster.placement import place
-from seglog.cluster.store import MISSING, MetadataStore, NameExistsError, NoSuchNameError, VersionChangedError
+from seglog.cluster.store import (
+    MISSING,
+    MetadataStore,
+    NameExistsError,
+    NoSuchNameError,
+    StoreFailedError,
+    VersionChangedError,
+)
 from seglog.cluster.view import ClusterView
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.broker_config import BrokerConfig
@@ -32,6 +48,8 @@ from seglog.core.errors import InvalidConfigError, SeglogError, TopicExistsError
 from seglog.storage.checkpoint import new_id
 
 _log: Final = logging.getLogger("seglog.broker")
+MAX_DELETIONS: Final = 10_000
+"""Deleted topics that brokers which are away are told of when they come back."""
 _LAST: Final = "last-topic"
 """The topic with a ``.`` or ``_`` in its name that was created last."""
 _MIN_INSYNC: Final = TOPIC_KEYS["min.insync.replicas"]
@@ -200,11 +218,35 @@ class ClusterChanges(TopicChanges):
             if state.topic_id != topic.topic_id:
                 raise _unknown(topic.name)
             try:
-                await delete(self._store, topic_name(topic.name), version)
+                await delete(self._store, topic_name(topic.name), version, self._tombstones(state))
             except (VersionChangedError, NoSuchNameError):
                 continue
             break
         await self._view.until(lambda: topic.topic_id not in self._topics.by_id, seconds)
+        await self._forget_tombstones()
+
+    def _tombstones(self, state: TopicState) -> Mapping[str, bytes]:
+        """One for each broker that may have replicas: it takes that away itself when it has deleted them."""
+        nodes = {node for replicas in state.assignment for node in replicas}
+        for (topic_id, _), stored in self._view.partitions.items():
+            if topic_id == state.topic_id:
+                nodes.update(stored.state.replicas)
+        return {tombstone_name(state.topic_id, node): state.name.encode() for node in sorted(nodes)}
+
+    async def _forget_tombstones(self) -> None:
+        """Those of brokers that are not there, where there are too many. What such a broker has is then a stray: it is
+        kept until an operator removes it."""
+        there = self._view.brokers.keys()
+        deletions = self._view.deletions
+        if len(deletions) <= MAX_DELETIONS:
+            return
+        away = [tombstone_name(topic_id, node) for topic_id, nodes in deletions.items() for node in nodes - there]
+        for name in away[: len(deletions) - MAX_DELETIONS]:
+            try:
+                await self._store.delete(name)
+            except (NoSuchNameError, StoreFailedError):
+                continue
+            _log.warning("%s is forgotten, as %d deleted topics wait for brokers that are away", name, len(deletions))
 
     async def reconfigure(self, config: LogDirConfig) -> None:
         """In all directories, also when one of them fails at this."""

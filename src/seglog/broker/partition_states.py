@@ -13,7 +13,9 @@ from uuid import UUID
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.store_writes import read, write
 from seglog.broker.topics import LocalTopics, Topic, Topics
+from seglog.cluster.generation import commit_raised
 from seglog.cluster.model import (
+    GENERATION,
     NO_LEADER,
     Broker,
     Member,
@@ -27,6 +29,7 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.store import (
     Change,
+    Check,
     MetadataStore,
     NoSuchNameError,
     StoreError,
@@ -82,7 +85,7 @@ class ClusterStates(PartitionStates):
                 name = partition_name(*key)
                 keys[name] = key
                 steps.append(Change(name, encode(changed), stored.version))
-        for commit in in_commits(steps):
+        for commit in in_commits(steps, [Check(GENERATION, 0)]):
             for key in await self._commit([step for step in commit if isinstance(step, Change)], keys):
                 try:
                     await self._change_one(key, wanted[key])
@@ -106,7 +109,7 @@ class ClusterStates(PartitionStates):
         if len(steps) < _MANY:
             return [keys[step.name] for step in steps]
         try:
-            versions = await self._store.commit(steps)
+            versions = await commit_raised(self._store, steps)
         except StoreError:
             return [keys[step.name] for step in steps]
         for step, version in zip(steps, versions, strict=True):

@@ -3,10 +3,11 @@ of a write whose answer was lost."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TypeVar
 
 from seglog.broker.codes import Code, RefusedError
+from seglog.cluster.generation import commit_raised
 from seglog.cluster.store import (
     MISSING,
     Change,
@@ -37,11 +38,12 @@ async def read(answer: Awaitable[T]) -> T:
 
 async def write(store: MetadataStore, name: str, value: bytes, version: int) -> int:
     """Compare-and-set of one value, which no other write makes equal to this one; `MISSING` creates it. Its version.
+    The generation of the store rises with it.
 
     `NameExistsError`, `NoSuchNameError`, `VersionChangedError`; `RefusedError` that clients retry if the store fails.
     """
     try:
-        return await (store.create(name, value) if version == MISSING else store.cas(name, value, version))
+        return (await commit_raised(store, [Change(name, value, version)]))[0]
     except UnknownOutcomeError as error:
         return await _outcome(store, name, value, version, error)
     except (StoreFailedError, StoreClosedError) as error:
@@ -67,7 +69,7 @@ async def create_in_turn(
     None if there is something else by now: what was looked at since then may be over."""
     version = MISSING if before is None else before.version
     try:
-        return (await store.commit([Change(last, name.encode(), version), Change(name, value, MISSING)]))[1]
+        return (await commit_raised(store, [Change(last, name.encode(), version), Change(name, value, MISSING)]))[1]
     except (NameExistsError, VersionChangedError, NoSuchNameError) as error:
         if await read(store.get(name)) is None:
             return None
@@ -78,10 +80,12 @@ async def create_in_turn(
         raise _try_again(error) from error
 
 
-async def delete(store: MetadataStore, name: str, version: int) -> None:
-    """As `write`. A value that is gone after a lost answer is taken for deleted by us."""
+async def delete(store: MetadataStore, name: str, version: int, tombstones: Mapping[str, bytes]) -> None:
+    """As `write`, with ``tombstones`` in its place. A value that is gone after a lost answer is taken for deleted by
+    us."""
+    left = [Change(tombstone, value, MISSING) for tombstone, value in tombstones.items()]
     try:
-        await store.delete(name, version)
+        await commit_raised(store, [Change(name, None, version), *left])
     except UnknownOutcomeError as error:
         found = await read(store.get(name))
         if found is None:

@@ -78,6 +78,16 @@ CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "remove-broker": Command("seglog.cli.cluster_moves", "Move everything off a broker.", "remove_broker"),
     "upgrade": Command("seglog.cli.cluster_upgrade", "Let brokers write the metadata of a later release."),
     "replace-disk": Command("seglog.cli.cluster_moves", "Wait until a broker has its replicas again.", "replace_disk"),
+    "backup": Command("seglog.cli.cluster_backup", "Copy the metadata store into a file."),
+    "restore": Command("seglog.cli.cluster_backup", "Write a backup into a new metadata store."),
+    "accept-store": Command(
+        "seglog.cli.cluster_backup", "Go on with a metadata store that went back in time.", "accept_store"
+    ),
+    "rebuild": Command(
+        "seglog.cli.cluster_backup", "Make a new metadata store from the log directories.", "rebuild_store"
+    ),
+    "strays": Command("seglog.cli.cluster_dirs", "Replicas that the cluster does not name any more, and are kept."),
+    "leave": Command("seglog.cli.cluster_dirs", "Take log directories out of their cluster, to serve them alone."),
 }
 
 PERF_COMMANDS: Final[Mapping[str, Command]] = {

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, check_format, encode_formats, speaks_name
-from seglog.cluster.model import Broker, InvalidStateError, Member, broker_name, decode_broker, encode
+from seglog.cluster.model import GENERATION, Broker, InvalidStateError, Member, broker_name, decode_broker, encode
 from seglog.cluster.store import (
     MISSING,
     Change,
@@ -168,13 +168,15 @@ class Membership:
         """The registration in the store; None if it has gone again. `FormatError`."""
         speaks = speaks_name(self._wanted.node_id)
         while True:
-            found = await self._store.get_many([BROKER_EPOCHS, self._name, FORMAT, speaks])
+            found = await self._store.get_many([BROKER_EPOCHS, self._name, FORMAT, speaks, GENERATION])
             counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
             epoch = count(BROKER_EPOCHS, counter) + 1
             steps: list[Step] = [
                 Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version),
                 check_format(found.get(FORMAT)),
             ]
+            if GENERATION not in found:  # nobody but brokers of the first release was here
+                steps.append(Change(GENERATION, b"0", MISSING))
             if former is not None:
                 self._check_former(former)
                 steps.append(Change(self._name, None, former.version))

@@ -5,6 +5,8 @@ Each of these is one value in the metadata store, as JSON with a version of its 
     brokers/<node id>                  Broker          goes with the broker's session
     topics/<name>                      TopicState      replicas are chosen when the topic is made or grown
     partitions/<topic id>/<number>     PartitionState  changed by compare-and-set only
+    deleted/<topic id>/<node id>       the name of a topic that was deleted, for a broker that may have replicas of it
+    generation, generation/base        see `generation_of`
 
 A partition belongs to the topic's id, not to its name: a topic that is deleted and made again has other partitions.
 """
@@ -17,13 +19,20 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from seglog.cluster.store import ANY_VERSION, Change, Versioned
 from seglog.core.errors import SeglogError
 
 NO_LEADER: Final = -1
 BROKERS: Final = "brokers"
 TOPICS: Final = "topics"
 PARTITIONS: Final = "partitions"
+DELETED: Final = "deleted"
+GENERATION: Final = "generation"
+GENERATION_BASE: Final = "generation/base"
 _FORM: Final = 1
+
+RAISED: Final = Change(GENERATION, b"0", ANY_VERSION)
+"""The step by which a commit raises the generation."""
 
 T = TypeVar("T")
 
@@ -187,6 +196,33 @@ def parse_partition_name(name: str) -> tuple[UUID, int]:
         return UUID(topic_id), int(number)
     except ValueError as error:
         raise InvalidStateError(f"{name} is not the name of a partition's state") from error
+
+
+def tombstone_name(topic_id: UUID, node_id: int) -> str:
+    """What says to a broker that a topic was deleted, until that broker has deleted what it has of it."""
+    return f"{DELETED}/{topic_id}/{node_id}"
+
+
+def parse_tombstone_name(name: str) -> tuple[UUID, int]:
+    """What `tombstone_name` was made of. `InvalidStateError`."""
+    try:
+        _, topic_id, node_id = name.split("/")
+        return UUID(topic_id), int(node_id)
+    except ValueError as error:
+        raise InvalidStateError(f"{name} is not the name of a deleted topic") from error
+
+
+def generation_of(values: Mapping[str, Versioned]) -> int:
+    """How far a store with these values has come: the version of ``generation``, which each commit that matters raises,
+    above the base. -1: no broker was ever in it, or only one of the first release. `InvalidStateError`.
+
+    >>> generation_of({"generation": Versioned(b"0", 3), "generation/base": Versioned(b"100", 0)})
+    103
+    """
+    found, base = values.get(GENERATION), values.get(GENERATION_BASE)
+    if base is not None and not base.value.isdigit():
+        raise InvalidStateError(f"{GENERATION_BASE} in the metadata store is {base.value[:20]!r}, not a number")
+    return (-1 if found is None else found.version) + (0 if base is None else int(base.value))
 
 
 def encode(value: Broker | TopicState | PartitionState) -> bytes:

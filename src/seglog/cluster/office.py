@@ -15,7 +15,16 @@ from uuid import UUID
 
 from seglog.cluster.controller import Decision, all_keys, balance, decide
 from seglog.cluster.membership import Membership, count
-from seglog.cluster.model import TOPICS, InvalidStateError, Member, decode_topic, encode, partition_name
+from seglog.cluster.model import (
+    GENERATION,
+    RAISED,
+    TOPICS,
+    InvalidStateError,
+    Member,
+    decode_topic,
+    encode,
+    partition_name,
+)
 from seglog.cluster.store import (
     MISSING,
     Change,
@@ -294,7 +303,7 @@ class Office:
     async def _commit(self, steps: Sequence[Change]) -> Versions:
         if self.epoch is None or not self._membership.is_certain:
             raise _OverError
-        return (await self._store.commit([self._fence, *steps]))[1:]
+        return (await self._store.commit([self._fence, RAISED, *steps]))[2:]
 
     async def _unchanged(self, steps: Sequence[Change]) -> list[Change]:
         """Those that are as they were looked at; the others are noted. Raises if the office is not ours any more."""
@@ -317,7 +326,7 @@ def _commits(decisions: Sequence[Decision]) -> Iterator[list[Change]]:
         )
         for one in decisions
     ]
-    for commit in in_commits(steps, [Check(CONTROLLER_EPOCHS, 0)]):
+    for commit in in_commits(steps, [Check(CONTROLLER_EPOCHS, 0), Check(GENERATION, 0)]):
         yield [step for step in commit if isinstance(step, Change)]
 
 

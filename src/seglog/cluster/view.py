@@ -18,6 +18,8 @@ from uuid import UUID
 from seglog.cluster.mirror import Mirror
 from seglog.cluster.model import (
     BROKERS,
+    DELETED,
+    GENERATION,
     PARTITIONS,
     TOPICS,
     Broker,
@@ -29,7 +31,9 @@ from seglog.cluster.model import (
     decode_broker,
     decode_partition,
     decode_topic,
+    generation_of,
     parse_partition_name,
+    parse_tombstone_name,
 )
 from seglog.cluster.store import MetadataStore, Versioned
 from seglog.core.errors import InvalidTopicError
@@ -59,6 +63,8 @@ class Changes(NamedTuple):
     partitions: frozenset[tuple[UUID, int]] = frozenset()
     configs: frozenset[str] = frozenset()
     controller: bool = False
+    deletions: frozenset[UUID] = frozenset()
+    generation: bool = False
 
 
 class Noted(NamedTuple):
@@ -88,6 +94,10 @@ def decode_controller(data: bytes) -> Controller:
 class ClusterView:
     """``listeners`` are called on the loop, in order, after the view has what they are told; an error in one is logged.
 
+    ``deletions`` are ids of topics that were deleted, with the brokers that may still have replicas of them.
+    ``generation`` is the highest that was seen (`seglog.cluster.generation`). A store with a lower one is an older
+    copy: it is not taken up, the view stays as it is, and ``went_back_to`` is that generation.
+
     ``versions`` are those of all names that were taken up, ``configs`` the values below ``config/`` by full name,
     ``unreadable`` the names whose values were not taken up. All mappings change in place.
     """
@@ -95,7 +105,11 @@ class ClusterView:
     def __init__(self, store: MetadataStore, rules: Callable[[TopicState], TopicRules]) -> None:
         self.listeners: list[Callable[[Changes], None]] = []
         self.controller: Controller | None = None
+        self.generation = -1
+        self.went_back_to: int | None = None
         self._rules = rules
+        self._deletions: dict[UUID, frozenset[int]] = {}
+        self.deletions: Mapping[UUID, frozenset[int]] = MappingProxyType(self._deletions)
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, TopicState] = {}
         self._topics_by_id: dict[UUID, TopicState] = {}
@@ -176,7 +190,11 @@ class ClusterView:
     # Taking up
 
     def _take_up(self, names: Iterable[str]) -> None:
+        if self._has_gone_back():
+            return
         brokers: set[int] = set()
+        deletions: set[UUID] = set()
+        is_generation = False
         topics: set[str] = set()
         partitions: set[tuple[UUID, int]] = set()
         configs: set[str] = set()
@@ -197,16 +215,42 @@ class ClusterView:
                 elif name == CONTROLLER:
                     self.controller = None if value is None else decode_controller(value.value)
                     is_controller = True
+                elif kind == DELETED:
+                    deletions.add(self._take_tombstone(name, value))
+                elif kind == GENERATION:
+                    is_generation = True
             except InvalidStateError as error:
                 self._pass_over(name, value, error)
                 continue
             self._unreadable.pop(name, None)
             _put(self._versions, name, value and value.version)
         changes = Changes(
-            frozenset(brokers), frozenset(topics), frozenset(partitions), frozenset(configs), is_controller
+            frozenset(brokers),
+            frozenset(topics),
+            frozenset(partitions),
+            frozenset(configs),
+            is_controller,
+            frozenset(deletions),
+            is_generation,
         )
         if changes != Changes():
             self._tell(changes)
+
+    def _has_gone_back(self) -> bool:
+        """Whether the store is an older one than it was: nothing of it counts then."""
+        found = generation_of(self._mirror.values)
+        if found < self.generation and self.went_back_to is None:
+            self.went_back_to = found
+            _logger.critical("the metadata store went back from generation %d to %d", self.generation, found)
+            self._tell(Changes(generation=True))
+        self.generation = max(self.generation, found)
+        return self.went_back_to is not None
+
+    def _take_tombstone(self, name: str, value: Versioned | None) -> UUID:
+        topic_id, node_id = parse_tombstone_name(name)
+        nodes = self._deletions.get(topic_id, frozenset()) - {node_id}
+        _put(self._deletions, topic_id, (nodes if value is None else nodes | {node_id}) or None)
+        return topic_id
 
     def _take_partition(self, name: str, value: Versioned | None) -> tuple[UUID, int]:
         key = parse_partition_name(name)

@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from seglog.cluster.generation import commit_raised
 from seglog.cluster.membership import Membership
 from seglog.cluster.model import PartitionState, encode, partition_name
 from seglog.cluster.store import (
+    Change,
     MetadataStore,
     NoSuchNameError,
     StoreClosedError,
@@ -66,8 +68,13 @@ class IsrWrites:
         name, value = _name(replica), encode(proposed)
         if proposed.isr != progress.state.isr:
             _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
+        # An older copy of the store would count on who has left.
+        shrinks = not set(proposed.isr) >= set(progress.state.isr)
         try:
-            written = await self._store.cas(name, value, version)
+            if shrinks:
+                (written,) = await commit_raised(self._store, [Change(name, value, version)])
+            else:
+                written = await self._store.cas(name, value, version)
         except (UnknownOutcomeError, StoreClosedError):
             await self._read_again(replica, version, progress, proposed)
         except (VersionChangedError, NoSuchNameError, StoreFailedError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import TOPICS, Broker, partition_name
-from seglog.cluster.store import MetadataStore
+from seglog.cluster.model import TOPICS, Broker, partition_name, tombstone_name
+from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
 from seglog.core.errors import LogDirOfflineError, SeglogError, TooManyFilesError
@@ -33,6 +33,10 @@ from seglog.storage.replica_changes import Wanted
 Key = tuple[UUID, int]
 T = TypeVar("T")
 _logger: Final = logging.getLogger("seglog.replication")
+
+
+async def _nothing() -> None:
+    pass
 
 
 class StaleBrokerEpochError(SeglogError):
@@ -69,6 +73,10 @@ class Replicas:
         self.changed: list[Callable[[Replica], None]] = []
         self.shown: Callable[[Replica], None] = lambda _: None
         self.hidden: Callable[[Replica], None] = lambda _: None
+        self.note_generation: Callable[[], Awaitable[None]] = _nothing
+        """Is awaited before logs are made or removed: see `seglog.cluster.generation`."""
+        self.strays_changed: Callable[[], None] = lambda: None
+        """Is told when there are other strays: see `LogDirs.strays`."""
         self.offline_changed: Callable[[], None] = lambda: None
         """Is told when there are more partitions that cannot be served: see `offline`."""
         self._has_resigned = True
@@ -80,6 +88,7 @@ class Replicas:
         self._wanted: set[Key] = set()
         self._configured: set[str] = set()
         self._has_work = asyncio.Event()
+        self._store = store
         self._isr_writes = IsrWrites(store, view, membership, lambda: self.now_ms)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-replicas")
 
@@ -99,7 +108,10 @@ class Replicas:
         self._before = frozenset(self._view.partitions)
         self._wanted.update(self._before)
         await self._make_and_remove()
-        await self._in_thread(partial(self._directories.let_go, self._let_go_of_strays()))
+        removed, strays = self._not_named()
+        await self._in_thread(partial(self._directories.let_go, removed))
+        await self._in_thread(partial(self._directories.set_aside, strays))
+        await self._bury()
 
     async def run(self) -> None:
         """Make and remove logs, and look for followers that lag, until it is cancelled."""
@@ -118,6 +130,7 @@ class Replicas:
             except TimeoutError:
                 continue
             await self._make_and_remove()
+            await self._bury()
 
     async def close(self) -> None:
         """Lead and follow nothing any more, and wait for what has begun."""
@@ -176,6 +189,8 @@ class Replicas:
         if changes.topics:
             self._configured |= changes.topics
             self._has_work.set()
+        if changes.deletions:
+            self._has_work.set()
 
     def _is_mine(self, key: Key) -> bool:
         return self._has_part(key) and (key not in self._offline or key in self._not_yet)
@@ -225,6 +240,8 @@ class Replicas:
             except SeglogError as error:
                 _logger.error("the configuration of %s cannot be taken up: %s", name, error)
         wanted, self._wanted = self._wanted, set()
+        if wanted:  # before it is acted on: a store that goes back from here on is noticed
+            await self.note_generation()
         await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
         gone = {key for key in wanted & self._offline if not self._has_part(key)}
         if gone:
@@ -234,23 +251,28 @@ class Replicas:
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
 
     def _try_again(self) -> None:
-        if self._not_yet:
-            self._wanted |= self._not_yet
+        self._wanted |= self._not_yet
+        if self._not_yet or any(self._node_id in nodes for nodes in self._view.deletions.values()):
             self._has_work.set()
 
     async def _remove(self, keys: list[Key]) -> None:
-        removed = []
+        removed: list[TopicPartition] = []
+        strays: list[TopicPartition] = []
         for key in keys:
             replica = self._by_key.pop(key)
             self.hidden(replica)
             self._take_back(key, replica)
             if key not in self._offline:
-                removed.append(replica.topic_partition)
-        if removed:
-            try:
-                await self._in_thread(partial(self._directories.let_go, removed))
-            except SeglogError as error:
-                _logger.error("%d replicas cannot be removed: %s", len(removed), error)
+                is_named = self._is_removal_named(key, replica.log.epochs.latest)
+                (removed if is_named else strays).append(replica.topic_partition)
+        for act, partitions in ((self._directories.let_go, removed), (self._directories.set_aside, strays)):
+            if partitions:
+                try:
+                    await self._in_thread(partial(act, partitions))
+                except SeglogError as error:
+                    _logger.error("%d replicas cannot be removed: %s", len(partitions), error)
+        if strays:
+            self.strays_changed()
 
     async def _make(self, keys: list[Key]) -> None:
         if not keys:
@@ -285,6 +307,7 @@ class Replicas:
             else:  # the store has changed meanwhile
                 self._wanted.add(key)
                 self._has_work.set()
+        self.strays_changed()
         if self._offline != before:
             self.offline_changed()
 
@@ -297,20 +320,59 @@ class Replicas:
         else:
             self._not_yet.discard(key)
 
-    def _let_go_of_strays(self) -> list[TopicPartition]:
-        """What the cluster has given to other brokers, or deleted, while this one was away. What a node that was alone
-        has left in a directory stays."""
-        found = []
+    def _not_named(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """What is here and the cluster does not name: what it has deleted or given to other brokers, which is removed,
+        and what it does not know, which is kept as strays. What a node that was alone has left in a directory stays."""
+        removed: list[TopicPartition] = []
+        strays: list[TopicPartition] = []
         for partition, topic_id in self._directories.found().items():
             entry = self._directories.dir_of(partition).entries.get(partition.topic)
             is_of_cluster = entry is not None and entry.partitions == 0
             if topic_id is None or not is_of_cluster:
                 _logger.warning("%s is of no topic of this cluster, and left alone", partition)
-            elif self._is_stray((topic_id, partition.partition)):
-                found.append(partition)
-        return found
+            elif self._is_elsewhere(key := (topic_id, partition.partition)):
+                log = self._directories.logs.get(partition)
+                is_named = self._is_removal_named(key, None if log is None else log.epochs.latest)
+                (removed if is_named else strays).append(partition)
+        return removed, strays
 
-    def _is_stray(self, key: Key) -> bool:
+    def _is_removal_named(self, key: Key, epoch: int | None) -> bool:
+        """Whether the cluster says itself that this replica is to go, and not only that it does not know it.
+
+        Its topic was deleted, for which there is a tombstone. Or the partition was given to others after the ``epoch``
+        that our log ends in: whoever is removed is so in a new epoch, when the others have all that is committed.
+        """
+        view = self._view
+        if key[0] in view.topics_by_id:
+            stored = view.partitions.get(key)
+            return (
+                stored is not None
+                and epoch is not None
+                and bool(stored.state.isr)
+                and stored.state.leader_epoch > epoch
+            )
+        return self._node_id in view.deletions.get(key[0], ())
+
+    async def _bury(self) -> None:
+        """Delete what is here of topics that were deleted, and say so, each time this broker is asked to."""
+        view, mine = self._view, self._node_id
+        dead = {topic_id for topic_id, nodes in view.deletions.items() if mine in nodes} - view.topics_by_id.keys()
+        dead -= {key[0] for key in self._by_key}  # `_remove` is about to
+        if not dead:
+            return
+        try:
+            is_done = await self._in_thread(lambda: self._directories.delete_topics(dead))
+            self.strays_changed()
+            if not is_done:
+                return
+            for commit in in_commits([Change(tombstone_name(one, mine), None, ANY_VERSION) for one in sorted(dead)]):
+                await self._store.commit(commit)
+        except NoSuchNameError:
+            return  # somebody else has forgotten it: the view says so soon
+        except (SeglogError, OSError) as error:
+            _logger.warning("%d deleted topics are not done with yet: %s", len(dead), error)
+
+    def _is_elsewhere(self, key: Key) -> bool:
         """Whether the cluster certainly has this partition elsewhere, or no more. What cannot be served, for it is
         damaged, is ours nevertheless; and what a later seglog has written says nothing that could be read here."""
         view = self._view

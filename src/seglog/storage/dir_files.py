@@ -30,25 +30,28 @@ from seglog.storage.layout import (
     LOCK,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    capped_name,
     is_set_aside,
     list_segments,
     partition_at,
 )
 from seglog.storage.recovery import Known
+from seglog.storage.strays import is_stray_name
 
 _CLUSTER_METADATA: Final = "__cluster_metadata"
 _REMOTE_INDEXES: Final = "remote-log-index-cache"
 """Directories of a broker of Kafka's that are no partitions of a topic; its log manager passes over them too."""
 _WORLD_WRITABLE: Final = 0o002
-_LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """The directories in a log directory: partitions, and names of those that wait to be removed."""
+    """The directories in a log directory: partitions, and names of those that wait to be removed or are kept as
+    strays."""
 
     partitions: list[TopicPartition]
     deleted: list[str]
+    strays: list[str]
 
 
 def resolve(path: str | os.PathLike[str]) -> str:
@@ -97,7 +100,7 @@ def list_entries(fs: Fs, path: str) -> Entries:
 
     Regular files of any name are passed over. Raises `InvalidLogDirError`.
     """
-    partitions, deleted = [], []
+    partitions, deleted, strays = [], [], []
     for name in fs.listdir(path):
         found = fs.stat(os.path.join(path, name))
         if found.is_symlink:
@@ -107,6 +110,8 @@ def list_entries(fs: Fs, path: str) -> Entries:
         if is_set_aside(name):
             if name.endswith("-delete"):
                 deleted.append(name)
+            elif is_stray_name(name):
+                strays.append(name)
             continue
         partition = parse_topic_partition(name)
         if partition is None:
@@ -116,7 +121,7 @@ def list_entries(fs: Fs, path: str) -> Entries:
             )
         if partition.topic != _CLUSTER_METADATA:
             partitions.append(partition)
-    return Entries(partitions=sorted(partitions), deleted=deleted)
+    return Entries(partitions=sorted(partitions), deleted=deleted, strays=strays)
 
 
 def deleted_name(partition: TopicPartition, unique: UUID) -> str:
@@ -125,14 +130,13 @@ def deleted_name(partition: TopicPartition, unique: UUID) -> str:
     >>> deleted_name(TopicPartition("web", 3), UUID(int=5))
     'web-3.00000000000000000000000000000005-delete'
     """
-    suffix = f"-{partition.partition}.{unique.hex}-delete"
-    return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix
+    return capped_name(partition, unique, "-delete")
 
 
-def is_deleted_name(name: str, partition: TopicPartition) -> bool:
-    """Whether `deleted_name` may have made it of this partition.
+def is_aside_of(name: str, partition: TopicPartition) -> bool:
+    """Whether the name of a deleted or stray directory may have been made of this partition's.
 
-    >>> is_deleted_name("web-3.00000000000000000000000000000005-delete", TopicPartition("web", 3))
+    >>> is_aside_of("web-3.00000000000000000000000000000005-delete", TopicPartition("web", 3))
     True
     """
     return name.startswith(deleted_name(partition, UUID(int=0)).rpartition(".")[0] + ".")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os.path
 import re
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
@@ -45,6 +46,8 @@ LEDGER: Final = "seglog.ledger"
 """Ours, beside it: the jobs that were adopted."""
 LIFE: Final = "seglog.life"
 """Ours, of a broker in a cluster: since when its directories have lost nothing (`seglog.storage.life`)."""
+CLUSTER_MARK: Final = "seglog.cluster"
+"""Ours, of a broker in a cluster: which cluster and node the directory belongs to (`seglog.storage.cluster_mark`)."""
 METADATA: Final = "seglog.metadata"
 METADATA_FILES: Final = (METADATA, f"{METADATA}-wal", f"{METADATA}-shm")
 """The metadata store of a broker that is alone, and what SQLite has beside it while it is open."""
@@ -64,6 +67,7 @@ _OF_LOG_DIR: Final = (
 
 _FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 _ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
+_LONGEST_NAME: Final = 255
 
 
 class SegmentFile(NamedTuple):
@@ -112,6 +116,13 @@ def parse_file_name(name: str) -> SegmentFile | None:
 def is_set_aside(directory_name: str) -> bool:
     """Whether a directory in a log dir is a ``-delete``, ``-future`` or ``-stray`` one."""
     return _ASIDE.fullmatch(directory_name) is not None
+
+
+def capped_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:
+    """The name of a partition's directory that is set aside, at most 255 characters long
+    (``UnifiedLog.logDirNameWithSuffixCappedLength``)."""
+    ending = f"-{partition.partition}.{unique.hex}{suffix}"
+    return partition.topic[: _LONGEST_NAME - len(ending)] + ending
 
 
 def segment_paths(partition_path: str, base_offset: int) -> SegmentPaths:

@@ -37,6 +37,7 @@ from seglog.storage.log import Log
 from seglog.storage.recovery import RecoveryReport
 from seglog.storage.replica_changes import Wanted
 from seglog.storage.retention import Expired
+from seglog.storage.strays import FoundStray, find_strays
 from seglog.storage.topics_file import TopicEntry, TopicInfo
 from seglog.storage.worker import Worker, make_worker
 
@@ -189,8 +190,8 @@ class LogDir:
     def hold_many(self, wanted: Iterable[Wanted | tuple[str, UUID, int, Mapping[str, str]]]) -> list[Log | SeglogError]:
         """Make those that are not there, and set the topics' configuration; durable when it returns.
 
-        For each its log, or why it is not served: `refused`, or a wrong configuration. One whose files were missing is
-        made anew and empty. Of a topic with another id, what is here is set aside first: it was deleted meanwhile.
+        For each its log, or why it is not served: `refused`, or a wrong configuration. A stray of it is taken back; one
+        whose files were missing is made anew and empty. Of a topic with another id, what is here is set aside first.
         """
         with self.changing():
             return replica_changes.hold(self, [Wanted(*one) for one in wanted])
@@ -200,6 +201,20 @@ class LogDir:
         with self.changing():
             chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
             replica_changes.let_go(self, chosen)
+
+    def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are here no longer, and all that they have is kept as strays, which `hold_many` takes back."""
+        with self.changing():
+            replica_changes.set_aside(self, list(partitions))
+
+    def strays(self) -> list[FoundStray]:
+        """What was set aside and is kept: see `seglog.storage.strays`."""
+        return list(find_strays(self.fs, self.path))
+
+    def remove_strays(self, topic_ids: Set[UUID]) -> list[FoundStray]:
+        """Delete the strays of these topics, which is durable when it returns; which they were."""
+        with self.changing():
+            return replica_changes.remove_strays(self, topic_ids)
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """The whole of a topic's own configuration, in place of what it was. `UnknownTopicError`."""
@@ -310,6 +325,13 @@ class LogDir:
         """Clean compacted topics until none is dirty enough; one item a round. See `uncleanable` for the others."""
         self._check_open()
         return housekeeping.run_compaction(self)
+
+    def close_deleted(self, log: Log) -> None:
+        """Close the files of a log whose directory was renamed; who still reads it is cut off."""
+        if log in self.deleted:
+            for segment in log.segments:
+                segment.close(write=False)
+            self.deleted.discard(log)
 
     def remove_later(self, path: str, delay_ms: int) -> None:
         """Delete a directory that no log uses any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Self
@@ -28,9 +28,11 @@ from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage import life, log_dirs_opening, replica_changes
 from seglog.storage.background import DirHealth
+from seglog.storage.cluster_mark import ClusterMark, has_mark, read_marks, write_mark
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
-from seglog.storage.replica_changes import Wanted
+from seglog.storage.replica_changes import Wanted, best_strays
+from seglog.storage.strays import FoundStray
 from seglog.storage.worker import Worker, make_worker
 
 _logger = logging.getLogger("seglog")
@@ -51,6 +53,7 @@ class LogDirs:
         self._has_unseen = bool(self.offline)
         self._where: dict[TopicPartition, LogDir] = {}
         self._kept: int | None = None
+        self._mark: ClusterMark | None = None
         self._failed: Failed | None = None
         self._untold: list[tuple[LogDir, OSError]] = []
         self._lock = threading.RLock()
@@ -112,7 +115,10 @@ class LogDirs:
         opened, offline = log_dirs_opening.open_all(open_one, resolved, threads=len(resolved) if background else 1)
         try:
             log_dirs_opening.identify(opened, rng)
-            return cls(opened, offline)
+            directories = cls(opened, offline)
+            if meta.cluster_id is not None and meta.node_id is not None:
+                directories.mark(meta.cluster_id, meta.node_id)
+            return directories
         except BaseException:
             log_dirs_opening.close_all(opened)
             raise
@@ -160,6 +166,38 @@ class LogDirs:
                 self._kept = life.keep(healthy, self._past, epoch)
             return self._kept
 
+    # Whose they are
+
+    def mark(self, cluster_id: str, node_id: int) -> None:
+        """Have all of them belong to a node of a cluster, each with what any of them has seen of its history."""
+        with self._failing:
+            found = read_marks(self.dirs[0].fs, (one.path for one in self.dirs)).values()
+            generation = max((one.generation for one in found), default=-1)
+            epoch = max((one.broker_epoch for one in found), default=0)
+            self._mark = ClusterMark(cluster_id, node_id, generation, epoch)
+            self._write_mark()
+
+    def note_history(self, *, generation: int = -1, broker_epoch: int = 0) -> None:
+        """Write down how far the metadata store has come, if that is further than what is written; durable."""
+        with self._failing:
+            mark = self._mark
+            if mark is None or (generation <= mark.generation and broker_epoch <= mark.broker_epoch):
+                return
+            self._mark = mark._replace(
+                generation=max(generation, mark.generation), broker_epoch=max(broker_epoch, mark.broker_epoch)
+            )
+            self._write_mark()
+
+    def _write_mark(self) -> None:
+        assert self._mark is not None
+        for directory in self.healthy:
+            try:
+                with directory.health.guard():
+                    if not has_mark(directory.fs, directory.path, self._mark):
+                        write_mark(directory.fs, directory.path, self._mark)
+            except LogDirOfflineError:
+                continue  # it tells so itself
+
     # Partitions
 
     @property
@@ -191,13 +229,14 @@ class LogDirs:
         """
         with self._lock:
             asked = [Wanted(*one) for one in wanted]
-            self._drop_namesakes({one.topic: one.topic_id for one in asked})
+            self._set_namesakes_aside({one.topic: one.topic_id for one in asked})
+            strays = self._dirs_of_strays(asked)
             groups: dict[LogDir, list[Wanted]] = {}
             answers: dict[TopicPartition, Log | SeglogError] = {}
             counts = {directory: len(directory.logs) + len(directory.refused) for directory in self.healthy}
             room = room_for_logs() if any(one.partition not in self._where for one in asked) else 0
             for want in {one.partition: one for one in asked}.values():
-                place = self._place(want, counts, room)
+                place = strays.get(want.partition) or self._place(want, counts, room)
                 if isinstance(place, SeglogError):
                     answers[want.partition] = place
                 else:
@@ -213,6 +252,16 @@ class LogDirs:
                     if isinstance(log, Log):
                         self._where[want.partition] = directory
             return [answers[one.partition] for one in asked]
+
+    def _dirs_of_strays(self, asked: Sequence[Wanted]) -> dict[TopicPartition, LogDir]:
+        """Where strays of those are that are nowhere else."""
+        absent = [one for one in asked if one.partition not in self._where]
+        if not absent:
+            return {}
+        strays = [(one, directory) for directory in self.healthy for one in directory.strays()]
+        best, where = best_strays(one for one, _ in strays), {one.path: directory for one, directory in strays}
+        found = ((one.partition, best.get((one.topic_id, one.number))) for one in absent)
+        return {partition: where[stray.path] for partition, stray in found if stray is not None}
 
     def _place(self, want: Wanted, counts: dict[LogDir, int], room: int) -> LogDir | SeglogError:
         found = self._where.get(want.partition)
@@ -231,13 +280,13 @@ class LogDirs:
         counts[fewest] += 1
         return fewest
 
-    def _drop_namesakes(self, ids: Mapping[str, UUID]) -> None:
+    def _set_namesakes_aside(self, ids: Mapping[str, UUID]) -> None:
         """Set aside what other directories than those of the wanted partitions have of earlier topics of that name."""
         for directory in self.healthy:
             names = {name for name in ids.keys() & directory.entries.keys() if directory.topic_id(name) != ids[name]}
             stale = [one for one in (*directory.logs, *directory.refused) if one.topic in names] if names else []
             if stale:
-                self.let_go(stale)
+                self.set_aside(stale)
 
     def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """`LogDir.let_go`. What lies in a directory that has failed, or fails at this, stays there."""
@@ -252,6 +301,33 @@ class LogDirs:
                         continue  # it tells so itself
                     for one in group:
                         del self._where[one]
+
+    def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
+        """`LogDir.set_aside`. What lies in a directory that has failed, or fails at this, stays there."""
+        with self._lock:
+            chosen = list(partitions)
+            for directory in self.healthy:
+                group = [one for one in chosen if self._where.get(one) is directory]
+                if group:
+                    try:
+                        directory.set_aside(group)
+                    except LogDirOfflineError:
+                        continue  # it tells so itself
+                    for one in group:
+                        del self._where[one]
+
+    def strays(self) -> list[FoundStray]:
+        """`LogDir.strays` of all that are in order."""
+        return [found for directory in self.healthy for found in directory.strays()]
+
+    def delete_topics(self, topic_ids: Set[UUID]) -> bool:
+        """Let go all partitions of these topics, and delete their strays; durable. False while a directory is offline,
+        which may have more of them. `LogDirOfflineError` if a disk fails at this."""
+        with self._lock:
+            self.let_go([partition for partition, topic_id in self.found().items() if topic_id in topic_ids])
+            for directory in self.healthy:
+                directory.remove_strays(topic_ids)
+            return not self.offline
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """`LogDir.set_config`, wherever there are partitions of the topic."""

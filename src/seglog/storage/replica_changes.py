@@ -9,7 +9,7 @@ partitions are held with a handful of fsyncs. Called by `LogDir` under its lock.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -17,10 +17,19 @@ from seglog.core.errors import SeglogError, UnknownTopicError
 from seglog.core.topic_config import LogConfig
 from seglog.core.types import TopicPartition, validate_topic
 from seglog.storage import housekeeping
-from seglog.storage.checkpoint import encode_partition_metadata
+from seglog.storage.checkpoint import encode_partition_metadata, new_id
+from seglog.storage.dir_files import deleted_name
 from seglog.storage.layout import PARTITION_METADATA
 from seglog.storage.recovery import Known
-from seglog.storage.topic_changes import apply_config, delete_all, load_partition, set_aside, write_entries
+from seglog.storage.strays import FoundStray
+from seglog.storage.topic_changes import (
+    apply_config,
+    load_partition,
+    set_aside_as_strays,
+    take_back,
+    write_entries,
+)
+from seglog.storage.topic_changes import set_aside as set_aside_as_deleted
 from seglog.storage.topics_file import TopicEntry
 
 if TYPE_CHECKING:
@@ -55,13 +64,35 @@ def hold(directory: LogDir, wanted: Sequence[Wanted]) -> list[Log | SeglogError]
         if changed:
             write_entries(directory, {**directory.entries, **entries})
             apply_config(directory, changed)
-        _make(directory, [one for one in right if one not in directory.logs and one not in directory.refused])
+        _take_back(directory, {one: right[one] for one in _absent(directory, right)})
+        _make(directory, _absent(directory, right))
     return [
         wrong[one.topic]
         if one.topic in wrong
         else directory.logs.get(one.partition) or directory.refused[one.partition]
         for one in wanted
     ]
+
+
+def _absent(directory: LogDir, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return [one for one in partitions if one not in directory.logs and one not in directory.refused]
+
+
+def best_strays(found: Iterable[FoundStray]) -> dict[tuple[UUID, int], FoundStray]:
+    """Of each partition the stray that goes furthest: by the epoch of its last batch, then by its end."""
+    best: dict[tuple[UUID, int], FoundStray] = {}
+    for one in sorted(found, key=lambda one: (one.stray.leader_epoch, one.stray.log_end)):
+        if one.stray.topic_id is not None:
+            best[one.stray.topic_id, one.stray.partition.partition] = one
+    return best
+
+
+def _take_back(directory: LogDir, absent: Mapping[TopicPartition, UUID]) -> None:
+    strays = best_strays(directory.strays()) if absent else {}
+    for partition, topic_id in absent.items():
+        found = strays.get((topic_id, partition.partition))
+        if found is not None and found.stray.partition == partition:
+            take_back(directory, found)
 
 
 def _entries(directory: LogDir, wanted: Sequence[Wanted]) -> tuple[dict[str, TopicEntry], dict[str, SeglogError]]:
@@ -93,12 +124,16 @@ def _clear(directory: LogDir, wanted: Mapping[TopicPartition, UUID], entries: Ma
     """Set aside what belongs to a topic of another id, and forget what checkpoints say of partitions without files."""
     known = {name: entry.topic_id for name, entry in directory.entries.items() if name in entries}
     other = {name for name, topic_id in known.items() if topic_id not in (None, entries[name].topic_id)}
-    if other:
-        delete_all(directory, other)
-    found = [one for one, topic_id in wanted.items() if directory.topic_ids.get(one) not in (None, topic_id)]
-    stale = [one for one in found if one in directory.logs]
-    if stale:  # Kafka has made them: they are in no entry
-        set_aside(directory, stale)
+    stale = [one for one in (*directory.logs, *directory.refused) if one.topic in other]
+    # Kafka has made the others: they are in no entry.
+    stale += [
+        one
+        for one, topic_id in wanted.items()
+        if one in directory.logs and one.topic not in other and directory.topic_ids.get(one) not in (None, topic_id)
+    ]
+    if stale:
+        _make_none_anew(directory, other)
+        set_aside_as_strays(directory, stale)
     gone = directory.missing & wanted.keys()
     for partition in gone:
         directory.refused.pop(partition)
@@ -134,17 +169,50 @@ def let_go(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
         return
     topics = {one.topic for one in there}
     with directory.health.guard():
-        held = {name: entry._replace(partitions=0) for name, entry in directory.entries.items() if name in topics}
-        if any(directory.entries[name] != entry for name, entry in held.items()):
-            write_entries(directory, {**directory.entries, **held})  # or the next start would make them anew
-        set_aside(directory, sorted(there))
-        left = {one.topic for one in (*directory.logs, *directory.refused)}
-        _forget(directory, held.keys() - left)
+        _make_none_anew(directory, topics)
+        set_aside_as_deleted(directory, sorted(there))
+        _forget(directory, topics)
+
+
+def set_aside(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
+    """See `LogDir.set_aside`."""
+    there = {one for one in partitions if one in directory.logs or one in directory.refused}
+    if not there:
+        return
+    topics = {one.topic for one in there}
+    with directory.health.guard():
+        _make_none_anew(directory, topics)
+        set_aside_as_strays(directory, sorted(there))
+        _forget(directory, topics)
+
+
+def remove_strays(directory: LogDir, topic_ids: Set[UUID]) -> list[FoundStray]:
+    """See `LogDir.remove_strays`."""
+    gone = [one for one in directory.strays() if one.stray.topic_id in topic_ids]
+    with directory.health.guard():
+        for one in gone:
+            for log in [log for log in directory.deleted if log.path == one.path]:
+                directory.close_deleted(log)
+            target = os.path.join(directory.path, deleted_name(one.stray.partition, new_id(directory.rng)))
+            directory.fs.rename(one.path, target)
+            directory.remove_later(target, directory.config.topics.file_delete_delay_ms)
+        if gone:
+            directory.fs.fsync_dir(directory.path)
+    return gone
+
+
+def _make_none_anew(directory: LogDir, topics: Set[str]) -> None:
+    """Have the next start make none of their partitions, as it does for a node that was alone."""
+    held = {name: entry._replace(partitions=0) for name, entry in directory.entries.items() if name in topics}
+    if any(directory.entries[name] != entry for name, entry in held.items()):
+        write_entries(directory, {**directory.entries, **held})
 
 
 def _forget(directory: LogDir, topics: Set[str]) -> None:
-    if topics:
-        write_entries(directory, {name: entry for name, entry in directory.entries.items() if name not in topics})
+    """Those of the topics of which nothing is left."""
+    gone = topics & directory.entries.keys() - {one.topic for one in (*directory.logs, *directory.refused)}
+    if gone:
+        write_entries(directory, {name: entry for name, entry in directory.entries.items() if name not in gone})
 
 
 def refuse(directory: LogDir, partition: TopicPartition, reason: SeglogError) -> None:

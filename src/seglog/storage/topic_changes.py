@@ -6,6 +6,7 @@ what a crash has left, when the directory is opened. Called by `LogDir` under it
 
 from __future__ import annotations
 
+import logging
 import os.path
 from collections.abc import Callable, Mapping, Sequence, Set
 from operator import index
@@ -16,6 +17,7 @@ from seglog.core.errors import (
     DamagedPartitionError,
     InvalidLogDirError,
     InvalidTopicError,
+    SeglogError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -29,15 +31,17 @@ from seglog.storage.checkpoint import (
     read_partition_metadata,
     write_partition_metadata,
 )
-from seglog.storage.dir_files import Entries, deleted_name, is_deleted_name, remove_tree
+from seglog.storage.dir_files import Entries, deleted_name, is_aside_of, remove_tree
 from seglog.storage.dir_loading import PartitionLoaded
 from seglog.storage.layout import PARTITION_METADATA
 from seglog.storage.recovery import Known, load_log
+from seglog.storage.strays import FoundStray, Stray, forget_stray, stray_name, write_stray
 from seglog.storage.topics_file import MAX_PARTITIONS, TopicEntry, write_topics
 
 if TYPE_CHECKING:
     from seglog.storage.log_dir import LogDir
 
+_logger: Final = logging.getLogger("seglog")
 _KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 _INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
@@ -200,6 +204,21 @@ def set_aside(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
 
 def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
     """Rename a partition's directory and let it go after ``file.delete.delay.ms``; readers may finish until then."""
+    target = os.path.join(directory.path, deleted_name(partition, new_id(directory.rng)))
+    log = directory.logs.get(partition)
+    if not _move_away(directory, partition, target):
+        return
+
+    def remove() -> None:
+        if log is not None:
+            directory.close_deleted(log)
+        remove_tree(directory.fs, target)
+
+    directory.worker.schedule(config_of(directory, partition.topic).file_delete_delay_ms, remove)
+
+
+def _move_away(directory: LogDir, partition: TopicPartition, target: str) -> bool:
+    """Serve a partition no longer, and rename its directory; False if it has none."""
     log = directory.logs.pop(partition, None)
     directory.refused.pop(partition, None)
     directory.missing.discard(partition)
@@ -207,7 +226,6 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
     directory.reports.pop(partition, None)
     directory.uncleanable.pop(partition, None)
     source = directory.path_of(partition)
-    target = os.path.join(directory.path, deleted_name(partition, new_id(directory.rng)))
     if log is not None:
         with log.lock:
             directory.fs.rename(source, target)
@@ -216,16 +234,68 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
     elif directory.fs.exists(source):
         directory.fs.rename(source, target)
     else:
+        return False
+    return True
+
+
+def set_aside_as_strays(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
+    """Serve partitions no longer, and keep all that they have: see `seglog.storage.strays`."""
+    for partition in partitions:
+        _set_aside_as_stray(directory, partition)
+    directory.fs.fsync_dir(directory.path)
+    housekeeping.write_checkpoints(directory)
+    housekeeping.forget_cleaner_offsets(directory, set(partitions))
+
+
+def _set_aside_as_stray(directory: LogDir, partition: TopicPartition) -> None:
+    """What was appended is flushed first: the recovery point of a stray is its log's end."""
+    log, entry = directory.logs.get(partition), directory.entries.get(partition.topic)
+    topic_id = directory.topic_ids.get(partition) or (entry.topic_id if entry is not None else None)
+    source = directory.path_of(partition)
+    stray = Stray(partition, topic_id, entry.config if entry is not None else config_of_found(partition.topic))
+    if log is not None:
+        log.take_snapshot()
+        log.flush()
+        stray = stray._replace(
+            log_start=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            log_end=log.log_end_offset,
+            leader_epoch=log.epochs.latest,
+        )
+    elif directory.fs.exists(source):
+        stray = stray._replace(
+            log_start=directory.checkpoints.log_starts.get(partition, 0),
+            high_watermark=directory.checkpoints.high_watermarks.get(partition, 0),
+        )
+    else:
+        _move_away(directory, partition, source)
         return
+    write_stray(directory.fs, source, stray)
+    target = os.path.join(directory.path, stray_name(partition, new_id(directory.rng)))
+    _move_away(directory, partition, target)
+    _logger.warning("%s is not named by the cluster any more: it is kept as %s", partition, target)
+    if log is not None:
+        delay_ms = config_of(directory, partition.topic).file_delete_delay_ms
+        directory.worker.schedule(delay_ms, lambda: directory.close_deleted(log))
 
-    def remove() -> None:
-        if log is not None:
-            for segment in log.segments:
-                segment.close(write=False)
-            directory.deleted.discard(log)
-        remove_tree(directory.fs, target)
 
-    directory.worker.schedule(config_of(directory, partition.topic).file_delete_delay_ms, remove)
+def take_back(directory: LogDir, found: FoundStray) -> None:
+    """Serve a stray again, as what it was. A log that cannot be opened is `LogDir.refused`, as at a start."""
+    partition, stray = found.stray.partition, found.stray
+    for log in [log for log in directory.deleted if log.path == found.path]:
+        directory.close_deleted(log)
+    target = directory.path_of(partition)
+    directory.fs.rename(found.path, target)
+    directory.fs.fsync_dir(directory.path)
+    known = Known(recovery_point=stray.log_end, log_start_offset=stray.log_start, high_watermark=stray.high_watermark)
+    try:
+        directory.add(partition, load_partition(directory, partition, known))
+    except SeglogError as error:
+        directory.refused[partition] = error
+        _logger.error("partition %s is not opened: %s", partition, error)
+        return
+    forget_stray(directory.fs, target)
+    _logger.warning("%s is named by the cluster again: %s was taken back", partition, found.path)
 
 
 def alter(directory: LogDir, name: str, changes: Mapping[str, object | None]) -> None:
@@ -322,6 +392,6 @@ def _absent(directory: LogDir, found: Entries, had_data: Set[TopicPartition]) ->
         for partition in had_data
         if (entry := directory.entries.get(partition.topic)) is not None
         and not entry.partitions
-        and not any(is_deleted_name(name, partition) for name in found.deleted)
+        and not any(is_aside_of(name, partition) for name in (*found.deleted, *found.strays))
     }
     return sorted((local | held).difference(found.partitions))

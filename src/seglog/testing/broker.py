@@ -68,7 +68,8 @@ class Broker:
 
     ``topics`` are there from the start and after each `reset`: names, or names with their numbers of partitions.
     ``settings`` are keys of ``server.properties``; they go over `TEST_SETTINGS`. ``data_dir`` is a directory to use
-    instead of a temporary one; it is left where it is. Use it from one thread at a time; clients may be in any.
+    instead of a temporary one; it is left where it is. One that a cluster of seglog has used is taken out of it first,
+    and its cluster does not take it back: give it a copy. Use it from one thread at a time; clients may be in any.
     """
 
     def __init__(
@@ -120,6 +121,8 @@ class Broker:
         if not self.data_dir:
             self.data_dir = tempfile.mkdtemp(prefix="seglog-")
             self._remove = weakref.finalize(self, shutil.rmtree, self.data_dir, ignore_errors=True)
+        elif not self._bootstrap:
+            _take_out_of_cluster(self.data_dir)
         port = self._bootstrap.rpartition(":")[2] or "0"
         listeners = f"PLAINTEXT://{_LOOPBACK}:{port}"
         settings = {"listeners": listeners, "log.dirs": self.data_dir, **self.settings}
@@ -241,6 +244,17 @@ def _thread_runner() -> Runner:
 
         import_module("kio.static.primitive")  # which the broker does only when the first request comes
     return ThreadRunner()
+
+
+def _take_out_of_cluster(path: str) -> None:
+    from random import SystemRandom
+
+    from seglog.core.clock import SystemClock
+    from seglog.core.fs import OsFs
+    from seglog.storage.cluster_mark import leave_cluster, read_mark
+
+    if read_mark(OsFs(), path) is not None:
+        leave_cluster(OsFs(), [path], rng=SystemRandom(), now_ms=SystemClock().now_ms())
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,189 @@
+"""`seglog cluster backup`, `restore`, `accept-store`, `rebuild`: copies of the metadata store, and life without it."""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from seglog.cli.output import FINE, Out, fail
+from seglog.cluster.backup import (
+    CLUSTER,
+    accepted,
+    cluster_id_of,
+    decode_backup,
+    encode_backup,
+    restored,
+    take_backup,
+)
+from seglog.cluster.model import generation_of
+from seglog.cluster.open import open_store
+from seglog.cluster.rebuild import FoundReplica, rebuild
+from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, Versioned, in_commits
+from seglog.core.clock import SystemClock
+from seglog.core.errors import InvalidLogDirError
+from seglog.core.fs import Fs, OsFs, write_atomically
+from seglog.storage.checkpoint import read_leader_epochs, read_partition_metadata
+from seglog.storage.cluster_mark import ClusterMark, read_mark
+from seglog.storage.dir_files import resolve
+from seglog.storage.layout import list_partitions
+from seglog.storage.strays import find_strays
+from seglog.storage.topics_file import read_topics
+
+T = TypeVar("T")
+_SESSION_MS: Final = 10_000
+_LOADS: Final = 50
+"""How often a store that changes all the time is read before it is given up."""
+
+Store = Annotated[
+    str,
+    typer.Option("--store", metavar="ADDRESS", help="sqlite:FILE or zookeeper://HOST:PORT/NAME.", show_default=False),
+]
+File = Annotated[str, typer.Argument(metavar="FILE", help="The backup.", show_default=False)]
+
+
+def backup(store: Store, file: File) -> int:
+    """Write all names and values of a metadata store into one file, as they were at one moment. Brokers go on."""
+    taken = take_backup(asyncio.run(_with_store(store, _load_all, must_exist=True)), SystemClock().now_ms())
+    write_atomically(OsFs(), os.path.abspath(file), encode_backup(taken))
+    return _say(
+        f"{file}: cluster {taken.cluster_id} at generation {taken.generation}, {len(taken.values)} values",
+    )
+
+
+def restore(store: Store, file: File) -> int:
+    """Write a backup into a new metadata store. Brokers that have seen a later generation refuse it until it is
+    accepted, with: seglog cluster accept-store."""
+    taken = decode_backup(OsFs().read(file), file)
+    now_ms = SystemClock().now_ms()
+
+    async def write(there: MetadataStore) -> None:
+        await _check_empty(store, there)
+        await _commit(there, restored(taken, now_ms))
+
+    asyncio.run(_with_store(store, write))
+    return _say(f"{store}: cluster {taken.cluster_id} at generation {taken.generation}, as it was backed up in {file}")
+
+
+def accept_store(store: Store) -> int:
+    """Have the brokers go on with a metadata store that is older than what they have seen. What happened since is lost
+    to the store: topics that were created since become strays, and the replicas of the others report what they have
+    before one leads. Stop all brokers first."""
+    now_ms = SystemClock().now_ms()
+
+    async def write(there: MetadataStore) -> dict[str, Versioned]:
+        values = await _load_all(there)
+        if CLUSTER not in values:
+            raise StoreError(f"{store} has no cluster")
+        await _commit(there, accepted(values, now_ms))
+        return await there.load("")
+
+    values = asyncio.run(_with_store(store, write, must_exist=True))
+    return _say(f"{store}: cluster {cluster_id_of(values)} goes on at generation {generation_of(values)}")
+
+
+def rebuild_store(
+    store: Store,
+    directories: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR...", help="All log directories of all brokers.", show_default=False),
+    ],
+    min_insync: Annotated[
+        int, typer.Option("--min-insync", metavar="N", min=1, help="min.insync.replicas of topics that set none.")
+    ] = 1,
+) -> int:
+    """Make a new metadata store from the log directories of the brokers, which must be stopped. What no directory says
+    is guessed, and printed."""
+    fs = OsFs()
+    marks: dict[str, ClusterMark] = {}
+    found: list[FoundReplica] = []
+    for path in map(resolve, directories):
+        mark = read_mark(fs, path) if fs.exists(path) else None
+        if mark is None:
+            raise InvalidLogDirError(f"{path} belongs to no cluster of seglog")
+        marks[path] = mark
+        found += _replicas(fs, path, mark)
+    clusters = {mark.cluster_id for mark in marks.values()}
+    if len(clusters) > 1:
+        return fail(f"these directories belong to several clusters: {', '.join(sorted(clusters))}")
+    (cluster_id,) = clusters
+    broker_epoch = max(mark.broker_epoch for mark in marks.values())
+    now_ms = SystemClock().now_ms()
+    rebuilt = rebuild(cluster_id, found, now_ms, broker_epoch=broker_epoch, min_insync=min_insync)
+
+    async def write(there: MetadataStore) -> None:
+        await _check_empty(store, there)
+        steps = [Change(name, value, MISSING) for name, value in rebuilt.values.items()]
+        await _commit(there, steps)
+
+    asyncio.run(_with_store(store, write))
+    topics = {one.topic for one in found}
+    nodes = sorted({mark.node_id for mark in marks.values()})
+    return _say(
+        f"{store}: cluster {cluster_id} with {len(topics)} topics and {len(found)} replicas of brokers {nodes}",
+        *(f"guessed: {guess}" for guess in rebuilt.guesses),
+    )
+
+
+def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
+    """Of one log directory. One without a topic's id is of no topic of a cluster."""
+    entries = read_topics(fs, path)
+    for place in list_partitions(fs, path):
+        topic, number = place.topic_partition
+        topic_id = read_partition_metadata(fs, place.path)
+        if topic_id is None:
+            continue
+        epoch = read_leader_epochs(fs, place.path).latest
+        config = entries[topic].config if topic in entries else None
+        yield FoundReplica(topic, topic_id, number, mark.node_id, place.path, epoch, config, generation=mark.generation)
+    for found in find_strays(fs, path):
+        stray = found.stray
+        if stray.topic_id is not None:
+            epoch = read_leader_epochs(fs, found.path).latest
+            yield FoundReplica(
+                *(stray.partition.topic, stray.topic_id, stray.partition.partition, mark.node_id, found.path, epoch),
+                config=stray.config,
+                is_stray=True,
+                generation=mark.generation,
+            )
+
+
+async def _with_store(address: str, act: Callable[[MetadataStore], Awaitable[T]], *, must_exist: bool = False) -> T:
+    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=must_exist)
+    try:
+        return await act(store)
+    finally:
+        await store.close()
+
+
+async def _load_all(store: MetadataStore) -> dict[str, Versioned]:
+    """Everything, as it was at one moment: read twice with nothing changed between, for a store may be read in part."""
+    before = await store.load("")
+    for _ in range(_LOADS):
+        found = await store.load("")
+        if found == before:
+            return found
+        before = found
+    raise StoreError(f"the metadata store changed during {_LOADS} reads: try again")
+
+
+async def _check_empty(address: str, store: MetadataStore) -> None:
+    names = await store.load("")
+    if names:
+        raise StoreError(f"{address} is not empty: give a new file, or another name of a cluster in ZooKeeper")
+
+
+async def _commit(store: MetadataStore, steps: Iterable[Change]) -> None:
+    for commit in in_commits(list(steps)):
+        await store.commit(commit)
+
+
+def _say(*lines: str) -> int:
+    out = Out()
+    for line in lines:
+        out.line(line)
+    out.flush()
+    return FINE

@@ -1,0 +1,184 @@
+"""A copy of the metadata store in a file, and what must be true of an older store before brokers may go on with it.
+
+A backup is one JSON document, with a CRC over its values::
+
+    {"form": 1, "cluster": "xtz…", "generation": 1234, "taken_ms": 17…, "crc": 305419896,
+     "values": {"topics/web": [3, "{…}"], …}}
+
+Each value has the version that it had; of one that is not UTF-8 there are the bytes in base64, in a third place.
+
+An older store must not be believed: since then ISRs have shrunk, leaders were elected, and numbers were given out that
+must never be given out again. `distrusted` therefore leaves every partition without a leader and without an ISR, with
+all its replicas as those that may have everything: what they have decides (`seglog.cluster.election`). Counters go on
+above all that can have been used.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from seglog.cluster.formats import BROKER_EPOCHS, SPEAKS
+from seglog.cluster.membership import count
+from seglog.cluster.model import (
+    BROKERS,
+    GENERATION,
+    GENERATION_BASE,
+    NO_LEADER,
+    PARTITIONS,
+    PartitionState,
+    decode_partition,
+    encode,
+    generation_of,
+)
+from seglog.cluster.office import CONTROLLER_EPOCHS
+from seglog.cluster.store import ANY_VERSION, MISSING, Change, StoreError, Versioned
+from seglog.cluster.view import CONTROLLER
+
+CLUSTER: Final = "cluster"
+PRODUCER_IDS: Final = "producer-ids"
+_FORM: Final = 1
+_EPOCHS: Final = 1 << 20
+"""By how much leader epochs rise when an older store is accepted: there were fewer elections since."""
+_PER_SECOND: Final = 20
+"""Bits of a counter below the second of the day's clock: no broker gives out a million numbers in each second."""
+_GENERATIONS: Final = 32
+"""Bits of a generation below it: a version has 31."""
+
+
+class Backup(NamedTuple):
+    """The values of a store but those of sessions."""
+
+    cluster_id: str
+    generation: int
+    taken_ms: int
+    values: Mapping[str, Versioned]
+
+
+class InvalidBackupError(StoreError):
+    """A file that is no whole backup."""
+
+
+def take_backup(values: Mapping[str, Versioned], taken_ms: int) -> Backup:
+    """What sessions have made is left out: they are over when it is needed. `StoreError` if there is no cluster."""
+    if CLUSTER not in values:
+        raise StoreError("there is no cluster in this metadata store")
+    of_sessions = (f"{BROKERS}/", f"{SPEAKS}/")
+    kept = {name: one for name, one in values.items() if name != CONTROLLER and not name.startswith(of_sessions)}
+    return Backup(cluster_id_of(values), generation_of(values), taken_ms, kept)
+
+
+def cluster_id_of(values: Mapping[str, Versioned]) -> str:
+    return str(json.loads(values[CLUSTER].value)["cluster.id"])
+
+
+def encode_backup(backup: Backup) -> bytes:
+    values = {name: _told(value) for name, value in sorted(backup.values.items())}
+    content = {
+        "form": _FORM,
+        "cluster": backup.cluster_id,
+        "generation": backup.generation,
+        "taken_ms": backup.taken_ms,
+        "crc": _crc(values),
+        "values": values,
+    }
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def decode_backup(data: bytes, file: str) -> Backup:
+    """`InvalidBackupError` names the file."""
+    try:
+        content = json.loads(data)
+        form = content["form"]
+        values = content["values"]
+        if form == _FORM and content["crc"] == _crc(values):
+            found = {str(name): _value(told) for name, told in values.items()}
+            return Backup(str(content["cluster"]), int(content["generation"]), int(content["taken_ms"]), found)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise InvalidBackupError(f"{file} is not a backup of a metadata store: {error!r}") from error
+    if form != _FORM:
+        raise InvalidBackupError(f"{file} is of form {form}: a later seglog has written it")
+    raise InvalidBackupError(f"{file} is damaged: its values do not have the CRC that it says")
+
+
+def _crc(values: object) -> int:
+    return zlib.crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _told(value: Versioned) -> list[object]:
+    try:
+        return [value.version, value.value.decode()]
+    except UnicodeDecodeError:
+        return [value.version, "", base64.b64encode(value.value).decode()]
+
+
+def _value(told: list[object]) -> Versioned:
+    version, text, *rest = told
+    if not isinstance(version, int) or not isinstance(text, str):
+        raise TypeError(f"not a value: {told!r:.80}")
+    return Versioned(base64.b64decode(str(rest[0])) if rest else text.encode(), version)
+
+
+# Going on with an older store
+
+
+def accepted(values: Mapping[str, Versioned], now_ms: int) -> Iterator[Change]:
+    """What makes an older store one that brokers go on with: the last step is the generation that they accept.
+
+    `InvalidStateError` for a partition that a later seglog has written.
+    """
+    for name, value in distrusted(values, now_ms).items():
+        found = values.get(name)
+        yield Change(name, value, MISSING if found is None else found.version)
+    base = values.get(GENERATION_BASE)
+    if GENERATION not in values:
+        yield Change(GENERATION, b"0", MISSING)
+    generation = max(generation_of(values), (now_ms // 1000) << _GENERATIONS)
+    yield Change(GENERATION_BASE, b"%d" % generation, MISSING if base is None else ANY_VERSION)
+
+
+def restored(backup: Backup, now_ms: int) -> Iterator[Change]:
+    """What makes an empty store what the backup was. Brokers that have seen a later generation still refuse it."""
+    values = {name: one.value for name, one in backup.values.items() if name not in (GENERATION, GENERATION_BASE)}
+    values |= distrusted(backup.values, now_ms)
+    values |= {GENERATION: b"0", GENERATION_BASE: b"%d" % max(backup.generation, 0)}
+    cluster = values.pop(CLUSTER)
+    for name, value in values.items():
+        yield Change(name, value, MISSING)
+    yield Change(CLUSTER, cluster, MISSING)
+
+
+def distrusted(values: Mapping[str, Versioned], now_ms: int) -> dict[str, bytes]:
+    """The values that are to be other ones because what this store says may be over."""
+    found = counters(
+        now_ms,
+        broker_epoch=count(BROKER_EPOCHS, values.get(BROKER_EPOCHS)),
+        controller_epoch=count(CONTROLLER_EPOCHS, values.get(CONTROLLER_EPOCHS)),
+        producer_id=count(PRODUCER_IDS, values.get(PRODUCER_IDS)),
+    )
+    for name, value in values.items():
+        if name.startswith(f"{PARTITIONS}/"):
+            state = decode_partition(name, value.value)
+            found[name] = encode(undecided(state, state.leader_epoch + _EPOCHS))
+    return found
+
+
+def undecided(state: PartitionState, leader_epoch: int) -> PartitionState:
+    """Without a leader, and each replica may have everything: what they report decides."""
+    return replace(state, leader=NO_LEADER, leader_epoch=leader_epoch, isr=(), elr=(), last_known=state.replicas)
+
+
+def counters(
+    now_ms: int, *, broker_epoch: int = 0, controller_epoch: int = 0, producer_id: int = 0
+) -> dict[str, bytes]:
+    """Counters above all that a store that went on from these, or was accepted before, can have given out."""
+    second = (now_ms // 1000) << _PER_SECOND
+    return {
+        BROKER_EPOCHS: b"%d" % max(broker_epoch + _EPOCHS, second),
+        CONTROLLER_EPOCHS: b"%d" % (controller_epoch + _EPOCHS),
+        PRODUCER_IDS: b"%d" % max(producer_id + _EPOCHS, second),
+    }

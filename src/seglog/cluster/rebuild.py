@@ -1,0 +1,138 @@
+"""The metadata store made anew from what log directories have, where there is no copy of it. Pure.
+
+Topics, their ids and configurations, partitions and who has a replica are read from the directories; leader epochs go
+on above the highest found. No log says who was in sync: no partition has a leader until its replicas have reported what
+they have. What else could not be read is guessed, and said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.cluster.backup import CLUSTER, counters, undecided
+from seglog.cluster.formats import FORMAT, OURS
+from seglog.cluster.model import (
+    GENERATION,
+    GENERATION_BASE,
+    NO_LEADER,
+    PartitionState,
+    TopicState,
+    encode,
+    partition_name,
+    topic_name,
+)
+
+
+class FoundReplica(NamedTuple):
+    """A replica in a log directory of broker ``node_id``; ``leader_epoch`` is the last in its log. ``config`` is None
+    where the directory does not say. ``generation`` is the highest that its broker has written down."""
+
+    topic: str
+    topic_id: UUID
+    number: int
+    node_id: int
+    path: str
+    leader_epoch: int
+    config: Mapping[str, str] | None = None
+    is_stray: bool = False
+    generation: int = 0
+
+
+class Rebuilt(NamedTuple):
+    """``values`` are the new store's, ``guesses`` what nobody could read, one line each."""
+
+    values: Mapping[str, bytes]
+    guesses: Sequence[str]
+
+
+def rebuild(
+    cluster_id: str, found: Iterable[FoundReplica], now_ms: int, *, broker_epoch: int = 0, min_insync: int = 1
+) -> Rebuilt:
+    """The store of a cluster whose brokers have these replicas. ``min_insync`` is that of topics that say none."""
+    replicas = sorted(found, key=lambda one: (one.topic, one.number, one.node_id, one.path))
+    guesses: list[str] = []
+    by_topic = _topics(replicas, guesses)
+    values: dict[str, bytes] = {}
+    for topic, those in by_topic.items():
+        values |= _topic(topic, those, min_insync, guesses)
+    generation = max((one.generation for one in replicas), default=0)
+    values |= counters(now_ms, broker_epoch=broker_epoch)
+    values |= {GENERATION: b"0", GENERATION_BASE: b"%d" % (generation + 1)}
+    values[FORMAT] = b"%d" % OURS.high
+    values[CLUSTER] = json.dumps({"cluster.id": cluster_id}).encode()
+    guesses.append("dynamic configurations of brokers (config/brokers/…) are in no log directory: set them again")
+    return Rebuilt(values, guesses)
+
+
+def _topics(replicas: Sequence[FoundReplica], guesses: list[str]) -> Mapping[str, Sequence[FoundReplica]]:
+    """The replicas of each topic. Of two topics of one name the one that is served, or was later, goes on; the other
+    one's directories stay strays. A stray counts where nobody serves that partition."""
+    served = {(one.topic_id, one.number) for one in replicas if not one.is_stray}
+    by_topic: dict[str, dict[UUID, list[FoundReplica]]] = {}
+    for one in replicas:
+        if not one.is_stray or (one.topic_id, one.number) not in served:
+            by_topic.setdefault(one.topic, {}).setdefault(one.topic_id, []).append(one)
+    chosen = {}
+    for topic, by_id in by_topic.items():
+        kept, *others = sorted(by_id, key=lambda topic_id: _rank(by_id[topic_id]), reverse=True)
+        chosen[topic] = by_id[kept]
+        for other in others:
+            paths = ", ".join(one.path for one in by_id[other])
+            guesses.append(
+                f"{topic}: there are two topics of this name, and that with id {kept} goes on; aside: {paths}"
+            )
+        if all(one.is_stray for one in by_id[kept]):
+            guesses.append(f"{topic}: only strays have it: if it was deleted, delete it again")
+    return chosen
+
+
+def _rank(replicas: Sequence[FoundReplica]) -> tuple[bool, int, int]:
+    return (
+        any(not one.is_stray for one in replicas),
+        max(one.leader_epoch for one in replicas),
+        len(replicas),
+    )
+
+
+def _topic(topic: str, replicas: Sequence[FoundReplica], min_insync: int, guesses: list[str]) -> dict[str, bytes]:
+    nodes: dict[int, list[int]] = {}
+    for one in replicas:
+        holders = nodes.setdefault(one.number, [])
+        if one.node_id not in holders:
+            holders.append(one.node_id)
+    topic_id = replicas[0].topic_id
+    everywhere = sorted({one.node_id for one in replicas})
+    missing = [number for number in range(max(nodes)) if number not in nodes]
+    if missing:
+        numbers = ", ".join(map(str, missing))
+        guesses.append(f"{topic}: nobody has partitions {numbers}: they are made empty, on {everywhere}")
+    assignment = []
+    for number in range(max(nodes) + 1):
+        holders = nodes.get(number, everywhere)
+        turn = number % len(holders)
+        assignment.append((*holders[turn:], *holders[:turn]))  # preferred leaders in turn
+    factors = {len(one) for one in assignment}
+    told = "" if len(factors) == 1 else "partitions have different numbers of replicas, "
+    guesses.append(f"{topic}: {told}the order of its replicas, and so its preferred leaders, are guessed")
+    configs = [one.config for one in replicas if one.config is not None]
+    config = configs[-1] if configs else {}
+    if not configs:
+        guesses.append(f"{topic}: nobody knows its configuration: it has the defaults of its brokers")
+    elif any(one != config for one in configs):
+        guesses.append(f"{topic}: its replicas have different configurations: it has that of {replicas[-1].path}")
+    needed = int(config.get("min.insync.replicas", min_insync))
+    values = {
+        topic_name(topic): encode(
+            TopicState(name=topic, topic_id=topic_id, assignment=tuple(assignment), config=dict(config))
+        )
+    }
+    for number in nodes:
+        epoch = max(one.leader_epoch for one in replicas if one.number == number)
+        state = PartitionState(
+            replicas=assignment[number], leader=NO_LEADER, leader_epoch=0, isr=(), min_insync=max(needed, 1)
+        )
+        values[partition_name(topic_id, number)] = encode(undecided(state, epoch + 1))
+    return values

@@ -1,0 +1,127 @@
+"""A metadata store that is put back from an older copy, or is gone: nothing is deleted, and no broker takes the older
+one for the newest. The drill of docs/replication.md."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from tests.broker.clients import AdminClient, NewTopic
+from tests.cli.run import Ran, seglog_command
+from tests.cluster_run.brokers import ThreeBrokers
+from tests.cluster_run.test_unclean import values, write
+from tests.kafka.waiting import wait_until
+
+SETTINGS = {
+    "broker.session.timeout.ms": "1500",
+    "min.insync.replicas": "1",
+    "log.segment.delete.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+}
+
+
+def create(cluster: ThreeBrokers, name: str, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, 1, replicas)])[name].result(30)
+
+
+def command(*arguments: str | Path) -> Ran:
+    ran = seglog_command("cluster", *arguments)
+    assert ran.code == 0, ran.err
+    return ran
+
+
+def logs(cluster: ThreeBrokers) -> dict[str, bytes]:
+    """The records of all replicas, whatever the names of their directories are now."""
+    return {
+        f"{node}/{path.parent.name.partition('.')[0]}/{path.name}": path.read_bytes()
+        for node, broker in cluster.brokers.items()
+        for path in sorted(broker.path.glob("*/*.log"))
+    }
+
+
+def is_led(cluster: ThreeBrokers, topic: str) -> bool:
+    return cluster.leader(topic, 0) is not None
+
+
+def has(cluster: ThreeBrokers, topic: str, wanted: list[str]) -> bool:
+    try:
+        return is_led(cluster, topic) and values(cluster, topic) == wanted
+    except KafkaException:  # a broker that has not heard of the leader yet
+        return False
+
+
+def stop(cluster: ThreeBrokers) -> None:
+    for broker in cluster.brokers.values():
+        if broker.is_running:
+            broker.stop()
+
+
+def replace_store(cluster: ThreeBrokers, store: str) -> None:
+    """``store`` is in the place of the cluster's from here on."""
+    old = Path(cluster.store.removeprefix("sqlite:"))
+    for file in old.parent.glob(f"{old.name}*"):
+        file.unlink()
+    for file in old.parent.glob(f"{Path(store.removeprefix('sqlite:')).name}*"):
+        file.rename(old.parent / file.name.replace(Path(store.removeprefix("sqlite:")).name, old.name))
+
+
+def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(memory: Path) -> None:
+    with ThreeBrokers(memory / "cluster", count=2, settings=SETTINGS) as cluster:
+        for topic in ("old", "deleted"):
+            create(cluster, topic, 1)
+        assert write(cluster, "old", "1") is None
+        copy = memory / "backup.json"
+        assert "generation" in command("backup", "--store", cluster.store, copy).text
+        create(cluster, "new", 1)
+        assert write(cluster, "new", "2") is None
+        stop(cluster)
+        before = logs(cluster)
+
+        restored = f"sqlite:{memory / 'cluster' / 'restored.sqlite'}"
+        command("restore", "--store", restored, copy)
+        replace_store(cluster, restored)
+        for broker in cluster.brokers.values():
+            broker.begin()
+            with pytest.raises(RuntimeError, match=r"went back in time: it is at generation \d+, and \S+ has seen \d+"):
+                broker.ready()
+        assert logs(cluster) == before
+
+        command("accept-store", "--store", cluster.store)
+        cluster.start_all([1, 2])
+        wait_until(partial(has, cluster, "old", ["1"]), "what was written before the backup")
+        directories = [broker.path for broker in cluster.brokers.values()]
+        (stray,) = command("strays", "--json", *directories).objects
+        assert (stray["topic"], stray["logEnd"]) == ("new", 1)
+        assert logs(cluster).items() >= before.items(), "no byte is deleted"
+        stop(cluster)
+
+        rebuilt = f"sqlite:{memory / 'cluster' / 'rebuilt.sqlite'}"
+        told = command("rebuild", "--store", rebuilt, *directories).text
+        assert "new: only strays have it" in told
+        replace_store(cluster, rebuilt)
+        cluster.start_all([1, 2])
+        for topic, value in (("old", "1"), ("new", "2")):
+            wait_until(partial(has, cluster, topic, [value]), f"what was written to {topic}")
+            assert write(cluster, topic, "more") is None
+            assert values(cluster, topic) == [value, "more"]
+        assert command("strays", *directories).lines == ["no strays"]
+        cluster.wait_healthy()
+
+
+def test_a_broker_that_was_away_deletes_what_was_deleted(
+    memory: Path,
+) -> None:
+    with ThreeBrokers(memory / "cluster", count=2, settings=SETTINGS) as cluster:
+        create(cluster, "t", 2)
+        assert write(cluster, "t", "1") is None
+        cluster[2].stop()
+        admin = AdminClient({"bootstrap.servers": cluster[1].address, "log_level": 0})
+        admin.delete_topics(["t"])["t"].result(30)
+        wait_until(lambda: not list(cluster[1].path.glob("t-0*")), "broker 1 to delete its replica")
+        assert list(cluster[2].path.glob("t-0"))
+        cluster[2].start()
+        wait_until(lambda: not list(cluster[2].path.glob("t-0*")), "broker 2 to delete its replica")
