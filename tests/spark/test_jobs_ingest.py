@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import seglog
-from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.errors import AdoptError, InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
@@ -290,11 +290,33 @@ def test_bad_lines(
     assert [example.split(":")[0] for example in done.bad_examples] == [f"{path}, line 701", f"{path}, line 1002"]
 
 
+def test_a_second_run_reads_what_is_new(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
+    """Files that have grown, were rotated and are new; a line without its end waits for it."""
+    log, columns = tmp_path / "web.log", Columns()
+    log.write_text("1\n2\nunfinish")
+    first = ingest(spark, log, Path(log_dir), "t", columns=columns)
+    assert (first.records, first.unfinished) == (2, {str(log): 8})
+    again = ingest(spark, [log], log_dir, "t", columns=columns)
+    assert (again.already, again.records, again.known) == (True, 0, 1)
+    with log.open("a") as file:
+        file.write("ed\n")
+    log.rename(tmp_path / "web.log.1")
+    log.write_text("4\n")
+    done = ingest(spark, tmp_path / "web.log*", log_dir, "t", columns=columns)
+    assert (done.records, done.files, done.unfinished) == (2, 2, {})
+    assert ingest(spark, tmp_path / "web.log*", log_dir, "t").already
+    assert [value for _, value, _ in records(spark, log_dir)[0]] == [b"1", b"2", b"4", b"unfinished"]
+    log.write_text("5")
+    assert ingest(spark, log, log_dir, "t").already
+    assert ingest(spark, log, log_dir, "t", take_unfinished=True).records == 1
+    assert verify([log_dir]).findings == []
+
+
 def test_csv_over_several_lines(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
     (tmp_path / "x.csv").write_text('a,b\n1,"x\ny"\n2,z\n')
     with pytest.raises(SeglogError, match="line 2: "):
         ingest(spark, str(tmp_path / "x.csv"), log_dir, "t", columns=Columns(key="a"))
-    done = ingest(spark, str(tmp_path / "x.csv"), log_dir, "t", columns=Columns(key="a"), source=Input(multiline=True))
+    done = ingest(spark, tmp_path / "x.csv", log_dir, "t", columns=Columns(key="a"), source=Input(multiline=True))
     assert done.records == 2
     assert [(key, json.loads(value or b"")) for key, value, _ in records(spark, log_dir)[0]] == [
         (b"1", {"a": "1", "b": "x\ny"}),
@@ -309,7 +331,15 @@ def test_a_transaction_is_adopted_once(spark: SparkSession, tmp_path: Path, log_
     again = ingest(spark, str(tmp_path / "x.txt"), log_dir, "t", options=options)
     assert (first.already, first.records, again.already, again.records) == (False, 2, True, 0)
     assert len(records(spark, log_dir)[0]) == 2
-    assert ingest(spark, str(tmp_path / "x.txt"), log_dir, "t", options={**options, "txnVersion": "8"}).records == 2
+    later = {**options, "txnVersion": "8"}
+    assert ingest(spark, str(tmp_path / "x.txt"), log_dir, "t", options=later).already
+    assert ingest(spark, str(tmp_path / "x.txt"), log_dir, "t", options=later, again=True).records == 2
+    (tmp_path / "y.txt").write_text("c\n")
+    with pytest.raises(AdoptError, match="txn:nightly version 8 was adopted with other input"):
+        ingest(spark, str(tmp_path / "y.txt"), log_dir, "t", options=later)
+    with pytest.raises(AdoptError, match="txn:nightly version 8 was adopted with other input"):
+        ingest(spark, [tmp_path / "x.txt", tmp_path / "y.txt"], log_dir, "t", options=later)
+    assert len(records(spark, log_dir)[0]) == 4
     assert not list(Path(log_dir).rglob("staging/*/*"))
 
 
@@ -347,5 +377,6 @@ def test_the_command(run: Run, tmp_path: Path, log_dir: str) -> None:
     done = run(*command, "--bad-lines", "skip")
     assert done.lines == ["1 file, 14 B: 2 records into topic t, 1 bad lines skipped"]
     assert f"skipped: {tmp_path}/x.csv, line 3: " in done.err
-    (document,) = run(*command, "--bad-lines", "skip", "--json").objects
+    assert run(*command).lines == ["all of it is in topic t already; nothing was written (--again: once more)"]
+    (document,) = run(*command, "--again", "--bad-lines", "skip", "--json").objects
     assert (document["records"], document["bad_lines"], document["topic"]) == (2, 1, "t")

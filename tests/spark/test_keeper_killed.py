@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.core.fs import OsFs
 from seglog.spark.keeper import READY
 from seglog.spark.keeping import Keeping
+from seglog.storage.adopt import InputMark, Intake, read_ledger
 from seglog.storage.verify import verify
 from tests.spark.test_keeper import all_records, end, stage
 
@@ -63,10 +65,12 @@ def test_a_commit_is_done_once(tmp_path: Path, call: str, file: str) -> None:
     with keeper:
         assert keeper.stdout is not None
         assert keeper.stdout.readline().decode().strip() == READY
-        done = Keeping(str(path), linger=0.5).commit("job", "job:job", 0, parts)
+        intake = Intake(((None, InputMark("t", "id", "/in", 1, 2, 3, 13, "head", "tail")),), "digest")
+        done = Keeping(str(path), linger=0.5).commit("job", "job:job", 0, parts, intake=intake)
     assert keeper.returncode == -signal.SIGKILL
     assert done.already or done.records == 13
     assert Keeping(str(path), linger=0.5).commit("job", "job:job", 0, parts).already
+    assert read_ledger(OsFs(), str(path)).inputs == (intake.marks[0][1],)
     end(path, signal.SIGTERM)
     with seglog.open(path, create=False) as directory:
         found = [[bytes(record.value or b"") for record in all_records(directory.log("t", one))] for one in range(2)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.adopt import Adopted, StagedPart, StagingWriter, adopt, staged_at
+from seglog.storage.adopt import NO_INTAKE, Adopted, Intake, StagedPart, StagingWriter, adopt, staged_at
 from seglog.storage.findings import Finding, Severity
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
@@ -72,7 +72,13 @@ def stage(
 
 
 def run_job(
-    directory: LogDir, tasks: Sequence[Texts], *, job: str = "job", application: str = "query:q", version: int = 0
+    directory: LogDir,
+    tasks: Sequence[Texts],
+    *,
+    job: str = "job",
+    application: str = "query:q",
+    version: int = 0,
+    intake: Intake = NO_INTAKE,
 ) -> Adopted:
     """Stage what the tasks have for their partitions, and adopt all of it."""
     parts = [
@@ -80,7 +86,7 @@ def run_job(
         for number, task in enumerate(tasks)
         for partition, payloads in task.items()
     ]
-    return adopt(directory, job, parts, application, version)
+    return adopt(directory, job, parts, application, version, intake=intake)
 
 
 def found(log: Log) -> list[bytes]:

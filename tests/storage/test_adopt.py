@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from seglog.core.config import LogConfig
-from seglog.core.errors import CorruptCheckpointError, SeglogError
+from seglog.core.errors import AdoptError, CorruptCheckpointError, SeglogError
 from seglog.records.batch import patch_offset_and_epoch
 from seglog.storage import placing
-from seglog.storage.adopt import adopt
+from seglog.storage.adopt import InputMark, Intake, adopt
 from seglog.storage.adopt import ledger as ledger_module
 from seglog.storage.adopt.ledger import Ledger, decode_ledger, encode_ledger
 from seglog.storage.adopt.manifest import Item, Manifest, Mode, PartitionPlan, decode_manifest, encode_manifest
@@ -138,6 +138,21 @@ def test_a_version_is_adopted_once_and_none_below_it() -> None:
         assert run_job(again, [{T: texts("x", 2)}], application="txn:b", version=4).already
 
 
+def test_a_file_that_another_job_has_read_meanwhile_is_refused() -> None:
+    directory = open_dir(MemoryFs())
+    directory.create_topic("t", 1, SMALL)
+    marks = [InputMark("t", "id", "/in", 1, 2, 3, position, "head", "tail") for position in (10, 20)]
+    first = Intake(((None, marks[0]),), "one")
+    run_job(directory, [{T: texts("0", 2)}], application="txn:a", version=1, intake=first)
+    with pytest.raises(AdoptError, match="/in was read into topic t by another job meanwhile"):
+        run_job(directory, [{T: texts("1", 2)}], application="txn:a", version=2, intake=Intake(((None, marks[1]),)))
+    with pytest.raises(AdoptError, match="txn:a version 1 was adopted with other input"):
+        run_job(directory, [{T: texts("1", 2)}], application="txn:a", version=1, intake=Intake((), "two"))
+    assert run_job(directory, [{T: texts("0", 2)}], application="txn:a", version=1, intake=first).already
+    assert found(directory.log("t")) == texts("0", 2)
+    directory.close()
+
+
 def test_the_ledger_is_bounded_and_jobs_do_not_drive_queries_out() -> None:
     ledger = Ledger()
     ledger.note("query:slow", 7)
@@ -155,11 +170,15 @@ def test_the_ledger_is_bounded_and_jobs_do_not_drive_queries_out() -> None:
 @pytest.mark.parametrize("at", range(0, 200, 3))
 def test_a_flipped_bit_in_ledger_or_manifest_is_seen(at: int) -> None:
     plan = PartitionPlan(T, 3, 0, (Item("t-0/.seglog/staging/j/0/00000000000000000000.log", Mode.APPEND, 4, 500),))
-    manifest = Manifest("j", "txn:a", 5, (plan,))
+    mark = InputMark("t", "id", "/in", 1, 2, 3, 4, "head", "tail")
+    manifest = Manifest("j", "txn:a", 5, (plan,), (mark,), "digest")
     assert decode_manifest(encode_manifest(manifest)) == manifest
+    ledger = Ledger({"txn:a": 5, "query:b": 0, "query:" + "c" * 140: 1}, [mark], {("txn:a", 5): "digest"})
+    found = decode_ledger(encode_ledger(ledger))
+    assert (found.versions, found.inputs, found.digests) == (ledger.versions, ledger.inputs, ledger.digests)
     for data, decode in (
         (encode_manifest(manifest), decode_manifest),
-        (encode_ledger(Ledger({"txn:a": 5, "query:b": 0, "query:" + "c" * 140: 1})), decode_ledger),
+        (encode_ledger(ledger), decode_ledger),
     ):
         broken = bytearray(data)
         broken[at % (len(data) - 1)] ^= 1 << at % 8

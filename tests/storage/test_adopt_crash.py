@@ -10,7 +10,7 @@ import pytest
 
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.storage.adopt import collect_orphans
+from seglog.storage.adopt import InputMark, Intake, collect_orphans, read_ledger
 from seglog.storage.background import Inline
 from seglog.storage.log_dir import LogDir
 from seglog.testing import Call, CrashFs, MemoryFs, SimulatedCrash
@@ -31,6 +31,12 @@ JOBS: Final[Sequence[Sequence[Texts]]] = [
     ],
     [{A: texts("4", 3), B: texts("4", 60)}, {A: texts("5", 1)}],
 ]
+
+
+def intake(version: int) -> Intake:
+    """A file that each job has read a little further."""
+    marks = [InputMark("a", "id", "/in", 1, 2, 3, 100 * at, "head", "tail") for at in (version, version + 1)]
+    return Intake(((marks[0] if version else None, marks[1]),), f"digest {version}")
 
 
 def before(fs: Fs) -> None:
@@ -65,7 +71,7 @@ def life(fs: Fs) -> None:
     with open_dir(fs) as directory:
         directory.log(*A).background = Never()
         for version, job in enumerate(JOBS):
-            run_job(directory, job, job=f"job-{version}", version=version)
+            run_job(directory, job, job=f"job-{version}", version=version, intake=intake(version))
 
 
 def try_again(fs: Fs, *, verified: bool = True) -> None:
@@ -75,9 +81,11 @@ def try_again(fs: Fs, *, verified: bool = True) -> None:
         adopted = [jobs for jobs in range(len(JOBS) + 1) if here == expected(jobs)]
         assert len(adopted) == 1, {str(one): len(there) for one, there in here.items()}
         assert not fs.exists(f"{DIR}/seglog.adopt")
+        mark = read_ledger(fs, DIR).input("a", "/in")
+        assert (0 if mark is None else mark.position) == 100 * adopted[0]
         collect_orphans(directory)
         for version, job in enumerate(JOBS):
-            again = run_job(directory, job, job=f"job-{version}-again", version=version)
+            again = run_job(directory, job, job=f"job-{version}-again", version=version, intake=intake(version))
             assert again.already == (version < adopted[0])
         assert contents(directory) == expected(len(JOBS))
         for partition in BEFORE:

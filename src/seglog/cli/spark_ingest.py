@@ -59,6 +59,8 @@ class Lines(NamedTuple):
         typer.Option(metavar="REGEX", help="Of text: named groups are columns. Or common, combined: a web server's."),
     ] = None
     bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="What to do about them.")] = "error"
+    again: Annotated[bool, typer.Option("--again", help="Also what was ingested before.")] = False
+    take_unfinished: Annotated[bool, typer.Option("--take-unfinished", help="Also a last line without an end.")] = False
 
     def input(self, file_format: str | None) -> Input:
         from seglog.spark.jobs.ingest import Input
@@ -66,6 +68,7 @@ class Lines(NamedTuple):
         given: dict[str, Any] = self._asdict()
         given["names"] = tuple(self.names.split(",")) if self.names else ()
         given["format"], given["header"] = file_format, not given.pop("no_names")
+        del given["again"], given["take_unfinished"]
         return Input(**given)
 
 
@@ -97,7 +100,10 @@ def ingest(
     conf: Conf = None,
     json: Json = False,
 ) -> int:
-    """Append all records of files to a topic: all of them, or none if there is an error."""
+    """Append the records of files to a topic: all of them, or none if there is an error.
+
+    What an earlier run has read is passed over, and of files that have grown the new lines are read.
+    """
     if lines.bad_lines not in ("error", "skip"):
         return fail(f"--bad-lines is error or skip, not {lines.bad_lines}")
     if fields.timestamp_unit not in _UNITS:
@@ -123,6 +129,8 @@ def ingest(
                 source=lines.input(file_format),
                 partitions=partitions,
                 options=options,
+                again=lines.again,
+                take_unfinished=lines.take_unfinished,
                 dry_run=dry_run,
                 progress=advance,
             )
@@ -133,6 +141,8 @@ def ingest(
 def _print(done: Ingested, *, json: bool) -> None:
     for example in done.bad_examples:
         warn(f"seglog: skipped: {example}")
+    for path, size in done.unfinished.items():
+        warn(f"seglog: {path}: the last line has no end; its {size} bytes are left (--take-unfinished)")
     out = Out()
     try:
         if json:
@@ -150,9 +160,10 @@ def summary(done: Ingested) -> str:
     if done.dry_run:
         return f"{files} would be read by {done.tasks} tasks into topic {done.topic}; nothing was written"
     if done.already:
-        return f"{files}: this transaction is in topic {done.topic} already; nothing was written"
+        return f"all of it is in topic {done.topic} already; nothing was written (--again: once more)"
     bad = f", {done.bad_lines} bad lines skipped" if done.bad_lines else ""
-    return f"{files}: {done.records} records into topic {done.topic}{bad}"
+    known = f", {done.known} files had nothing new" if done.known else ""
+    return f"{files}: {done.records} records into topic {done.topic}{bad}{known}"
 
 
 def _pairs(name: str, given: Sequence[str] | None) -> dict[str, str]:

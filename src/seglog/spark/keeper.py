@@ -10,7 +10,8 @@ request     fields                                                              
 =========== ===================================================================== =====================================
 begin       job, owner (process id), topic, create, config, application, version, topics: partitions and configuration,
             allow_foreign, stream                                                 adopted
-commit      job, also (others that end), application, version, parts, allow_foreign records, already
+commit      job, also (others that end), application, version, parts,             records, already
+            allow_foreign, intake
 abort       jobs                                                                  nothing
 status      none                                                                  jobs, process id
 =========== ===================================================================== =====================================
@@ -47,7 +48,7 @@ from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogErr
 from seglog.core.fs import Fs, OsFile, OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.owners import Owners
-from seglog.storage.adopt import StagedPart, adopt, collect_orphans, read_ledger, remove_job
+from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
 from seglog.storage.adopt.planning import log_of
 from seglog.storage.log_dir import LogDir
 
@@ -265,11 +266,20 @@ class Keeper:
         version: int,
         parts: Sequence[Mapping[str, object]],
         allow_foreign: bool,
+        intake: Sequence[Any],
     ) -> dict[str, Any]:
         self._collect_once(job)
         staged = [StagedPart.from_json(part) for part in parts]
         try:
-            done = adopt(self._directory, job, staged, application, version, allow_foreign=allow_foreign)
+            done = adopt(
+                self._directory,
+                job,
+                staged,
+                application,
+                version,
+                allow_foreign=allow_foreign,
+                intake=_intake(intake),
+            )
         except BaseException:
             self._spent = self._directory.health.failure is not None
             raise
@@ -300,6 +310,13 @@ class Keeper:
         if not self._collected:
             self._collected = True
             collect_orphans(self._directory, keep=(*self._jobs, job))
+
+
+def _intake(fields: Sequence[Any]) -> Intake:
+    """From JSON, which has lists for tuples."""
+    marks, digest = fields
+    pairs = [(None if before is None else InputMark(*before), InputMark(*after)) for before, after in marks]
+    return Intake(tuple(pairs), digest)
 
 
 def describe(error: Exception) -> list[str]:

@@ -16,7 +16,7 @@ from seglog.core import errors
 from seglog.core.errors import CorruptError, LogDirInUseError, SeglogError
 from seglog.core.fs import OsFile, OsFs
 from seglog.spark.keeper import READY, KeeperError, forget_log, log_path, one_at_a_time, socket_path
-from seglog.storage.adopt import StagedPart
+from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
 
 _ATTEMPTS: Final = 10
 """How often a keeper that ends while it is asked is replaced by another one."""
@@ -96,8 +96,12 @@ class Keeping:
         *,
         also: Sequence[str] = (),
         allow_foreign: bool = False,
+        intake: Intake = NO_INTAKE,
     ) -> Committed:
-        """Adopt what the job's tasks have written, in this order, once for (application, version); end the job."""
+        """Adopt what the job's tasks have written, in this order, once for (application, version); end the job.
+
+        The marks of ``intake`` are written by the same commit.
+        """
         described = [part.to_json() for part in parts]
         answer = self._ask(
             "commit",
@@ -107,6 +111,7 @@ class Keeping:
             version=version,
             parts=described,
             allow_foreign=allow_foreign,
+            intake=intake,
             leave=self._linger == 0,
         )
         return Committed(**answer)

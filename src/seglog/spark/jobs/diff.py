@@ -7,12 +7,14 @@ under the same paths wherever tasks run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog.core.fs import OsFs
 from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.paths import Path
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.workers import freeze_imports
 from seglog.storage.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
@@ -41,10 +43,11 @@ class _Order(NamedTuple):
 
 
 def plan(
-    left: str, right: str, *, topics: Sequence[str] = (), until: Until = "highWatermark"
+    left: Path, right: Path, *, topics: str | Sequence[str] = (), until: Until = "highWatermark"
 ) -> tuple[list[Pair], int]:
     """What there is to compare, and how many bytes that are; see `seglog.storage.compare_dirs.pairs`."""
-    found = list(pairs(OsFs(), left, right, topics=topics, until=until))
+    chosen = [topics] if isinstance(topics, str) else topics
+    found = list(pairs(OsFs(), os.fspath(left), os.fspath(right), topics=chosen, until=until))
     return found, _size(found)
 
 

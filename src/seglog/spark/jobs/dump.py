@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from seglog.spark.jobs.paths import Paths, listed
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -17,7 +19,7 @@ VIEWS: Final = ("records", "batches", "segments", "group-offsets")
 
 def dump(
     spark: SparkSession,
-    paths: str | Sequence[str],
+    paths: Paths,
     *,
     view: str = "records",
     topics: Sequence[str] = (),
@@ -33,8 +35,7 @@ def dump(
         reader = reader.option("includeHeaders", "true")
     if topics:
         reader = reader.option("subscribe", ",".join(topics))
-    given = [paths] if isinstance(paths, str) else list(paths)
-    return reader.options(**dict(options or {})).load(given)
+    return reader.options(**dict(options or {})).load(listed(paths))
 
 
 def documents(frame: DataFrame) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -32,13 +32,16 @@ from seglog.spark.jobs.ingest_files import (
     split_text,
 )
 from seglog.spark.jobs.ingest_json import NotAnObjectError, parse_objects
+from seglog.spark.jobs.ingest_marks import Selected, select_new
 from seglog.spark.jobs.ingest_rows import PATTERNS, Format, Recipe, Rows, kept_groups
+from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.keeping import Keeping, directory_of
 from seglog.spark.task_writer import Target, TaskWriter, WritePlan
 from seglog.spark.workers import freeze_imports
 from seglog.spark.write_options import WriteOptions, parse_write_options
-from seglog.storage.adopt import StagedPart
+from seglog.storage.adopt import StagedPart, check_digest, read_ledger
+from seglog.storage.checkpoint import read_partition_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,8 +87,10 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Ingested:
-    """What came of a job. ``already``: its transaction had been adopted before, and nothing was written.
+    """What came of a job. ``already``: all of it was ingested before, or its transaction was; nothing was written.
 
+    ``files`` and ``bytes`` are what was read; ``known`` files had nothing new. ``unfinished`` has the bytes of last
+    lines without an end, by file: they are left for the next job.
     ``bad_examples`` are some of the ``bad_lines`` that were skipped. Of a dry run ``records`` is 0, and ``preview`` has
     the first records.
     """
@@ -97,6 +102,8 @@ class Ingested:
     records: int = 0
     bad_lines: int = 0
     bad_examples: tuple[str, ...] = ()
+    known: int = 0
+    unfinished: Mapping[str, int] = field(default_factory=dict)
     already: bool = False
     dry_run: bool = False
     preview: tuple[Mapping[str, Any], ...] = ()
@@ -104,40 +111,135 @@ class Ingested:
 
 def ingest(
     spark: SparkSession,
-    paths: str | Sequence[str],
-    log_dir: str,
+    paths: Paths,
+    log_dir: str | os.PathLike[str],
     topic: str,
     *,
     columns: Columns | None = None,
     source: Input | None = None,
     partitions: int | None = None,
     options: Mapping[str, str] | None = None,
+    again: bool = False,
+    take_unfinished: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Ingested:
-    """Append all records of ``paths`` (files, directories, globs; in this order) to ``topic`` of ``log_dir``.
+    """Append the records of ``paths`` (files, directories, globs; in this order) to ``topic`` of ``log_dir``.
+
+    What an earlier job has read into the topic is passed over: of a file that has grown the new lines are read, of one
+    that has not, nothing (`seglog.spark.jobs.ingest_marks`). ``again`` reads all of it once more. A last line without
+    an end is left for the next job, unless ``take_unfinished``.
 
     The topic is made with that many ``partitions`` if it is not there. ``options`` are those of the sink:
     ``compression.type``, ``batch.size``, ``topic.<configuration>``, and ``txnAppId`` with ``txnVersion``, by which a
-    job that is run again does nothing. ``progress`` is told how many more bytes were read.
+    job that is run again does nothing; with other files it raises `AdoptError`. ``progress`` is told how many more
+    bytes were read.
 
     Raises `BadLineError` with file and line, `InvalidConfigError`, `LogDirInUseError`, and what the sink raises; then
     nothing of it is in the log.
     """
     fs = OsFs()
-    files = list_files(fs, [paths] if isinstance(paths, str) else paths)
-    given: dict[str, str] = {"path": log_dir, "topic": topic, **dict(options or {})}
+    given: dict[str, str] = {"path": os.fspath(log_dir), "topic": topic, **dict(options or {})}
     if partitions is not None:
         given["numPartitions"] = str(partitions)
-    write = parse_write_options(given)
-    cores = spark.sparkContext.defaultParallelism
-    size = sum(fs.stat(os.path.realpath(file)).size for file in files)
-    share = min(max(size // (cores * _TASKS_PER_CORE), _SMALLEST_TASK), _LARGEST_TASK)
-    recipe, splits = plan_input(fs, files, source or Input(), columns or Columns(), share)
-    result = Ingested(topic=topic, files=len(files), bytes=size, tasks=len(splits), dry_run=dry_run)
+    request = _Request(
+        fs=fs,
+        files=list_files(fs, listed(paths)),
+        source=source or Input(),
+        columns=columns or Columns(),
+        options=parse_write_options(given),
+        cores=spark.sparkContext.defaultParallelism,
+        again=again,
+        take_unfinished=take_unfinished,
+    )
+    work = request.work()
     if dry_run:
-        return _with_preview(result, recipe, splits)
-    return _run(spark, recipe, splits, write, result, progress)
+        return _with_preview(_replace(request.result(work), dry_run=True), work)
+    if not work.selected.intake.marks and not work.selected.new:
+        request.check_version(work)
+        return _replace(request.result(work), already=True)
+    return _run(spark, request, work, progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What of the files is new, and how it is read."""
+
+    selected: Selected
+    planned: PlannedInput
+
+    @property
+    def size(self) -> int:
+        return sum(new.end - new.start for new in self.selected.new)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """A call of `ingest`."""
+
+    fs: OsFs
+    files: Sequence[str]
+    source: Input
+    columns: Columns
+    options: WriteOptions
+    cores: int
+    again: bool
+    take_unfinished: bool
+
+    @property
+    def directory(self) -> str:
+        return directory_of(self.options.path)
+
+    @property
+    def topic(self) -> str:
+        return str(self.options.topic)
+
+    def work(self) -> _Work:
+        """As the ledger is now. Raises `InvalidConfigError` where files lack what is asked for."""
+        format_ = self.source.format or _format_of(self.files[0])
+        selected = select_new(
+            self.fs,
+            self.files,
+            read_ledger(self.fs, self.directory).inputs,
+            topic=self.topic,
+            topic_id=self._topic_id(),
+            whole=format_ == "parquet" or (format_ == "csv" and self.source.multiline),
+            again=self.again,
+            take_unfinished=self.take_unfinished,
+        )
+        size = sum(new.end - new.start for new in selected.new)
+        share = min(max(size // (self.cores * _TASKS_PER_CORE), _SMALLEST_TASK), _LARGEST_TASK)
+        planned = plan_input(
+            self.fs,
+            [new.path for new in selected.new] or self.files,
+            self.source,
+            self.columns,
+            share,
+            {new.path: (new.start, new.end) for new in selected.new},
+        )
+        return _Work(selected=selected, planned=planned if selected.new else planned._replace(splits=()))
+
+    def _topic_id(self) -> str:
+        path = os.path.join(self.directory, f"{self.topic}-0")
+        found = read_partition_metadata(self.fs, path) if self.fs.exists(path) else None
+        return "" if found is None else str(found)
+
+    def check_version(self, work: _Work) -> None:
+        """Raise `AdoptError` if the user's transaction was adopted with other input."""
+        transaction = self.options.transaction
+        if transaction is not None:
+            ledger = read_ledger(self.fs, self.directory)
+            check_digest(ledger, transaction.key, transaction.version, work.selected.intake.digest)
+
+    def result(self, work: _Work) -> Ingested:
+        return Ingested(
+            topic=self.topic,
+            files=len(work.selected.new),
+            bytes=work.size,
+            tasks=len(work.planned.splits),
+            known=work.selected.known,
+            unfinished=work.selected.unfinished,
+        )
 
 
 class PlannedInput(NamedTuple):
@@ -147,25 +249,28 @@ class PlannedInput(NamedTuple):
     splits: Sequence[Split]
 
 
-def plan_input(fs: OsFs, files: Sequence[str], source: Input, columns: Columns, share: int) -> PlannedInput:
-    """Divide ``files`` among tasks of about ``share`` bytes; `InvalidConfigError` where they lack what is asked for."""
+def plan_input(
+    fs: OsFs,
+    files: Sequence[str],
+    source: Input,
+    columns: Columns,
+    share: int,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+) -> PlannedInput:
+    """Divide ``files``, or ``ranges`` of them, among tasks of about ``share`` bytes.
+
+    Raises `InvalidConfigError` where they lack what is asked for.
+    """
     recipe = _recipe(fs, files, source, columns)
     if recipe.format == "parquet":
         return PlannedInput(recipe, split_parquet(fs, files, share))
-    splits = split_text(fs, files, share, whole=recipe.multiline)
+    splits = split_text(fs, files, share, whole=recipe.multiline, ranges=ranges)
     return PlannedInput(recipe, _with_names(fs, files, splits, recipe, source.names))
 
 
-def _run(
-    spark: SparkSession,
-    recipe: Recipe,
-    splits: Sequence[Split],
-    options: WriteOptions,
-    result: Ingested,
-    progress: Progress | None,
-) -> Ingested:
+def _run(spark: SparkSession, request: _Request, work: _Work, progress: Progress | None) -> Ingested:
     job = uuid.uuid4().hex
-    directory = directory_of(options.path)
+    options, directory = request.options, request.directory
     keeping = Keeping(directory, linger=options.linger_seconds or 0)
     application, version = f"job:{job}", 0
     if options.transaction is not None:
@@ -174,27 +279,37 @@ def _run(
         job,
         owner=os.getpid(),
         topic=options.topic,
-        create={str(options.topic): options.num_partitions},
+        create={request.topic: options.num_partitions},
         config=options.topic_config,
         application=application,
         version=version,
         allow_foreign=options.allow_foreign,
     )
     try:
-        if opened.adopted:
+        # Opening the directory may have completed the commit of a job that was killed; and the topic has its id now.
+        work = request.work()
+        if opened.adopted or not (work.selected.new or work.selected.intake.marks):
+            request.check_version(work)
             keeping.abort(job)
-            return _replace(result, already=True)
+            return _replace(request.result(work), already=True)
         targets = {name: Target(*target) for name, target in opened.topics.items()}
         plan = WritePlan(job=job, directory=directory, options=options, targets=targets)
-        answers = _stage(spark, recipe, splits, plan, result.bytes, progress)
+        answers = _stage(spark, work.planned, plan, work.size, progress)
         parts = [StagedPart.from_json(part) for answer in answers for part in json.loads(answer)["parts"]]
-        done = keeping.commit(job, application, version, parts, allow_foreign=options.allow_foreign)
+        done = keeping.commit(
+            job,
+            application,
+            version,
+            parts,
+            allow_foreign=options.allow_foreign,
+            intake=work.selected.intake,
+        )
     except BaseException:
         keeping.abort(job)
         raise
     told = [json.loads(answer) for answer in answers]
     return _replace(
-        result,
+        request.result(work),
         records=done.records,
         already=done.already,
         bad_lines=sum(answer["bad"] for answer in told),
@@ -203,14 +318,10 @@ def _run(
 
 
 def _stage(
-    spark: SparkSession,
-    recipe: Recipe,
-    splits: Sequence[Split],
-    plan: WritePlan,
-    size: int,
-    progress: Progress | None,
+    spark: SparkSession, planned: PlannedInput, plan: WritePlan, size: int, progress: Progress | None
 ) -> list[str]:
     """What each task says of its parts, in the order of the splits."""
+    recipe, splits = planned
     if not splits:
         return []
 
@@ -243,7 +354,8 @@ def _replace(result: Ingested, **changes: Any) -> Ingested:
     return replace(result, **changes)
 
 
-def _with_preview(result: Ingested, recipe: Recipe, splits: Sequence[Split]) -> Ingested:
+def _with_preview(result: Ingested, work: _Work) -> Ingested:
+    recipe, splits = work.planned
     shown: list[Mapping[str, Any]] = []
     bad = Rows(OsFs(), recipe, splits[0]) if splits else None
     for batch in bad.records() if bad is not None else ():
@@ -428,9 +540,9 @@ def _schema_of_good_lines(data: bytes) -> pa.Schema:
             found = pjson.read_json(pa.BufferReader(line)).schema
         except pa.ArrowInvalid:
             continue
-        for field in found:
-            if field.name not in fields or pa.types.is_null(fields[field.name]):
-                fields[field.name] = field.type
+        for one in found:
+            if one.name not in fields or pa.types.is_null(fields[one.name]):
+                fields[one.name] = one.type
     return pa.schema(list(fields.items()))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os.path
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -97,13 +97,17 @@ def _expand(fs: Fs, path: str) -> list[str]:
     return [os.path.abspath(path)]
 
 
-def split_text(fs: Fs, paths: Sequence[str], share: int, *, whole: bool) -> list[Split]:
-    """Ranges of about ``share`` bytes; files as they are if ``whole``."""
+def split_text(
+    fs: Fs, paths: Sequence[str], share: int, *, whole: bool, ranges: Mapping[str, tuple[int, int]] | None = None
+) -> list[Split]:
+    """Ranges of about ``share`` bytes, of files or of their ``ranges``, which are of whole lines; no range is cut if
+    ``whole``."""
     splits = []
     for path in paths:
-        size = fs.stat(os.path.realpath(path)).size
+        low, high = (ranges or {}).get(path) or (0, fs.stat(os.path.realpath(path)).size)
+        size = high - low
         parts = 1 if whole or _codec(path) else max(-(-size // share), 1)
-        bounds = [size * part // parts for part in range(parts + 1)]
+        bounds = [low + size * part // parts for part in range(parts + 1)]
         splits += [Split(path, low, high) for low, high in pairwise(bounds)]
     return splits
 

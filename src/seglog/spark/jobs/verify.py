@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.mounts import check_file
 from seglog.spark.workers import freeze_imports
@@ -44,7 +45,7 @@ _SMALLEST_TASK: Final = 16 << 20
 
 def verify(
     spark: SparkSession,
-    paths: Sequence[str],
+    paths: Paths,
     *,
     strict: bool = False,
     limit: int = DEFAULT_LIMIT,
@@ -68,7 +69,7 @@ def verify(
             progress=None,
             most_ahead=ahead,
         )
-        for path in paths:
+        for path in listed(paths):
             run.look_at(os.path.abspath(path))
         return run.result()
 

@@ -21,13 +21,14 @@ import logging
 import os.path
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog.core.errors import AdoptError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage import housekeeping
 from seglog.storage.adopt.apply import carry_out
+from seglog.storage.adopt.inputs import InputMark, Intake
 from seglog.storage.adopt.ledger import Ledger, read_ledger, write_ledger
 from seglog.storage.adopt.manifest import Manifest, Mode, PartitionPlan, read_manifest, write_manifest
 from seglog.storage.adopt.planning import by_partition, check_parts, log_of, place_files, plan_partition
@@ -47,12 +48,16 @@ if TYPE_CHECKING:
     from seglog.storage.log_dir import LogDir
 
 __all__ = [
+    "NO_INTAKE",
     "Adopted",
+    "InputMark",
+    "Intake",
     "Ledger",
     "StagedPart",
     "StagedSegment",
     "StagingWriter",
     "adopt",
+    "check_digest",
     "collect_orphans",
     "read_ledger",
     "remove_job",
@@ -60,7 +65,8 @@ __all__ = [
     "staged_at",
 ]
 
-_LONGEST_APPLICATION = 512
+NO_INTAKE: Final = Intake()
+_LONGEST_APPLICATION: Final = 512
 _logger = logging.getLogger("seglog")
 
 
@@ -83,11 +89,14 @@ def adopt(
     version: int,
     *,
     allow_foreign: bool = False,
+    intake: Intake = NO_INTAKE,
 ) -> Adopted:
     """Make a job's staged records part of their logs: of each partition the parts in their order.
 
     ``application`` and ``version`` are what it goes by in the ledger (`seglog.storage.adopt.ledger`); parts of a job
-    that is there are removed. ``allow_foreign``: also into topics that a Kafka broker has made.
+    that is there are removed. ``allow_foreign``: also into topics that a Kafka broker has made. The marks of ``intake``
+    come into the ledger with the records; `AdoptError` if another job has read one of its files meanwhile, and if the
+    version was adopted with other input.
 
     Raises `UnknownTopicError`, `AdoptError`, `InvalidRecordError` (compacted topic), `CorruptBatchError`, and what a
     partition is refused for: then nothing of the job is visible, and its staging stays. `LogDirOfflineError` where the
@@ -100,8 +109,10 @@ def adopt(
         _finish_unfinished(directory)
         ledger = read_ledger(directory.fs, directory.path)
         if ledger.is_adopted(application, version):
+            check_digest(ledger, application, version, intake.digest)
             _remove_staging(directory, job)
             return Adopted({}, already=True, records=0)
+        _check_marks(ledger, intake)
         grouped = by_partition(parts)
         logs = {one: log_of(directory, one, allow_foreign=allow_foreign) for one in grouped}
         with directory.health.guard():
@@ -115,7 +126,9 @@ def adopt(
         with ExitStack() as locks:
             for log in logs.values():  # sorted by partition, as all who take several
                 locks.enter_context(log.lock)
-            manifest = _commit(directory, Manifest(job, application, version, ()), grouped, logs, plans)
+            inputs = tuple(mark for _, mark in intake.marks)
+            begun = Manifest(job, application, version, (), inputs, intake.digest)
+            manifest = _commit(directory, begun, grouped, logs, plans)
             with _committed(directory, job):
                 for plan in manifest.partitions:
                     _carry_out(directory, logs[plan.topic_partition], plan)
@@ -123,6 +136,23 @@ def adopt(
             _conclude(directory, manifest, ledger)
         found = {plan.topic_partition: (plan.base, plan.end) for plan in manifest.partitions}
         return Adopted(found, already=False, records=sum(end - first for first, end in found.values()))
+
+
+def check_digest(ledger: Ledger, application: str, version: int, digest: str) -> None:
+    """Raise `AdoptError` if ``version`` was adopted with an input of another digest."""
+    before = ledger.digest_of(application, version)
+    if digest and before and before != digest:
+        raise AdoptError(
+            f"{application} version {version} was adopted with other input: a new input needs a new version"
+        )
+
+
+def _check_marks(ledger: Ledger, intake: Intake) -> None:
+    for expected, mark in intake.marks:
+        if ledger.input(*mark.key) != expected:
+            raise AdoptError(
+                f"{mark.path} was read into topic {mark.topic} by another job meanwhile: run this one again"
+            )
 
 
 def _finish_unfinished(directory: LogDir) -> None:
@@ -185,6 +215,7 @@ def _conclude(directory: LogDir, manifest: Manifest, ledger: Ledger) -> None:
     if any(item.mode is Mode.SEGMENT for plan in manifest.partitions for item in plan.items):
         housekeeping.write_recovery_points(directory)  # or the next start would check what is on the disk for sure
     ledger.note(manifest.application, manifest.number)
+    ledger.note_inputs(manifest.application, manifest.number, manifest.inputs, manifest.digest)
     write_ledger(fs, path, ledger)
     _remove_manifest(directory)
     _remove_staging(directory, manifest.job)

@@ -6,6 +6,7 @@ One regular file at the top of the log directory, which Kafka passes over; JSON,
       "partitions": [{"topic": "flights", "partition": 0, "base": 1200, "epoch": 0, "items":
         [["flights-0/.seglog/staging/4f0c…/0-0-c0ffee/00000000000000000000.log", "append", 500, 40960]]}]}}
 
+Where files were ingested there are ``"inputs"``, as in the ledger, and the ``"digest"`` of all of them.
 An item is file, mode, records, bytes; ``base`` is where the first begins, each next one begins where the last ends.
 """
 
@@ -21,6 +22,7 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import TopicPartition
+from seglog.storage.adopt.inputs import InputMark, decode_marks, encode_marks
 from seglog.storage.layout import ADOPT_MANIFEST
 
 _VERSION = 1
@@ -79,10 +81,12 @@ class Manifest(NamedTuple):
     application: str
     number: int
     partitions: tuple[PartitionPlan, ...]
+    inputs: tuple[InputMark, ...] = ()
+    digest: str = ""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    content = {
+    content: dict[str, object] = {
         "job": manifest.job,
         "application": manifest.application,
         "number": manifest.number,
@@ -97,6 +101,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
             for plan in manifest.partitions
         ],
     }
+    if manifest.inputs or manifest.digest:
+        content |= {"inputs": encode_marks(manifest.inputs), "digest": manifest.digest}
     return seal("adopt", content)
 
 
@@ -109,6 +115,8 @@ def decode_manifest(data: bytes, file: str | None = None) -> Manifest:
             _text(content["application"]),
             _number(content["number"]),
             tuple(_plan(partition) for partition in content["partitions"]),
+            decode_marks(content.get("inputs", []), file),
+            _text(content.get("digest", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptCheckpointError(f"not a manifest: {error!r}", file=file) from error
