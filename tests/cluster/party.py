@@ -60,6 +60,7 @@ class Party:
         self.membership = Membership(
             store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, clock=CLOCK
         )
+        self.membership.doubted = self._doubted
         self.membership.resigned = self._resigned
         self.membership.confirmed = lambda: self.heard.append("confirmed")
         self.office = Office(
@@ -70,6 +71,10 @@ class Party:
     def _kept_since(self, epoch: int) -> int:
         self.kept.append(epoch)
         return self.kept[0]
+
+    def _doubted(self) -> None:
+        self.heard.append("doubted")
+        self.office.resign()
 
     def _resigned(self) -> None:
         self.heard.append("resigned")

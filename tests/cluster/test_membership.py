@@ -102,12 +102,15 @@ def test_a_session_in_doubt_is_told_and_when_it_is_certain_again(tmp_path: Path)
         party.run()
         other = sqlite3.connect(tmp_path / "store", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        await party.hears("confirmed", "resigned")
+        await party.hears("confirmed", "doubted")
         assert party.member() == Member(1, 1)
         assert not party.is_certain()
+        assert party.membership.uncertain_seconds > 0
         other.execute("ROLLBACK")
         other.close()
-        await party.hears("confirmed", "resigned", "confirmed")
+        await party.hears("confirmed", "doubted", "confirmed")
+        assert party.membership.uncertain_seconds == 0
+        assert party.membership.uncertain_seconds_total > 0
         assert party.member() == Member(1, 1)
         assert party.is_certain()
         await party.stop()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -258,10 +259,15 @@ def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) 
         db.close()
         return bool(found == (1,))
 
-    for now in (100.0, 100.3, 109.0, 109.3):
-        file.end_silent(now)
+    for now in (100.0, 100.6, 101.2, 101.8, 150.0, 150.6, 151.2, 151.8):
+        file.end_silent(partial(float, now))
         assert is_there(), now
-    for now in (109.6, 109.9, 110.2):
-        file.end_silent(now)
+    locked = iter((152.2, 157.0))  # the file was locked from the check to the commit
+    file.end_silent(lambda: next(locked))
+    assert is_there()
+    for now in (157.0, 157.6, 158.2, 158.8):
+        file.end_silent(partial(float, now))
+        assert is_there(), now
+    file.end_silent(partial(float, 159.2))
     assert not is_there()
     file.disconnect([])

@@ -1,4 +1,5 @@
-"""`python -m tests.replication FIRST [LAST] [seconds=N] [unclean]`: simulated worlds, and which break a promise."""
+"""`python -m tests.replication FIRST [LAST] [seconds=N] [unclean] [away]`: simulated worlds, and which break a promise.
+With ``away`` the metadata store is away again and again."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ def main(arguments: list[str]) -> int:
     numbers = [int(one) for one in arguments if one.isdigit()]
     seconds = next((int(one[8:]) for one in arguments if one.startswith("seconds=")), SECONDS)
     first, last = numbers[0], numbers[-1]
+    rates = {"away_every": 4_000} if "away" in arguments else {}
     counted: dict[str, Counter[str]] = {"records": Counter(), "faults": Counter(), "operations": Counter()}
     broken = events = 0
     for seed in range(first, last + 1):
         try:
-            one = run(seed, unclean="unclean" in arguments, seconds=seconds)
+            one = run(seed, unclean="unclean" in arguments, rates=rates, seconds=seconds)
         except AssertionError as error:
             broken += 1
             print(f"seed {seed}: {error}", flush=True)

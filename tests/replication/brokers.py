@@ -112,6 +112,7 @@ class Node:
         self.replicas.changed.append(
             lambda replica: self.told.append((*replica.topic_partition, replica.leads))  # as it is at that moment
         )
+        self.membership.doubted = self.replicas.doubted
         self.membership.resigned = self.replicas.resign
         self.membership.confirmed = self.replicas.confirmed
         return self

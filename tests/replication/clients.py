@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from seglog.cluster.election import cancel_reassignment, prefer, reassign
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _WRITE_EVERY_MS = 50
 _READ_EVERY_MS = 80
+_ASK_EVERY_MS = 200
 _EPOCH_MS = 1_700_000_000_000
 
 
@@ -30,6 +32,7 @@ class Clients:
         self.outcomes: dict[str, int] = {"ok": 0, "unknown": 0, "failed": 0}
         world.at(100, self._write)
         world.at(100, self._read)
+        world.at(100, self._ask)
 
     def _target(self, number: int) -> int:
         """Whoever a client thinks that it is: mostly who it is, sometimes anyone."""
@@ -76,6 +79,21 @@ class Clients:
 
         world.send(0, node.node_id, lambda: node.desk.consume(number, start, answered))
         world.at(world.rng.randrange(2 * _READ_EVERY_MS), self._read)
+
+    def _ask(self) -> None:
+        """Anyone, who may lead or believe that it does."""
+        if not self.is_on:
+            return
+        world = self.world
+        for node in world.nodes.values():
+            if node.in_doubt:
+                number = world.rng.randrange(world.scenario.partitions)
+                world.send(0, node.node_id, partial(node.desk.newest, number))
+                if world.rng.random() < 0.3:
+                    world.history.attempts += 1
+                    value, time = world.history.attempts, _EPOCH_MS + world.now
+                    world.send(0, node.node_id, partial(node.desk.produce_one, number, value, time))
+        world.at(world.rng.randrange(2 * _ASK_EVERY_MS), self._ask)
 
 
 class Operators:
@@ -146,6 +164,8 @@ class Operators:
     def _configure(self) -> None:
         world = self.world
         least = world.rng.randrange(1, world.scenario.replicas + 1)
+        if world.faults.is_away_for_all:
+            return
         if least >= world.min_insync or not any(map(world.is_losing, world.nodes.values())):
             topic, version = world.store.values[f"topics/{TOPIC}"]
             config = topic_config(least, unclean=world.scenario.unclean)

@@ -13,10 +13,12 @@ from seglog.core.errors import (
     SeglogError,
 )
 from seglog.records.record import NewRecord, encode_batch
+from tests.replication.store import SESSION_MS
 
 if TYPE_CHECKING:
     from tests.replication.node import Node
 
+_PATIENCE_MS = 5_000
 Outcome = Callable[[str, int, int], None]
 """Told "ok", "failed" (nothing was written) or "unknown", with the leader epoch and the first offset."""
 
@@ -45,8 +47,11 @@ class Desk:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.waiting: dict[int, list[Waiting]] = {}
+        self.asked_in_doubt = 0
+        """How often it was answered what is committed while the session was in doubt."""
 
     def produce(self, number: int, values: Sequence[int], times: Sequence[int], answer: Outcome) -> None:
+        """With acks=all."""
         node = self.node
         partition = node.partitions.get(number)
         if partition is None:
@@ -66,6 +71,41 @@ class Desk:
         waiting = self.waiting.setdefault(number, [])
         waiting.append(Waiting(epoch, appended.last_offset + 1, lambda outcome: answer(outcome, epoch, offset)))
         node.leadership.advanced(number)
+
+    def produce_one(self, number: int, value: int, time: int) -> None:
+        """With acks=1. P18: it is answered only by a leader whose session the store has confirmed within its time; one
+        that was paused may answer once before it finds out."""
+        node, now = self.node, self.node.world.now
+        partition = node.partitions.get(number)
+        if partition is None:
+            return
+        try:
+            partition.append(encode_batch([NewRecord(b"%d" % value, timestamp=time)]))
+        except (NotLeaderError, LogDirOfflineError):
+            return
+        node.world.note("append", node.node_id, number, value)
+        is_late = now - node.renewed_ms > SESSION_MS and now - node.woken_ms > SESSION_MS
+        assert not is_late, f"P18: {node.node_id} answers acks=1 {now - node.renewed_ms} ms after the store was there"
+        node.leadership.advanced(number)
+
+    def newest(self, number: int) -> None:
+        """As OffsetFetch asks a coordinator: what is committed, if nobody can have committed more meanwhile."""
+        node, world = self.node, self.node.world
+        partition = node.partitions.get(number)
+        if partition is None or not partition.leads or not partition.knows_committed:
+            return
+        asked_ms, least, epoch = world.now, world.history.newest(number), partition.leader_epoch
+
+        def look() -> None:
+            if not partition.leads or partition.leader_epoch != epoch or not partition.in_doubt:
+                return
+            if partition.is_followed_since(asked_ms):
+                self.asked_in_doubt += 1
+                world.history.answered_newest(number, epoch, least, partition.log.high_watermark)
+            elif world.now - asked_ms < _PATIENCE_MS:
+                node.later(20, look)
+
+        look()
 
     def answer(self, number: int) -> None:
         """Tell those of whom it can be said what became of their records."""

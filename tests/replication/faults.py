@@ -44,7 +44,14 @@ class Faults:
         self.prefer_every = rng.choice((0, 0, 2_000))
         self.configure_every = rng.choice((0, 0, 0, 5_000))
         self.delete_every = rng.choice((0, 0, 0, 2_000))
+        self.away_every = rng.choice((0, 0, 0, 5_000))
         self.cuts: set[tuple[int, int]] = set()
+        self.away: set[int] = set()
+        """Nodes for which the metadata store is away: nothing of theirs gets there, and they are told nothing."""
+
+    @property
+    def is_away_for_all(self) -> bool:
+        return len(self.away) == self.nodes
 
     def heal(self) -> None:
         """From now on all is well."""
@@ -72,8 +79,8 @@ class Faults:
         return self.rng.randrange(1, 10)
 
     def store_call(self, node_id: int) -> Fate:
-        if (node_id, 0) in self.cuts or self._happens(self.store_lost):
-            is_applied = self.rng.random() < 0.5 and (node_id, 0) not in self.cuts
+        if node_id in self.away or (node_id, 0) in self.cuts or self._happens(self.store_lost):
+            is_applied = self.rng.random() < 0.5 and (node_id, 0) not in self.cuts and node_id not in self.away
             return Fate(self.rng.randrange(500, 1_500), is_applied, is_answered=False)
         return Fate(self.store_delay(), is_applied=True, is_answered=True)
 

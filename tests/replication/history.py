@@ -35,6 +35,8 @@ class History:
         self.leaders: dict[tuple[int, int], Member] = {}
         self.states: dict[int, PartitionState] = {}
         self.registered: dict[Member, Broker] = {}
+        self.lives: set[tuple[int, int, int]] = set()
+        """A node, its life, and each broker epoch that the store has given it in that life."""
         self.attempts = 0
 
     # The store
@@ -69,6 +71,15 @@ class History:
         self.acknowledged[number].clear()
         self.read[number].clear()
         self.world.rules.forget(number)
+
+    # Lives
+
+    def entered(self, node_id: int, life: int, epoch: int) -> None:
+        self.lives.add((node_id, life, epoch))
+
+    def fetches(self, node_id: int, life: int, epoch: int) -> None:
+        """P16: a broker that was restarted speaks in an epoch that the store has given it since."""
+        assert (node_id, life, epoch) in self.lives, f"P16: broker {node_id} fetches in epoch {epoch} of another life"
 
     # Leaders
 
@@ -106,6 +117,15 @@ class History:
         assert found == value, f"P1: {found} and {value} were both acknowledged at {number}:{offset}"
         seen = self.read[number].get(offset, value)
         assert seen == value, f"P3: {seen} was read at {number}:{offset} where {value} is acknowledged"
+
+    def newest(self, number: int) -> int:
+        """The offset behind all that is acknowledged."""
+        return max(self.acknowledged[number], default=-1) + 1
+
+    def answered_newest(self, number: int, epoch: int, least: int, found: int) -> None:
+        """P17: who asks a leader in doubt for the newest that is committed gets what was acknowledged before."""
+        if epoch >= self.unclean_epoch[number]:
+            assert found >= least, f"P17: {number} is committed up to {least}, and epoch {epoch} says {found}"
 
     def consumed(self, number: int, found: Found) -> None:
         """P3, and P1 as consumers see it; nothing is left out."""

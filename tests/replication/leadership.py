@@ -40,6 +40,8 @@ class Leadership:
 
     def _propose(self, number: int, partition: Replica) -> None:
         node = self.node
+        if node.in_doubt:
+            return
         proposed = partition.propose_isr(node.brokers, node.world.now)
         if proposed is None:
             return

@@ -32,6 +32,7 @@ class Nemesis:
         self._begin(faults.stop_every, self._stop)
         self._begin(faults.disk_every, self._fail_disk)
         self._begin(faults.clock_every, self._set_clock)
+        self._begin(faults.away_every, self._take_store_away)
 
     def _begin(self, every: int, act: Callable[[], None]) -> None:
         if every:
@@ -97,9 +98,24 @@ class Nemesis:
 
     def _expire(self) -> None:
         leases = sorted(self.world.store.leases)
-        if leases:
+        if leases and not self.world.faults.is_away_for_all:
             self._note("session lost")
             self.world.store.end_session(self.world.rng.choice(leases))
+
+    def _take_store_away(self) -> None:
+        """For all brokers, for some, for one that leads or one that follows; for up to ten sessions."""
+        world = self.world
+        if world.faults.away:
+            return
+        nodes = sorted(world.nodes)
+        number = world.rng.choice((len(nodes), len(nodes), 1, 1, 2))
+        chosen = world.rng.sample(nodes, number)
+        state = world.history.states.get(0)
+        if number == 1 and state is not None and state.leader >= 0 and world.rng.random() < 0.5:
+            chosen = [state.leader]
+        self._note("store away for all" if number == len(nodes) else "store away for some")
+        world.store.leave(chosen)
+        world.at(world.rng.choice((2_500, 8_000, 30_000)), world.store.come_back)
 
     def _stop(self) -> None:
         """A controlled shutdown; the broker is there again after a while, however it has ended."""

@@ -24,7 +24,7 @@ from tests.replication.leadership import Leadership
 from tests.replication.office import Office
 from tests.replication.reader import Readers
 from tests.replication.sessions import Sessions
-from tests.replication.simulator import LAG_MS, TOPIC
+from tests.replication.simulator import LAG_MS, TOPIC, topic_rules
 from tests.replication.store import SESSION_MS, RefusedError
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Node:
         self.life = 0
         self.is_up = False
         self._paused_until = 0
+        self.woken_ms = 0
+        """When it was last paused until."""
         self._waiting: list[Callable[[], None]] = []
         self._forget()
         world.at(world.rng.randrange(50), self.start)
@@ -59,6 +61,7 @@ class Node:
         self.session: int | None = None
         self.renewed_ms = 0
         self.has_resigned = False
+        self.in_doubt = False
         self.agreeing: dict[int, int] = {}
         """Of each partition the epoch in which its log was last known to be a part of the leader's."""
         self._early: list[tuple[str, Any, int]] = []
@@ -122,7 +125,7 @@ class Node:
                 self.disk.close(directories)
             except LogDirOfflineError:
                 self.disk.fs.kill()
-            if session is not None:
+            if session is not None and self.node_id not in self.world.faults.away:
                 self.world.at(self.world.faults.store_delay(), lambda: self.world.store.end_session(session))
 
         look()
@@ -141,6 +144,8 @@ class Node:
         self._wake()
 
     def _wake(self) -> None:
+        if not self.is_paused:
+            self.woken_ms = self.world.now
         while self._waiting and not self.is_paused:
             waiting, self._waiting = self._waiting, []
             for act in waiting:
@@ -250,9 +255,10 @@ class Node:
             return
         self.session, self.values = found
         self.me = Member(self.node_id, broker.epoch)
+        self.world.history.entered(self.node_id, self.life, broker.epoch)
         self.renewed_ms = self.world.now
         self.office.resign()
-        self.has_resigned = False
+        self.has_resigned = self.in_doubt = False
         if self.before is None:
             self.before = {int(name.rsplit("/", 1)[1]) for name in self.values if name.startswith("partitions/")}
         early, self._early = self._early, []
@@ -278,27 +284,45 @@ class Node:
                 self._lose_session()
             elif found is True:
                 self.renewed_ms = max(self.renewed_ms, asked_ms)
-                if self.has_resigned and self.world.now - self.renewed_ms <= SESSION_MS * 2 // 3:
-                    self._act_again()
+                if self.in_doubt and self.world.now - self.renewed_ms <= SESSION_MS * 2 // 3:
+                    self._trust()
 
         self.world.ask_store(self.node_id, lambda: self.world.store.renew(session), renewed)
         if self.world.now - self.renewed_ms > SESSION_MS * 2 // 3 and not self.has_resigned:
-            self._resign()
+            self._doubt()
         self.later(SESSION_MS // 5, lambda: self._renew(session))
 
+    def _doubt(self) -> None:
+        """As `seglog.replication.replicas` does: go on with what is safe whoever else was elected. Told again and again
+        while the session is in doubt."""
+        self.in_doubt = True
+        self.office.resign()
+        for number, partition in self.partitions.items():
+            partition.doubt()
+            self._weigh(number, partition)
+
+    def _weigh(self, number: int, partition: Replica) -> None:
+        rules = topic_rules(self.values[f"topics/{TOPIC}"][0])
+        if partition.weigh(self.world.now, unclean=rules.unclean, silence_ms=LAG_MS // 3):
+            self.desk.answer(number)
+            self.leadership.advanced(number)
+
+    def _trust(self) -> None:
+        """The session has lived all the time."""
+        self.in_doubt = False
+        for number, partition in self.partitions.items():
+            if partition.trust():
+                self.leadership.advanced(number)
+        self._apply_all()
+        self.office.look()
+
     def _resign(self) -> None:
-        """Nobody may rely on us while we do not know whether our session lives."""
-        self.has_resigned = True
+        """Nobody may rely on us: our session is over."""
+        self.has_resigned, self.in_doubt = True, False
         self.office.resign()
         for number, partition in self.partitions.items():
             partition.resign()
             self.desk.give_up(number)
-
-    def _act_again(self) -> None:
-        """The session has lived all the time: what the store says of us counts."""
-        self.has_resigned = False
-        self._apply_all()
-        self.office.look()
 
     def _lose_session(self) -> None:
         self._resign()
@@ -350,18 +374,23 @@ class Node:
         partition = self.partitions.get(number) or self._hold(number)
         if partition is None:
             return
+        if self.in_doubt:
+            partition.doubt()
         try:
             is_new = partition.apply(stored, self.me, self.brokers, self.world.now, lag_max_ms=LAG_MS)
         except SeglogError:
             partition.resign()
             return
         if is_new:
-            self.world.note("role", self.node_id, number, partition.leader_epoch, partition.leads)
-            if partition.leads:
+            leads = partition.progress is not None
+            self.world.note("role", self.node_id, number, partition.leader_epoch, leads)
+            if leads:
                 self.agreeing[number] = partition.leader_epoch
                 self.world.history.leads(number, partition.leader_epoch, self.me, partition.log)
             else:
                 self.desk.give_up(number)
+        if self.in_doubt:
+            self._weigh(number, partition)
         self.readers.look()
         self.leadership.advanced(number)
 

@@ -27,7 +27,7 @@ class Office:
         """Take it if the store says so, or if nobody has it; the answer to an earlier claim may have been lost."""
         node = self.node
         me, session, store = node.me, node.session, node.world.store
-        if me is None or node.has_resigned:
+        if me is None or node.has_resigned or node.in_doubt:
             return
         if "controller" in node.values:
             (node_id, epoch, life), _ = node.values["controller"]

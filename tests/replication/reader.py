@@ -27,7 +27,7 @@ class Readers:
     def look(self) -> None:
         """See whether there is something to ask for."""
         for leader in sorted(
-            {one.leader for one in self.node.partitions.values() if one.leader >= 0 and not one.leads}
+            {one.leader for one in self.node.partitions.values() if one.leader >= 0 and one.progress is None}
         ):
             if leader not in self._readers:
                 self._readers[leader] = Reader(self.node, leader)
@@ -84,10 +84,11 @@ class Reader:
 
     def _follows(self, number: int, replica: Replica) -> bool:
         waits = self._waits.get(number, 0) > self.node.world.now
-        return not replica.leads and replica.leader == self.leader and not waits
+        return replica.progress is None and replica.leader == self.leader and not waits
 
     def _send(self, request: Request) -> None:
         node, world = self.node, self.node.world
+        world.history.fetches(node.node_id, node.life, request.follower.epoch)
         ticket = self.ticket = world.rng.randrange(1 << 60)
         life = node.life
 
@@ -137,7 +138,7 @@ class Reader:
             return
         try:
             if outside is not None:
-                if is_ours and replica.leader_epoch == asked.leader_epoch and not replica.leads:
+                if is_ours and replica.leader_epoch == asked.leader_epoch and replica.progress is None:
                     replica.out_of_range(*outside)
                 self._doubted.add(number)
             elif answer is not None and answer.diverging is not None and not is_ours:
@@ -157,7 +158,7 @@ class Reader:
         self, number: int, replica: Replica, asked: ReplicaFetch, answer: ReplicaAnswer, data: bytes
     ) -> None:
         is_current = asked.leader_epoch == replica.leader_epoch and asked.offset == replica.log.log_end_offset
-        if answer.diverging is None and is_current and not replica.leads:
+        if answer.diverging is None and is_current and replica.progress is None:
             self.node.agreeing[number] = replica.leader_epoch
         committed = replica.log.high_watermark
         try:

@@ -131,7 +131,7 @@ class Rules:
             for one, other in pairwise(agreeing):
                 self._compare(number, one, other, min(_high(one, number), _high(other, number)), "P4")
             for leader in nodes:
-                if leader.partitions[number].leads and self._agrees(leader, number):
+                if leader.partitions[number].progress is not None and self._agrees(leader, number):
                     self._check_isr(number, state, leader)
             if whole:
                 ends = {(one.partitions[number].log.log_end_offset, _high(one, number)) for one in nodes}

@@ -49,6 +49,7 @@ def run(
     world.run_until(seconds * 1000)
     nemesis.is_on = clients.is_on = operators.is_on = False
     world.faults.heal()
+    world.store.come_back()
     for node in world.nodes.values():
         node.resume()
         if node.disk.failed and node.is_up:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from seglog.cluster.model import Member
 from seglog.core.errors import OffsetOutOfRangeError, SeglogError
-from seglog.replication.progress import Heard
+from seglog.replication.progress import UNKNOWN, Heard
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Session:
         self.node = node
         self.number = number
         self.epoch = 1
+        self.answered_ms = UNKNOWN
         self.heard = Heard(node.world.now)
         self.wanted: dict[int, ReplicaFetch] = {}
         self.told: dict[int, tuple[int, int]] = {}
@@ -84,6 +85,7 @@ class Session:
         watched = self._watched.pop(number, None)
         if watched is not None:
             watched.replica.followers.pop(watched, None)
+            watched.replica.unfollowed(self.heard)
 
     def close(self) -> None:
         """A request that still waits learns nothing more: what it asked is older than what the next session asks."""
@@ -130,13 +132,16 @@ class Sessions:
             session.epoch += 1
         session.heard.note(world.now)
         session.update(request)
+        session.heard.note_following(session.answered_ms)
         found = self._read(session, request.follower, is_full=epoch == FULL)
         if any(piece.data or piece.answer is None or piece.answer.diverging for piece in found.values()):
+            session.answered_ms = world.now
             reply(Response(session.number, [*found.values()]))
             return
 
         def answer() -> None:
             found.update(self._read(session, request.follower, is_full=epoch == FULL))
+            session.answered_ms = node.world.now
             reply(Response(session.number, [*found.values()]))
 
         node.later(world.rng.choice(_WAITS_MS), answer)

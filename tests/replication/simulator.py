@@ -75,7 +75,7 @@ class World:
     def min_insync(self) -> int:
         """As the topic is configured."""
         topic, _ = self.store.values[f"topics/{TOPIC}"]
-        return _rules(topic).min_insync
+        return topic_rules(topic).min_insync
 
     def is_losing(self, node: Node) -> bool:
         """Whether it has lost something, and not everyone knows yet."""
@@ -126,7 +126,7 @@ def topic_config(min_insync: int, *, unclean: bool) -> dict[str, str]:
     return {"min.insync.replicas": str(min_insync), "unclean.leader.election.enable": str(unclean).lower()}
 
 
-def _rules(topic: TopicState) -> TopicRules:
+def topic_rules(topic: TopicState) -> TopicRules:
     config = topic.config
     return TopicRules(int(config["min.insync.replicas"]), config["unclean.leader.election.enable"] == "true")
 
@@ -145,4 +145,4 @@ def view_of(values: dict[str, tuple[Any, int]]) -> View:
             topics[value.name] = value
     topic_id = next((topic.topic_id for topic in topics.values()), None)
     keys = {(topic_id, number): stored for number, stored in partitions.items()} if topic_id is not None else {}
-    return View(brokers, topics, keys, _rules)
+    return View(brokers, topics, keys, topic_rules)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,11 +36,33 @@ class Store:
         self.leases: dict[int, Lease] = {}
         self.readers: dict[int, Callable[[str, Any, int], None]] = {}
         self._told_at: dict[int, int] = {}
+        self._held: dict[int, list[Callable[[], None]]] = {}
+        """What nodes are told when the store is there again for them."""
         self._counter = 0
 
     def next_number(self) -> int:
         self._counter += 1
         return self._counter
+
+    # Away
+
+    def leave(self, nodes: Collection[int]) -> None:
+        """Be away for these nodes, until `come_back`."""
+        self.world.note("away", sorted(nodes))
+        self.world.faults.away.update(nodes)
+
+    def come_back(self) -> None:
+        """For all nodes. Who could not renew because nobody could has the time of a session for it."""
+        faults = self.world.faults
+        if faults.is_away_for_all:
+            for lease in self.leases.values():
+                lease.expires_ms = self.world.now + SESSION_MS
+        faults.away.clear()
+        self.world.note("back")
+        held, self._held = self._held, {}
+        for acts in held.values():
+            for act in acts:
+                act()
 
     def open_session(self, node_id: int) -> int:
         number = self.next_number()
@@ -60,7 +82,9 @@ class Store:
         if lease is None:
             return
         left = lease.expires_ms - self.world.now
-        if left >= 0:
+        if self.world.faults.is_away_for_all:
+            self.world.at(SESSION_MS, lambda: self._expire(number))
+        elif left >= 0:
             self.world.at(left + 1, lambda: self._expire(number))
         else:
             self.end_session(number)
@@ -114,7 +138,9 @@ class Store:
         reader = self.readers[node_id]
 
         def tell() -> None:
-            if self.readers.get(node_id) is reader:
+            if node_id in world.faults.away:
+                self._held.setdefault(node_id, []).append(tell)
+            elif self.readers.get(node_id) is reader:
                 reader(name, value, version)
 
         world.at(when - world.now, tell)

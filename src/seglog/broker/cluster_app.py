@@ -288,8 +288,9 @@ class ClusterNode(Serving):
         self.replicas.offline_changed = self._offline_changed
         listeners = {name: _host_port(at) for name, at in self.identity.advertised.items()}
         await self.membership.update(listeners=listeners, offline=self.replicas.offline)
+        self.membership.doubted = self._doubted
         self.membership.resigned = self._resigned
-        self.membership.confirmed = self.replicas.confirmed
+        self.membership.confirmed = self._confirmed
         await self.membership.join()
         self._parts.push_async_callback(self._leave)
         self._begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
@@ -336,11 +337,25 @@ class ClusterNode(Serving):
 
     # What is told of from elsewhere
 
+    def _doubted(self) -> None:
+        if not self._is_ending:
+            _log.warning(
+                "the metadata store has not confirmed the session of node %d: only acks=all is written, and only where "
+                "a replica in sync fetches; elections and changes of topics wait",
+                self.identity.node_id,
+            )
+        self.office.resign()
+        self.replicas.doubted()
+
     def _resigned(self) -> None:
         if not self._is_ending:
-            _log.warning("the session of node %d in the metadata store is in doubt", self.identity.node_id)
+            _log.warning("node %d has lost its session in the metadata store", self.identity.node_id)
         self.office.resign()
         self.replicas.resign()
+
+    def _confirmed(self) -> None:
+        _log.info("the metadata store confirms the session of node %d", self.identity.node_id)
+        self.replicas.confirmed()
 
     def _moved(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:

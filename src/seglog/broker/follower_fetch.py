@@ -30,7 +30,7 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32, NO_OFFSET
 from seglog.protocol.fetch import FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.replica_fetch import VERSION, FollowerRequest, RequestHead
-from seglog.replication.progress import Heard
+from seglog.replication.progress import UNKNOWN, Heard
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.replication.waiters import Waiter
 from seglog.storage.reads import UpTo
@@ -64,11 +64,14 @@ class _Session:
     """What one broker follows here. ``touched`` is to be looked at with its next request, in this order; it has grown
     by ``unread`` bytes since it was looked at last."""
 
-    __slots__ = ("epoch", "heard", "session_id", "swept_ms", "told", "touched", "unread", "waiter", "wanted", "watched")
+    __slots__ = ("answered_ms", "epoch", "heard", "session_id", "swept_ms", "told", "touched", "unread", "waiter",
+                 "wanted", "watched")  # fmt: skip
 
     def __init__(self, session_id: int, now_ms: int) -> None:
         self.session_id = session_id
         self.epoch = 1
+        self.answered_ms = UNKNOWN
+        """When the last answer was written."""
         self.heard = Heard(now_ms)
         self.swept_ms = now_ms
         self.wanted: dict[PartitionKey, Wanted] = {}
@@ -149,7 +152,7 @@ class FollowerFetch:
         self._topics = topics
         self._serve = serve
         self._max_bytes = max_bytes
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._rng = rng
         self._is_there = is_there
         self._sessions: dict[int, _Session] = {}
@@ -162,12 +165,13 @@ class FollowerFetch:
             session = self._begin(follower) if is_full else self._find(head, follower)
         except SeglogError as error:
             return write_fetch(VERSION, [], error=error.code)
-        session.asked(self._now_ms())
+        session.asked(self.now_ms())
         wanted = [
             ((topic_id, number), Wanted(offset, max_bytes, leader_epoch, last_epoch, log_start))
             for topic_id, (number, leader_epoch, offset, last_epoch, log_start, max_bytes) in request.wanted
         ]
         session.update(self._topics, wanted, request.forgotten)
+        session.heard.note_following(session.answered_ms)  # not of those that it has just forgotten
         pass_ = _Pass(self, session, follower, min(head.max_bytes, self._max_bytes), is_full=is_full)
         pass_.read()
         if pass_.is_urgent or pass_.size >= head.min_bytes or head.max_wait_ms <= 0:
@@ -181,9 +185,9 @@ class FollowerFetch:
         for node in gone:
             self._sessions.pop(node).close()
         if not self._is_there(follower.node_id):  # it may have registered this very moment
-            return _Session(_NOT_KEPT, self._now_ms())
+            return _Session(_NOT_KEPT, self.now_ms())
         session_id = self._rng.randrange(1, MAX_INT32)
-        session = self._sessions[follower.node_id] = _Session(session_id, self._now_ms())
+        session = self._sessions[follower.node_id] = _Session(session_id, self.now_ms())
         return session
 
     def _find(self, head: RequestHead, follower: Member) -> _Session:
@@ -280,6 +284,7 @@ class _Pass:
             session.answered()
 
     def answer(self) -> FetchAnswer:
+        self._session.answered_ms = self._fetch.now_ms()
         topics: dict[UUID, list[FetchedPartition]] = {}
         for (topic, _), fetched in self._news.items():
             assert isinstance(topic, UUID)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -92,18 +93,30 @@ class GroupOffsets:
 
     # OffsetFetch
 
-    def fetch(self, request: Message, context: Context) -> Answer:
+    def fetch(self, request: Message, context: Context) -> Answer | Awaitable[Answer]:
         version = context.version
         stable = bool(request.require_stable)
+        if any(self._coordinator.is_in_doubt(group.group_id) for group in request.groups):
+            return self._fetch_newest(request.groups, version, require_stable=stable)
         return {"groups": [self._fetch(group, version, require_stable=stable) for group in request.groups]}
+
+    async def _fetch_newest(self, groups: Sequence[Message], version: int, *, require_stable: bool) -> Answer:
+        """While the metadata store is away: nothing is told that another coordinator has changed already."""
+
+        async def fetch(group: Message) -> dict[str, Any]:
+            try:
+                await self._coordinator.newest(group.group_id)
+            except CoordinatorError as error:
+                return _no_group(group, version, error)
+            return self._fetch(group, version, require_stable=require_stable)
+
+        return {"groups": await asyncio.gather(*map(fetch, groups))}
 
     def _fetch(self, group: Message, version: int, *, require_stable: bool) -> dict[str, Any]:
         try:
             shard = self._coordinator.shard(group.group_id)
         except CoordinatorError as error:
-            # Only version 1 has no other place for the error than each partition.
-            topics = [] if version >= 2 or group.topics is None else [_no_offsets(topic) for topic in group.topics]
-            return {"group_id": group.group_id, "error_code": int(error.group_code), "topics": topics}
+            return _no_group(group, version, error)
         if group.topics is None:
             return {
                 "group_id": group.group_id,
@@ -199,6 +212,12 @@ def _named(wanted: Message, topic: Topic | None) -> dict[str, Any]:
     """A topic by what the client called it and by what it has beside that."""
     name = getattr(wanted, "name", None) or ("" if topic is None else topic.name)
     return {"name": name, "topic_id": getattr(wanted, "topic_id", None) or _id_of(topic)}
+
+
+def _no_group(group: Message, version: int, error: CoordinatorError) -> dict[str, Any]:
+    # Only version 1 has no other place for the error than each partition.
+    topics = [] if version >= 2 or group.topics is None else [_no_offsets(topic) for topic in group.topics]
+    return {"group_id": group.group_id, "error_code": int(error.group_code), "topics": topics}
 
 
 def _fetched(number: int, found: FetchedOffset) -> dict[str, Any]:

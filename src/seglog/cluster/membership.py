@@ -2,8 +2,9 @@
 
 A registration is one commit: the counter of epochs moves on, an earlier registration of the same log directories goes,
 ours comes and lasts as long as our session. The compare-and-set on the counter keeps out what an earlier life of this
-broker had on its way. Whoever relies on us must be told when nobody knows whether the session lives (`resigned`), and
-when we know it again (`confirmed`).
+broker had on its way. Whoever relies on us is told when the session is in doubt (`doubted`), because the store has not
+confirmed it for too long; when it is over (`resigned`); and when it is certain (`confirmed`). In doubt we keep our
+registration and our epoch: only the store can say that they are gone.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Membership:
     ) -> None:
         self.me: Member | None = None
         self.session: Session | None = None
+        self.doubted: Callable[[], None] = _nothing
         self.resigned: Callable[[], None] = _nothing
         self.confirmed: Callable[[], None] = _nothing
         self._store = store
@@ -103,6 +105,11 @@ class Membership:
         self._is_written = True
         self._is_relied_on = False
         """`confirmed` was called, and `resigned` not since."""
+        self._is_in_doubt = False
+        """`doubted` was called, and neither of the others since."""
+        self._uncertain_since: float | None = None
+        self._uncertain_before = 0.0
+        """Seconds of earlier doubts."""
         self._has_left = False
         self._writing = asyncio.Lock()
         self._woken = asyncio.Event()
@@ -116,6 +123,16 @@ class Membership:
     def is_certain(self) -> bool:
         """Nobody else can have seen the end of our session."""
         return self.me is not None and self.session is not None and self.session.is_certain
+
+    @property
+    def uncertain_seconds(self) -> float:
+        """For how long the store has not confirmed that we are registered; 0 while it does."""
+        return 0.0 if self._uncertain_since is None else self._clock.monotonic() - self._uncertain_since
+
+    @property
+    def uncertain_seconds_total(self) -> float:
+        """All such times since the first registration."""
+        return self._uncertain_before + self.uncertain_seconds
 
     # Joining
 
@@ -216,6 +233,7 @@ class Membership:
         store. `StoreError` if another broker has taken our node id."""
         self._view.listeners.append(self._seen)
         every = max(self._timeout_ms / 1000 / _LOOKS, _LEAST_SECONDS)
+        checking = asyncio.get_running_loop().create_task(self._check_session(every), name="seglog-session-check")
         try:
             while not self._has_left:
                 self._look()
@@ -235,6 +253,13 @@ class Membership:
             self._lose()
         finally:
             self._view.listeners.remove(self._seen)
+            checking.cancel()
+
+    async def _check_session(self, every: float) -> None:
+        """Beside `run`, which may be waiting for an answer of the store when the session comes into doubt."""
+        while True:
+            await asyncio.sleep(every)
+            self._look()
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -262,19 +287,32 @@ class Membership:
             _log.warning("the session of broker %d in epoch %d has ended", *self.me)
             self._lose()
         elif not self.session.is_certain:
-            self._resign()
-        elif not self._is_relied_on:
-            self._is_relied_on = True
-            self.confirmed()
+            self._doubt()
+        elif not self._is_relied_on or self._is_in_doubt:
+            self._confirm()
 
-    def _resign(self) -> None:
-        if self._is_relied_on:
-            self._is_relied_on = False
-            self.resigned()
+    def _doubt(self) -> None:
+        if self._is_relied_on and not self._is_in_doubt:
+            self._is_in_doubt = True
+            self._note_uncertain()
+            self.doubted()
+
+    def _note_uncertain(self) -> None:
+        if self._uncertain_since is None:
+            self._uncertain_since = self._clock.monotonic()
+
+    def _confirm(self) -> None:
+        self._uncertain_before += self.uncertain_seconds
+        self._uncertain_since = None
+        self._is_relied_on, self._is_in_doubt = True, False
+        self.confirmed()
 
     def _lose(self) -> None:
         self.me = None
-        self._resign()
+        if self._is_relied_on:
+            self._is_relied_on = self._is_in_doubt = False
+            self._note_uncertain()
+            self.resigned()
 
     async def _join_again(self) -> None:
         seconds = _LEAST_SECONDS

@@ -218,9 +218,8 @@ class SqliteStore(Committing):
         began = self.seconds()
         try:
             names, lost = await self._call(lambda: self._look_around(due, is_watched))
-        except (StoreFailedError, StoreClosedError):  # a lease that cannot be renewed ends by its time
-            names = frozenset()
-            lost = [one for one in sessions if now > one.renew_at + one.seconds]
+        except (StoreFailedError, StoreClosedError):  # only the file says that a lease has ended, when it is back
+            names, lost = frozenset(), []
         else:
             self._renewed([one for one in due if one not in lost], began)
         finally:
@@ -242,7 +241,7 @@ class SqliteStore(Committing):
     ) -> tuple[frozenset[str] | None, Sequence[SqliteSession]]:
         """In the thread."""
         lost = self._file.renew([session.key for session in due])
-        self._file.end_silent(self.seconds())
+        self._file.end_silent(self.seconds)
         names = self._file.changes() if is_watched else frozenset()
         return names, [session for session in due if session.key in lost]
 

@@ -63,6 +63,8 @@ _TIDY_EVERY: Final = 64
 _POLL_SECONDS: Final = 0.03
 _LEASES_SECONDS: Final = 0.25
 """How often leases of others are looked at."""
+_AWAY: Final = 1 / 3
+"""For which part of a lease's time the file may be away before the lease counts anew: who holds it renews so often."""
 
 
 class _Lease(NamedTuple):
@@ -316,10 +318,12 @@ class MetadataFile:
         self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
         self._db.execute("DELETE FROM sessions WHERE id = ?", (key,))
 
-    def end_silent(self, now: float) -> None:
+    def end_silent(self, clock: Callable[[], float]) -> None:
         """End the leases that were not renewed for their time. Seconds of this process's clock since it saw the last
-        renewal count, not the time of day: a clock that is set ends nobody's lease. Nor counts time in which we did not
-        look, because the file was locked or its disk full: others could not renew then either."""
+        renewal count, not the time of day: a clock that is set ends nobody's lease. Nor does time count in which this
+        process could not check, because the file was locked or its disk full: others could not renew then either. If
+        that took longer than a third of a lease, the lease has all of its time again."""
+        now = clock()
         if now < self._leases_at:
             return
         absent = max(0.0, now - self._leases_at - 2 * _LEASES_SECONDS)
@@ -328,7 +332,7 @@ class MetadataFile:
         silent: list[tuple[str, int]] = []
         for key, time_to_live_ms, renewals in self._db.execute("SELECT id, time_to_live_ms, renewals FROM sessions"):
             lease = self._leases.get(key)
-            if lease is None or lease.renewals != renewals:
+            if lease is None or lease.renewals != renewals or absent > time_to_live_ms * _AWAY / 1000:
                 lease = _Lease(renewals, now)
             elif now - (lease := lease._replace(since=lease.since + absent)).since > time_to_live_ms / 1000:
                 silent.append((key, renewals))
@@ -336,6 +340,8 @@ class MetadataFile:
         self._leases = seen
         if silent:
             with self._transaction():
+                if clock() - now > _LEASES_SECONDS:
+                    return  # the file was locked meanwhile, and nobody could renew: the next call counts anew
                 number = self._next_number()
                 for key, renewals in silent:
                     if self._renewals(key) == renewals:  # not renewed since we looked

@@ -142,6 +142,11 @@ class ClusterView:
         """As it is until the next await."""
         return View(self.brokers, self.topics, self.partitions, self._rules)
 
+    def is_unclean(self, topic_id: UUID) -> bool:
+        """Whether any replica of the topic may be elected; also of a topic that is not known."""
+        topic = self._topics_by_id.get(topic_id)
+        return topic is None or self._rules(topic).unclean
+
     def note(self, name: str, value: bytes, version: int) -> None:
         """What this broker has just written or read, so that it is seen at once; what is older than what is seen
         already is not."""

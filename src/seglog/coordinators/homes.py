@@ -25,6 +25,9 @@ from seglog.storage.admit import Origin
 _PART_BYTES: Final = 256 << 10
 """Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""
 
+_ASK_AGAIN_SECONDS: Final = 0.01
+"""How often it is looked whether the followers have asked since a question came."""
+
 
 class Home:
     """``is_replayed`` when all records are read, ``is_loaded`` when these are committed, too: then it may be asked.
@@ -66,6 +69,22 @@ class Home:
         reads at the last committed offset, too)."""
         self.shard.offsets.settle(self.partition.log.high_watermark)
         return self.shard
+
+    async def is_newest(self) -> bool:
+        """Whether what is committed here was the newest that any coordinator had committed when this was asked; waits
+        for that, for ``offsets.commit.timeout.ms`` at most.
+
+        While the metadata store is away another broker may coordinate these groups, and this one would not know. It
+        knows that none did if all members of the ISR followed it later than the question came.
+        """
+        asked_ms = int(self._clock.monotonic() * 1000)
+        deadline = self._clock.monotonic() + self._settings.offsets_commit_timeout_ms / 1000
+        while self.is_led and self.partition.in_doubt and not self.partition.is_followed_since(asked_ms):
+            if self._clock.monotonic() >= deadline:
+                return False
+            self.partition.wake_followers()
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        return self.is_led
 
     # Writing
 

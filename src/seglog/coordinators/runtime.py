@@ -176,6 +176,21 @@ class GroupCoordinator:
         """For questions. Raises `CoordinatorError` where the group is not of this broker, or not loaded yet."""
         return self._home_of(group_id).settled()
 
+    def is_in_doubt(self, group_id: str) -> bool:
+        """Whether another broker may coordinate the group by now: see `newest`."""
+        home = self._homes.get(self.partition_of(group_id))
+        return home is not None and home.partition.in_doubt
+
+    async def newest(self, group_id: str) -> None:
+        """Return when no other coordinator had committed anything for the group before this was called. Raises
+        `CoordinatorError`."""
+        if not await self._home_of(group_id).is_newest():
+            raise CoordinatorError(
+                Code.COORDINATOR_LOAD_IN_PROGRESS,
+                f"group {group_id} may be of another broker: the metadata store is away, and not all replicas of its "
+                f"partition follow this one",
+            )
+
     def shards(self) -> Iterator[Shard]:
         """All that this broker leads. Raises `CoordinatorError` if one is not loaded yet."""
         for number in range(len(self._topic.partitions())):

@@ -35,6 +35,7 @@ class Partition(LeaderEpochChecks):
         "appends",
         "bytes_in",
         "bytes_out",
+        "in_doubt",
         "leader_epoch",
         "log",
         "mark",
@@ -52,6 +53,8 @@ class Partition(LeaderEpochChecks):
         self.leader_epoch = log.epochs.latest + 1
         self.waiters: dict[Waiting, None] = {}  # in the order in which they came: a run can be repeated
         self.mark = NOT_PUBLISHED
+        self.in_doubt = False
+        """Another broker may lead it, and the metadata store, which would know, cannot be asked."""
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
 
     @property
@@ -68,6 +71,15 @@ class Partition(LeaderEpochChecks):
     def knows_committed(self) -> bool:
         """Whether the high watermark is what is committed, and not less: a new leader does not know at once."""
         return True
+
+    def is_followed_since(self, asked_ms: int) -> bool:
+        """Whether no other leader had committed anything at ``asked_ms``, on the clock of the broker, for all replicas
+        that could have been elected followed this one later than that."""
+        del asked_ms
+        return True
+
+    def wake_followers(self) -> None:
+        """Answer followers that wait for records, so that each asks again."""
 
     def check_leads(self) -> None:
         """`NotLeaderError` if another broker leads it, or nobody."""

@@ -25,20 +25,29 @@ UNKNOWN: Final = -1
 
 class Heard:
     """When a follower asked us last for anything at all, and the time ``before`` that. In a fetch session a partition
-    that has no news is in no request: that its follower is there shows here."""
+    that has no news is in no request: that its follower is there shows here.
 
-    __slots__ = ("before_ms", "ms")
+    ``following_ms``: the follower sent its last request after this time. A request that arrives now may have been sent
+    long ago; but one that follows an answer of ours in the same session was sent after we had written that answer."""
+
+    __slots__ = ("before_ms", "following_ms", "ms")
 
     def __init__(self, now_ms: int) -> None:
         self.ms = self.before_ms = now_ms
+        self.following_ms = UNKNOWN
 
     def note(self, now_ms: int) -> None:
         self.before_ms, self.ms = self.ms, now_ms
+
+    def note_following(self, answered_ms: int) -> None:
+        """A request has come that the follower sent after our answer of that time."""
+        self.following_ms = answered_ms
 
     def as_it_is(self) -> Heard:
         """What is noted from here on does not count for this one."""
         found = Heard(self.ms)
         found.before_ms = self.before_ms
+        found.following_ms = self.following_ms
         return found
 
 
@@ -119,6 +128,35 @@ class Progress:
     def has_enough(self) -> bool:
         """Whether anything can be committed now (else a produce request with acks=all is refused)."""
         return len(self.state.isr) >= self.state.needed
+
+    # While the metadata store is away
+
+    def may_commit_unconfirmed(self, now_ms: int, silence_ms: int) -> bool:
+        """Whether committing is safe although another leader may have been elected that we have not heard of.
+
+        Whoever was elected comes from the ISR, as written or as proposed, and no longer fetches from us: without its
+        fetch the high watermark stands still. That fences nothing if we are the whole ISR, unless nobody else has a
+        replica. If no member has fetched for ``silence_ms``, all may follow another leader, and so should clients.
+        """
+        states = (self.state,) if self.proposed is None else (self.state, self.proposed)
+        if any(len(state.isr) < state.needed for state in states):
+            return False
+        if all(state.replicas == (self.node_id,) for state in states):
+            return True
+        return any(
+            follower.broker_epoch == member.epoch and now_ms - follower.fetched_ms <= silence_ms
+            for member in self.state.isr
+            if (follower := self.followers.get(member.node_id)) is not None
+        )
+
+    def is_followed_since(self, asked_ms: int) -> bool:
+        """Whether every other member of the ISR, as written and as proposed, followed us after ``asked_ms``: then no
+        other leader had committed anything by that time."""
+        for member in self._counted:
+            follower = self.followers.get(member.node_id)
+            if follower is None or follower.broker_epoch != member.epoch or follower.heard.following_ms <= asked_ms:
+                return False
+        return True
 
     def changed(self, stored: Stored, now_ms: int) -> None:
         """The state was written, by us or by the controller, and we still lead in the same epoch."""

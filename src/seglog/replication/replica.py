@@ -60,6 +60,9 @@ def _nothing(replica: Replica) -> None:
 class Replica(Partition):
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
 
+    While our session is in doubt (`doubt`) a leader commits only if that is safe whoever else has been elected
+    (`Progress.may_commit_unconfirmed`); else it ``is_suspended``: it answers its followers, and no client.
+
     ``followers`` are told when the end of the log grows, and by how much, and with 0 when only more is committed.
     ``appended`` is told when it has been appended to as the leader,
     and ``committed`` when the high watermark has moved.
@@ -72,6 +75,7 @@ class Replica(Partition):
         "committed",
         "directory",
         "followers",
+        "is_suspended",
         "leader",
         "progress",
         "version",
@@ -91,14 +95,15 @@ class Replica(Partition):
         """Bytes that were appended since the high watermark moved."""
         self._former: Progress | None = None
         """When we resigned, if another ISR was on its way to the store."""
+        self.is_suspended = False
 
     @property
     def leads(self) -> bool:
-        return self.progress is not None
+        return self.progress is not None and not self.is_suspended
 
     @property
     def is_placed(self) -> bool:
-        return self.leader != NO_LEADER
+        return self.leader != NO_LEADER and not self.is_suspended
 
     @property
     def knows_committed(self) -> bool:
@@ -107,6 +112,8 @@ class Replica(Partition):
 
     def check_leads(self) -> None:
         self._check_leads()
+        if self.is_suspended:
+            raise NotLeaderError(self._why_suspended)
 
     # Who leads
 
@@ -120,6 +127,7 @@ class Replica(Partition):
             return False
         self.version = version
         leads = state.leader == me.node_id and me in state.isr
+        self._suspend(is_suspended=self.in_doubt and leads)  # until `weigh` has judged this state
         is_new = state.leader_epoch != self.leader_epoch or leads != (self.progress is not None)
         if not is_new:
             if self.progress is not None:
@@ -163,7 +171,41 @@ class Replica(Partition):
         self.progress = None
         self.leader = NO_LEADER
         self.version = -1
+        self.in_doubt = self.is_suspended = False
         self.wake()
+
+    def doubt(self) -> None:
+        """The store has not confirmed our session for too long; `weigh` says what that means for a leader."""
+        self.in_doubt = True
+
+    def weigh(self, now_ms: int, *, unclean: bool, silence_ms: int) -> bool:
+        """In doubt, decide whether we serve clients as the leader; whether that has changed. To be called again as time
+        passes. ``unclean``: anyone may be elected, so that nothing fences us."""
+        progress = self.progress
+        if progress is None:
+            return False
+        may_commit = not unclean and progress.may_commit_unconfirmed(now_ms, silence_ms)
+        return self._suspend(is_suspended=not may_commit)
+
+    def trust(self) -> bool:
+        """Our session is certain again, and was so all the time; whether clients are served again."""
+        self.in_doubt = False
+        return self._suspend(is_suspended=False)
+
+    def _suspend(self, *, is_suspended: bool) -> bool:
+        if is_suspended == self.is_suspended:
+            return False
+        self.is_suspended = is_suspended
+        if is_suspended:
+            self.wake()
+        return True
+
+    @property
+    def _why_suspended(self) -> str:
+        return (
+            f"{self.topic_partition} may be led by another broker: the metadata store has not confirmed this one, and "
+            f"too few replicas in sync fetch from it"
+        )
 
     def _check_leads(self) -> Progress:
         if self.progress is None:
@@ -175,12 +217,22 @@ class Replica(Partition):
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
         """As `Partition.append`; besides `NotLeaderError`, `NotEnoughReplicasError`."""
         progress = self._check_leads()
+        if self.in_doubt:
+            self._check_unconfirmed(needs_all=needs_all)
         if needs_all and not progress.has_enough:
             state = progress.state
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(state.isr)} replicas in sync, and needs {state.needed}"
             )
         return self._append(records, origin)
+
+    def _check_unconfirmed(self, *, needs_all: bool) -> None:
+        self.check_leads()
+        if not needs_all:
+            raise NotLeaderError(
+                f"{self.topic_partition} may be led by another broker: until the metadata store has confirmed this one "
+                f"it takes writes with acks=all only"
+            )
 
     def _grown(self, size: int) -> None:
         self._unseen += size
@@ -194,13 +246,13 @@ class Replica(Partition):
         if progress is None or self.leader_epoch != leader_epoch:
             return NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < end:
-            return None
+            return NOT_LEADER_OR_FOLLOWER if self.is_suspended else None
         return COMMITTED if progress.has_enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def advance(self, brokers: Brokers, now_ms: int) -> bool:
         """Move the high watermark on as far as the followers have come; whether it moved."""
         progress, log = self.progress, self.log
-        if progress is None:
+        if progress is None or self.is_suspended:
             return False
         found = progress.high_watermark(log.high_watermark, log.log_end_offset, brokers, now_ms)
         if found <= log.high_watermark:
@@ -221,8 +273,7 @@ class Replica(Partition):
 
     def wake(self) -> None:
         super().wake()
-        for waiter in tuple(self.followers):
-            waiter.grown(MAX_INT32)
+        self.wake_followers()
 
     def serve_replica(self, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
         """Answer a follower, and learn from it how far it has come. `FencedLeaderEpochError`,
@@ -241,6 +292,13 @@ class Replica(Partition):
         )
         self.advance(brokers, now_ms)
         return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)
+
+    def is_followed_since(self, asked_ms: int) -> bool:
+        return self.progress is not None and self.progress.is_followed_since(asked_ms)
+
+    def wake_followers(self) -> None:
+        for waiter in tuple(self.followers):
+            waiter.grown(MAX_INT32)
 
     def unfollowed(self, heard: Heard) -> None:
         """A follower has taken this partition out of the session in which it is heard of."""

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import TOPICS, Broker, partition_name, tombstone_name
+from seglog.cluster.model import NO_LEADER, TOPICS, Broker, partition_name, tombstone_name
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
@@ -32,6 +32,11 @@ from seglog.storage.replica_changes import Wanted
 
 Key = tuple[UUID, int]
 T = TypeVar("T")
+_SILENT: Final = 1 / 3
+"""For which part of ``replica.lag.time.max.ms`` no member of the ISR has fetched when a leader in doubt takes them to
+follow another one."""
+_WEIGH_SECONDS: Final = 0.5
+"""How often a leader in doubt looks whether it may go on."""
 _logger: Final = logging.getLogger("seglog.replication")
 
 
@@ -80,6 +85,7 @@ class Replicas:
         self.offline_changed: Callable[[], None] = lambda: None
         """Is told when there are more partitions that cannot be served: see `offline`."""
         self._has_resigned = True
+        self._is_in_doubt = False
         self._offline: set[Key] = set()
         self._not_yet: set[Key] = set()
         """Those of them that are tried again."""
@@ -119,6 +125,9 @@ class Replicas:
         next_check = self._clock.monotonic() + every
         while True:
             left = next_check - self._clock.monotonic()
+            if self._is_in_doubt:
+                self._weigh(self._by_key)
+                left = min(left, _WEIGH_SECONDS)
             if left <= 0:
                 self._check_isr()
                 self._try_again()
@@ -144,10 +153,11 @@ class Replicas:
     # Who leads
 
     def resign(self) -> None:
-        """Our session is in doubt: nobody may rely on us."""
+        """Our session is over: nobody may rely on us."""
         self._has_resigned = True
+        self._is_in_doubt = False
         for key, replica in self._by_key.items():
-            if replica.is_placed:
+            if replica.leader != NO_LEADER:
                 self._take_back(key, replica)
 
     def _take_back(self, key: Key, replica: Replica) -> None:
@@ -156,11 +166,39 @@ class Replicas:
         replica.resign()
         self._tell(replica)
 
+    def doubted(self) -> None:
+        """The store has not confirmed our session for too long: go on with what is safe whoever else was elected."""
+        if self._has_resigned:
+            return
+        self._is_in_doubt = True
+        for replica in self._by_key.values():
+            replica.doubt()
+        self._weigh(self._by_key)
+        self._has_work.set()  # `run` weighs from now on
+
+    def _weigh(self, keys: Iterable[Key]) -> None:
+        unclean: dict[UUID, bool] = {}
+        silence_ms = int(self._lag_max_ms * _SILENT)
+        for key in list(keys):
+            replica, topic_id = self._by_key[key], key[0]
+            if replica.progress is None:
+                continue
+            if topic_id not in unclean:
+                unclean[topic_id] = self._view.is_unclean(topic_id)
+            if replica.weigh(self.now_ms, unclean=unclean[topic_id], silence_ms=silence_ms):
+                self._advance(replica)
+                self._tell(replica)
+
     def confirmed(self) -> None:
         """We are registered, and certain of it: what the store says of us counts."""
+        was_in_doubt, self._is_in_doubt = self._is_in_doubt, False
         self._has_resigned = False
         for key, replica in list(self._by_key.items()):
-            replica.version = -1  # it may be another life of ours
+            if not was_in_doubt:
+                replica.version = -1  # it may be another life of ours
+            elif replica.trust():
+                self._advance(replica)
+                self._tell(replica)
             self._apply(key, replica)
 
     def _seen(self, changes: Changes) -> None:
@@ -204,6 +242,8 @@ class Replicas:
         me, stored = self._membership.me, self._view.partitions.get(key)
         if me is None or stored is None or self._has_resigned or key in self._offline:
             return
+        if self._is_in_doubt:
+            replica.doubt()  # it may have been made meanwhile
         try:
             is_new = replica.apply(stored, me, self._view.brokers, self.now_ms, lag_max_ms=self._lag_max_ms)
         except SeglogError as error:
@@ -214,7 +254,9 @@ class Replicas:
             _logger.exception("%s can be neither led nor followed", replica.topic_partition)
             self._take_back(key, replica)
             return
-        if replica.leads:
+        if self._is_in_doubt:
+            self._weigh((key,))
+        if replica.progress is not None:
             self._followed.unfollow(key)
             self._isr_writes.propose(replica)
         else:
