@@ -400,7 +400,7 @@ def test_partitions_are_counted_for_metrics(tmp_path: Path) -> None:
         await desk.put("t", 2, replace(mine, leader=NO_LEADER, isr=()))
         await desk.put("t", 3, replace(mine, replicas=(2, 3), leader=2, isr=(Member(2, 12),)))
         counts = count_partitions(desk.topics, 1)
-        assert counts == (3, 2, 2, 1, 0, 4, 1)
+        assert counts == (3, 2, 2, 1, 0, 1, 4, 1)
         await desk.register(broker(1, offline=(offline_name(desk.topics.by_name["t"].topic_id, 2),)))
         assert count_partitions(desk.topics, 1) == counts._replace(offline=1)
 

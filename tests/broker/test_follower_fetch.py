@@ -197,3 +197,26 @@ def test_only_brokers_that_are_there_have_sessions(run: Run) -> None:
         assert len(replica.followers) == 1
 
     run(act)
+
+
+def test_a_follower_follows_since_the_answer_that_its_request_comes_after(run: Run) -> None:
+    """A request that comes now may have been sent long ago: the first of a session proves nothing."""
+
+    async def act(asking: Asking) -> None:
+        leader = asking.leader
+        (replica,) = asking.lead(1)
+        leader.now_ms = 100
+        await asking.ask({0: 0})
+        leader.now_ms = 200
+        assert not replica.is_followed_since(99)
+        await asking.ask({0: 0})  # sent after the answer at 100
+        assert replica.is_followed_since(99)
+        assert not replica.is_followed_since(100)
+        leader.now_ms = 300
+        await asking.ask({}, forgotten=(0,))  # it may lead by now
+        assert not replica.is_followed_since(100)
+        asking.session_id = asking.epoch = 0
+        await asking.ask({0: 0})
+        assert not replica.is_followed_since(100)
+
+    run(act)

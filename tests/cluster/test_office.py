@@ -178,11 +178,11 @@ class TestOffice(OfficeContract):
             await party.controls(1)
             other = sqlite3.connect(tmp_path / "store", isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
-            await party.hears("confirmed", "resigned")
+            await party.hears("confirmed", "doubted")
             assert party.epoch() is None
             other.execute("ROLLBACK")
             other.close()
-            await party.hears("confirmed", "resigned", "confirmed")
+            await party.hears("confirmed", "doubted", "confirmed")
             await make_topic(made[1].store, "t", [[1]])
             await seen(party, lambda party: party.is_settled(1, 1))
             assert party.epoch() == 1

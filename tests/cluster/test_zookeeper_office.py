@@ -42,11 +42,11 @@ class TestOfficeOnZooKeeper(OfficeContract):
             await seen(second, lambda party: party.is_settled(5, 1))
             proxy.is_closed = True
             proxy.cut()
-            await first.hears("confirmed", "resigned")
+            await first.hears("confirmed", "doubted")
             assert first.member() == Member(1, 1)
             assert first.epoch() is None
             proxy.is_closed = False
-            await first.hears("confirmed", "resigned", "confirmed")
+            await first.hears("confirmed", "doubted", "confirmed")
             assert first.member() == Member(1, 1)
             await first.controls(1)
             first.heard.clear()
@@ -56,7 +56,7 @@ class TestOfficeOnZooKeeper(OfficeContract):
             await seen(second, lambda party: party.is_settled(5, 2))
             assert first.epoch() is None
             proxy.is_closed = False
-            await first.hears("resigned", "confirmed")
+            await first.hears("doubted", "resigned", "confirmed")
             assert first.member() == Member(1, 3)
             await seen(first, lambda party: party.is_settled(5, 2) and party.view.brokers.keys() == {1, 2})
             await first.stop()

@@ -161,7 +161,7 @@ class ThreeBrokers:
         self.network = network or Loopback()
         self._path = path
         self._settings = {**SETTINGS, **(settings or {})}
-        self._own = own or {}
+        self.own = own or {}
         self._more = more or {}
         self.brokers: dict[int, ClusterBroker] = {}
         for node_id in range(1, count + 1):
@@ -169,7 +169,7 @@ class ThreeBrokers:
 
     def add(self, node_id: int) -> ClusterBroker:
         """One more, which does not run yet."""
-        settings = {**self._settings, **self._own.get(node_id, {})}
+        settings = {**self._settings, **self.own.get(node_id, {})}
         path, more = self._path / f"broker-{node_id}", self._more.get(node_id, ())
         broker = ClusterBroker(node_id, path, self.store, self.network, settings, more)
         self.brokers[node_id] = broker

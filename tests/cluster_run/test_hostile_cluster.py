@@ -3,6 +3,9 @@ store whose disk is full, that is removed or locked, or away for longer than a s
 
 from __future__ import annotations
 
+import http.client
+import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ from tests.cluster_run.clients import Workload
 from tests.cluster_run.disks import Disk
 from tests.cluster_run.network import Loopback
 from tests.cluster_run.replicas import differences
+from tests.kafka.process import free_port
 from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperNode
 
@@ -28,7 +32,8 @@ SETTINGS = {"broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000))}
 @contextmanager
 def at_work(path: Path, store: str | None = None) -> Iterator[tuple[ThreeBrokers, Workload]]:
     """Three brokers and their clients; in the end nothing is lost, all replicas are there and the same."""
-    with ThreeBrokers(path, store, settings=SETTINGS) as cluster:
+    own = {3: {"metrics.listener": f"127.0.0.1:{free_port()}"}}
+    with ThreeBrokers(path, store, settings=SETTINGS, own=own) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         for made in admin.create_topics([NewTopic("t", 2, 3)]).values():
             made.result(30)
@@ -41,6 +46,10 @@ def at_work(path: Path, store: str | None = None) -> Iterator[tuple[ThreeBrokers
         assert check(history).anomalies == []
         cluster.wait_healthy()
         assert differences(cluster) == []
+
+
+def metrics_port(cluster: ThreeBrokers) -> int:
+    return int(cluster.own[3]["metrics.listener"].rpartition(":")[2])
 
 
 def epochs(cluster: ThreeBrokers) -> dict[int, int | None]:
@@ -92,13 +101,50 @@ def leave_no_room(cluster: ThreeBrokers, load: Workload, disk: Disk) -> None:
     assert all(broker.is_running for broker in cluster.brokers.values())
 
 
-def lock_store(load: Workload, path: Path) -> None:
-    """As a process does that hangs in the middle of a commit."""
+def lock_store(cluster: ThreeBrokers, load: Workload, path: Path, port: int) -> None:
+    """As a process does that hangs in the middle of a commit. Broker 3, which tells of itself at ``port``, is killed
+    and started meanwhile."""
+    before = epochs(cluster)
     with closing(sqlite3.connect(path, timeout=SECONDS, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
-        time.sleep(2 * SESSION_SECONDS)
+        write_without_store(load, port)
+        assert ask(port, "/metrics")[1].count("\nkafka_controller_kafkacontroller_offlinepartitionscount 0\n") == 1
+        cluster[3].kill()
+        cluster[3].begin()
+        wait_until(lambda: "is not registered" in ask(port, "/ready")[1], "a broker that waits for an epoch of its own")
         db.execute("ROLLBACK")
+    cluster[3].ready()
     load.wait_for_more()
+    wait_until(lambda: ask(port, "/ready")[0] == 200, "a broker that is ready")
+    after = epochs(cluster)
+    assert (after[1], after[2]) == (before[1], before[2]), "a store that is back expires nobody"
+
+
+def write_without_store(load: Workload, port: int) -> None:
+    """Writes go on for several times a session, which is told by who is asked at ``port``."""
+    wait_until(lambda: ask(port, "/ready")[0] == 503, "a broker in doubt")
+    load.wait_for_more(100)
+    wait_until(lambda: unconfirmed_seconds(port) > 3 * SESSION_SECONDS, "three sessions' time")
+    load.wait_for_more(100)
+    status, text = ask(port, "/health")
+    assert (status, json.loads(text)["status"]) == (200, "limited")
+    assert "has not confirmed it for" in ask(port, "/ready")[1]
+
+
+def unconfirmed_seconds(port: int) -> float:
+    (line,) = re.findall(r"^seglog_store_unconfirmed_seconds ([0-9.e+-]+)$", ask(port, "/metrics")[1], re.MULTILINE)
+    return float(line)
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    """A page of a broker; status 0 while it does not listen."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return 0, ""
 
 
 def test_what_is_done_to_a_cluster_and_its_metadata_file(memory: Path) -> None:
@@ -108,7 +154,7 @@ def test_what_is_done_to_a_cluster_and_its_metadata_file(memory: Path) -> None:
         cluster, load = stack.enter_context(at_work(memory / "cluster", f"sqlite:{store / 'metadata.sqlite'}"))
         take_twice(cluster, memory)
         remove_store(cluster, load, store, store / "away")
-        lock_store(load, store / "metadata.sqlite")
+        lock_store(cluster, load, store / "metadata.sqlite", metrics_port(cluster))
         if disk is not None:  # without root there is none
             leave_no_room(cluster, load, disk)
 
@@ -119,8 +165,10 @@ def test_a_zookeeper_that_was_away_for_longer_than_a_session(memory: Path) -> No
         ZooKeeperNode(memory / "zookeeper") as server,
         at_work(memory / "cluster", f"zookeeper://{server.address}/hostile") as (cluster, load),
     ):
+        before = epochs(cluster)
         server.kill()
-        time.sleep(3 * SESSION_SECONDS)
+        write_without_store(load, metrics_port(cluster))
         server.start()
         load.wait_for_more()
-        wait_until(lambda: len(cluster.look().brokers) == len(cluster.brokers), "all brokers to come back")
+        wait_until(lambda: ask(metrics_port(cluster), "/ready")[0] == 200, "a broker that is ready")
+        assert epochs(cluster) == before, "a store that is back expires nobody"

@@ -19,6 +19,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.core.errors import SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
+from seglog.replication.progress import Heard
 from seglog.replication.replica import Replica
 from seglog.storage.log_dir import LogDir
 from seglog.testing.memory_fs import MemoryFs
@@ -97,12 +98,20 @@ class Node:
     async def follow(self) -> None:
         """Fetch from whoever leads, as far as this broker knows, without an end."""
         rng, nodes = self.cluster.world.rng, self.cluster.nodes
+        session: tuple[Node | None, Heard, int] = (None, Heard(0), -1)
+        """Whom it asked last, and when that answered."""
         while True:
             await asyncio.sleep(rng.uniform(0.001, 0.03))
             leader = nodes.get(self.replica.leader)
             if self.is_cut or leader is None or leader is self:
                 continue
-            asked = self.replica.ask(self.me, _LARGE)
+            if session[0] is not leader:
+                session = (leader, Heard(self.cluster.now_ms), -1)
+            _, heard, answered_ms = session
+            heard.note(self.cluster.now_ms)
+            heard.note_following(answered_ms)
+            asked = self.replica.ask(self.me, _LARGE)._replace(heard=heard)
+            session = (leader, heard, self.cluster.now_ms)
             try:
                 answer = leader.replica.serve_replica(asked, self.cluster.brokers, self.cluster.now_ms)
             except SeglogError:  # one of the two does not know yet who leads

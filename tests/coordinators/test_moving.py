@@ -13,14 +13,14 @@ from hypothesis import settings
 
 from seglog.cluster.model import Stored
 from seglog.coordinators import homes, runtime
-from seglog.coordinators.codes import Code
+from seglog.coordinators.codes import Code, CoordinatorError
 from seglog.coordinators.loading import load
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncRequest
 from seglog.coordinators.shard import Shard
 from seglog.coordinators.steps import GroupLimits, Step
 from seglog.replication.partition import Partition
 from tests.cases import case
-from tests.coordinators.cluster import NODES, TOPIC, Cluster, Node
+from tests.coordinators.cluster import LAG_MS, NODES, TOPIC, Cluster, Node
 from tests.coordinators.coordinated import commit, refused
 from tests.coordinators.driver import RANGE
 from tests.coordinators.travellers import Mate, Promises, Traveller
@@ -212,6 +212,26 @@ def test_what_is_told_follows_the_high_watermark(cluster: Cluster) -> None:
     cluster.wait(begin(cluster, node.coordinator.delete_group("g")))
     assert offset_of(node) is None
     assert node.coordinator.shard("g").places("g") == []
+
+
+def test_in_doubt_offsets_are_told_only_while_all_members_of_the_isr_follow(cluster: Cluster) -> None:
+    """Another coordinator that one of them had elected might have committed later ones."""
+    one = cluster.nodes[1]
+    cluster.wait(begin(cluster, one.coordinator.commit(commit("g", 5))))
+    one.replica.doubt()
+    assert not one.replica.weigh(cluster.now_ms, unclean=False, silence_ms=LAG_MS)
+    assert one.coordinator.is_in_doubt("g")
+    cluster.wait(begin(cluster, one.coordinator.newest("g")), 1.0)
+    cluster.wait(begin(cluster, one.coordinator.commit(commit("g", 6))))
+    assert offset_of(one) == 6
+    cluster.nodes[2].is_cut = True
+    cluster.run(0.1)
+    waiting = begin(cluster, one.coordinator.newest("g"))
+    with pytest.raises(CoordinatorError) as caught:
+        cluster.wait(waiting, 10.0)
+    assert caught.value.group_code is Code.COORDINATOR_LOAD_IN_PROGRESS
+    one.replica.trust()
+    cluster.wait(begin(cluster, one.coordinator.newest("g")), 1.0)
 
 
 def test_a_new_coordinator_waits_until_it_knows_what_is_committed(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seglog.cluster import election
-from seglog.cluster.model import Broker, Member, PartitionState
+from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.core.fs import Fs
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
@@ -18,6 +18,7 @@ from seglog.storage import dir_truncation, life, log, retention, trim
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log import Log
 from tests.replication.leadership import Leadership
+from tests.replication.node import Node
 from tests.replication.scenario import Scenario
 from tests.replication.store import RefusedError, Store
 
@@ -296,9 +297,68 @@ def _same_epoch_again(patch: Patch) -> None:
     patch.setattr(election, "_elect", elect)
 
 
+# While the metadata store is away
+
+
+def _one_ack_in_doubt(patch: Patch) -> None:
+    """A leader in doubt answers acks=1."""
+
+    def check(self: Replica, *, needs_all: bool) -> None:
+        del needs_all
+        self.check_leads()
+
+    patch.setattr(Replica, "_check_unconfirmed", check)
+
+
+def _proposal_is_written(patch: Patch) -> None:
+    """In doubt, the smaller ISR that the leader has proposed counts as written."""
+
+    def weigh(self: Replica, *more: Any, **rest: Any) -> bool:
+        if self.progress is not None and self.progress.proposed is not None:
+            self.progress.changed(Stored(self.progress.proposed, self.progress.version), 0)
+        return honest(self, *more, **rest)
+
+    honest = Replica.weigh
+    patch.setattr(Replica, "weigh", weigh)
+
+
+def _epoch_of_last_life(patch: Patch) -> None:
+    """A broker that is restarted fetches in the epoch of its last life."""
+    last: dict[Node, tuple[Member | None, dict[str, tuple[Any, int]]]] = {}
+
+    def start(self: Node) -> None:
+        if not self.is_up:
+            me, values = last.get(self, (None, {}))
+            honest(self)
+            if me is not None and self.node_id in self.world.faults.away:
+                self.me, self.values, self.before = me, dict(values), set()
+                self._apply_all()
+                self.readers.look_all()
+
+    def end(self: Node) -> None:
+        last[self] = self.me, self.values
+        honest_end(self)
+
+    honest, honest_end = Node.start, Node._end
+    patch.setattr(Node, "start", start)
+    patch.setattr(Node, "_end", end)
+
+
+def _one_vouches(patch: Patch) -> None:
+    """One follower is enough to say that there is no other leader."""
+
+    def is_followed_since(self: Progress, asked_ms: int) -> bool:
+        return any(follower.heard.following_ms > asked_ms for follower in self.followers.values())
+
+    patch.setattr(Progress, "is_followed_since", is_followed_since)
+
+
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
 _LATE = {"slow": 0.1, "pause_every": 1_500, "expire_every": 700, "loss": 0.0}
 _RETAINED = Scenario(retention=True)
+_AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
+_ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
+_ONE_IS_ENOUGH = Scenario(min_insync=1)
 
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101),
@@ -313,7 +373,7 @@ BUGS = (
     Bug("B-9", "KAFKA-9491", _kafka_9491, seed=556),
     Bug("B-9", "KAFKA-9196", _kafka_9196),
     Bug("B-9", "KAFKA-5634", _kafka_5634, seed=3, scenario=_RETAINED),
-    Bug("B-11", "KAFKA-16541", _kafka_16541, seed=10),
+    Bug("B-11", "KAFKA-16541", _kafka_16541, rates={"power_every": 1_500, "expire_every": 1_500}),
     Bug("B-12", "KIP-966", _kip_966),
     Bug("B-12", "last-replica", _last_replica, seed=2),
     Bug("B-13", "lost-pages", _lost_pages, seed=8),
@@ -324,4 +384,8 @@ BUGS = (
     Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9),
     Bug("", "unknown-ends", _unknown_ends),
     Bug("", "same-epoch-again", _same_epoch_again, seed=24),
+    Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=3, rates=_AWAY),
+    Bug("B-17", "proposal-is-written", _proposal_is_written, scenario=_ONE_IS_ENOUGH, rates=_AWAY),
+    Bug("B-17", "epoch-of-last-life", _epoch_of_last_life, seed=8, rates=_AWAY),
+    Bug("B-17", "one-vouches", _one_vouches, seed=28, scenario=_ONE_IS_ENOUGH, rates=_ONLY_AWAY),
 )

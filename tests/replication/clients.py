@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _WRITE_EVERY_MS = 50
 _READ_EVERY_MS = 80
-_ASK_EVERY_MS = 200
+_ASK_EVERY_MS = 60
 _EPOCH_MS = 1_700_000_000_000
 
 
@@ -32,6 +33,7 @@ class Clients:
         self.outcomes: dict[str, int] = {"ok": 0, "unknown": 0, "failed": 0}
         world.at(100, self._write)
         world.at(100, self._read)
+        self._rng = random.Random(world.seed + 4)
         world.at(100, self._ask)
 
     def _target(self, number: int) -> int:
@@ -87,13 +89,13 @@ class Clients:
         world = self.world
         for node in world.nodes.values():
             if node.in_doubt:
-                number = world.rng.randrange(world.scenario.partitions)
+                number = self._rng.randrange(world.scenario.partitions)
                 world.send(0, node.node_id, partial(node.desk.newest, number))
-                if world.rng.random() < 0.3:
+                if self._rng.random() < 0.3:
                     world.history.attempts += 1
                     value, time = world.history.attempts, _EPOCH_MS + world.now
                     world.send(0, node.node_id, partial(node.desk.produce_one, number, value, time))
-        world.at(world.rng.randrange(2 * _ASK_EVERY_MS), self._ask)
+        world.at(self._rng.randrange(2 * _ASK_EVERY_MS), self._ask)
 
 
 class Operators:

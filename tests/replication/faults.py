@@ -19,8 +19,8 @@ class Fate(NamedTuple):
 class Faults:
     """Rates are chances in one, delays and times between two (``_every``, 0: never) milliseconds."""
 
-    def __init__(self, rng: random.Random, scenario: Scenario) -> None:
-        self.rng = rng
+    def __init__(self, seed: int, scenario: Scenario) -> None:
+        self.rng = rng = random.Random(seed)
         self.nodes = scenario.nodes
         self.is_on = True
         # Links, store and disks
@@ -44,7 +44,7 @@ class Faults:
         self.prefer_every = rng.choice((0, 0, 2_000))
         self.configure_every = rng.choice((0, 0, 0, 5_000))
         self.delete_every = rng.choice((0, 0, 0, 2_000))
-        self.away_every = rng.choice((0, 0, 0, 5_000))
+        self.away_every = random.Random(seed + 2).choice((0, 0, 0, 5_000))
         self.cuts: set[tuple[int, int]] = set()
         self.away: set[int] = set()
         """Nodes for which the metadata store is away: nothing of theirs gets there, and they are told nothing."""

@@ -103,7 +103,7 @@ class Nemesis:
             self.world.store.end_session(self.world.rng.choice(leases))
 
     def _take_store_away(self) -> None:
-        """For all brokers, for some, for one that leads or one that follows; for up to ten sessions."""
+        """For all brokers, for some, for one that leads or one that follows; for up to five sessions."""
         world = self.world
         if world.faults.away:
             return
@@ -115,7 +115,7 @@ class Nemesis:
             chosen = [state.leader]
         self._note("store away for all" if number == len(nodes) else "store away for some")
         world.store.leave(chosen)
-        world.at(world.rng.choice((2_500, 8_000, 30_000)), world.store.come_back)
+        world.at(world.rng.choice((2_500, 6_000, 15_000)), world.store.come_back)
 
     def _stop(self) -> None:
         """A controlled shutdown; the broker is there again after a while, however it has ended."""

@@ -55,12 +55,12 @@ def run(
         if node.disk.failed and node.is_up:
             node.crash(power=False)
         node.start()
-    _settle(world)
+    settle(world)
     world.history.at_the_end()
     return Run(world, clients, operators, nemesis)
 
 
-def _settle(world: World) -> None:
+def settle(world: World) -> None:
     """P15: in a while all replicas are in sync and committed, and no reassignment is under way."""
     for _ in range(_SETTLING_SECONDS):
         world.run_until(world.now + 1_000)

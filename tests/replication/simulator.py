@@ -37,7 +37,7 @@ class World:
         self.scenario = scenario
         self.now = 0
         self.rng = random.Random(seed)
-        self.faults = Faults(random.Random(seed + 1), scenario)
+        self.faults = Faults(seed + 1, scenario)
         self.history = History(self)
         self.rules = Rules(self)
         self.trace = 0

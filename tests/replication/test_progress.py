@@ -147,3 +147,39 @@ def test_where_a_follower_cuts() -> None:
     assert truncation_point(EpochEnd(3, 40), epochs, 60) == 50  # ours up to there, and asked again about epoch 2
     assert truncation_point(EpochEnd(2, 30), epochs, 60) == 30
     assert truncation_point(EpochEnd(7, 40), epochs, 60) == 40
+
+
+# While the metadata store is away
+
+
+def may_commit(progress: Progress, now_ms: int = 10) -> bool:
+    return progress.may_commit_unconfirmed(now_ms, LAG)
+
+
+def test_in_doubt_another_member_has_to_fetch_in_this_epoch() -> None:
+    progress = leading()
+    assert not may_commit(progress)  # nobody has fetched yet
+    fetched(progress, 2, 110, 120, 10, epoch=9)
+    assert not may_commit(progress)  # in another life than that which is in sync
+    fetched(progress, 2, 110, 120, 10)
+    assert may_commit(progress)
+    assert may_commit(progress, 10 + LAG)
+    assert not may_commit(progress, 11 + LAG)  # all may follow another leader
+
+
+def test_in_doubt_an_isr_of_one_fences_nobody_unless_it_is_the_only_replica() -> None:
+    progress = leading(replace(STATE, isr=(M1,), min_insync=1))
+    fetched(progress, 2, 120, 120, 10)
+    assert not may_commit(progress)
+    alone = PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(M1,), min_insync=2)
+    assert may_commit(leading(alone))
+
+
+def test_in_doubt_the_isr_has_to_be_large_enough_as_written_and_as_proposed() -> None:
+    progress = leading(replace(STATE, isr=(M1, M2)))
+    assert progress.propose(90, 120, BROKERS, 2 * LAG) is not None  # without the other one
+    fetched(progress, 2, 120, 120, 2 * LAG)
+    assert progress.has_enough
+    assert not may_commit(progress, 2 * LAG)
+    progress.refused()
+    assert may_commit(progress, 2 * LAG)

@@ -30,7 +30,7 @@ from seglog.cluster.store import ANY_VERSION, Versioned
 from seglog.core.errors import NotLeaderError
 from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
-from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.replica import NOT_LEADER_OR_FOLLOWER, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.epochs import EpochEnd
 from tests.cluster.faulty import AFTER, BEFORE
 from tests.replication.brokers import Node, cluster, is_whole
@@ -258,6 +258,70 @@ def test_an_isr_that_is_on_its_way_counts_also_for_who_was_in_doubt_meanwhile(tm
         progress.refused()
         replica.advance(BROKERS, LAG_MS * 2)
     assert replica.log.high_watermark == 1
+    disk.close()
+
+
+def test_in_doubt_only_what_all_have_is_acknowledged(tmp_path: Path) -> None:
+    """Followers go on to fetch. A leader that they do not follow serves nobody else."""
+    disk = Disk(tmp_path, LEADER)
+    (replica,) = disk.have("t")
+    disk.apply(replica, LEADER, 3)
+    fetch = ReplicaFetch(*FOLLOWER, 3, 0, -1, 0, 1 << 20)
+    replica.doubt()
+    assert replica.weigh(1, unclean=False, silence_ms=1_000)  # nobody has fetched
+    with pytest.raises(NotLeaderError):
+        replica.append(batch(), needs_all=True)
+    with pytest.raises(NotLeaderError):
+        replica.check_leads()
+    assert not replica.leads
+    assert not replica.is_placed
+    replica.serve_replica(fetch, BROKERS, 2)
+    assert replica.weigh(3, unclean=False, silence_ms=1_000)
+    assert replica.leads
+    with pytest.raises(NotLeaderError, match="acks=all"):
+        replica.append(batch())
+    end = replica.append(batch(), needs_all=True).last_offset + 1
+    assert replica.outcome(3, end) is None
+    replica.serve_replica(fetch._replace(offset=end, last_epoch=3), BROKERS, 4)
+    assert replica.outcome(3, end) == 0
+    later = replica.append(batch(), needs_all=True).last_offset + 1
+    assert replica.weigh(5_000, unclean=False, silence_ms=1_000)  # all are silent
+    assert replica.outcome(3, later) == NOT_LEADER_OR_FOLLOWER
+    assert replica.trust()
+    assert replica.outcome(3, later) is None
+    replica.append(batch())
+    disk.close()
+
+
+def test_in_doubt_unclean_elections_stop_a_leader_at_once(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, LEADER)
+    (replica,) = disk.have("t")
+    disk.apply(replica, LEADER, 3)
+    replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 0, -1, 0, 1 << 20), BROKERS, 0)
+    end = replica.append(batch(), needs_all=True).last_offset + 1
+    replica.doubt()
+    assert replica.weigh(1, unclean=True, silence_ms=1_000)
+    replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, end, 3, 0, 1 << 20), BROKERS, 2)
+    assert replica.log.high_watermark == 0, "a follower that fetches acknowledges nothing"
+    disk.close()
+
+
+def test_in_doubt_a_state_that_comes_yet_is_taken_up(tmp_path: Path) -> None:
+    """Reading the store may work where writing does not. A smaller ISR commits nothing before it was judged."""
+    disk = Disk(tmp_path, LEADER)
+    (replica,) = disk.have("t")
+    disk.apply(replica, LEADER, 3)
+    replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 0, -1, 0, 1 << 20), BROKERS, 0)
+    replica.append(batch(), needs_all=True)
+    replica.doubt()
+    assert not replica.weigh(1, unclean=False, silence_ms=1_000)
+    disk.apply(replica, LEADER, 3, [LEADER])
+    assert replica.log.high_watermark == 0
+    replica.weigh(1, unclean=False, silence_ms=1_000)
+    assert replica.is_suspended
+    disk.apply(replica, FOLLOWER, 4)
+    assert replica.progress is None
+    assert replica.is_placed, "it follows"
     disk.close()
 
 

@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from seglog.broker.cluster_changes import ClusterChanges, topic_rules
@@ -21,6 +21,7 @@ from seglog.broker.leader_hints import LeaderHints
 from seglog.broker.neighbours import RACK_AWARE, Neighbours
 from seglog.broker.partition_states import ClusterStates
 from seglog.broker.producers import ProducerIds
+from seglog.broker.readiness import StoreStanding
 from seglog.broker.reassignments import Reassignments
 from seglog.broker.requests import Handler
 from seglog.broker.serving import Serving
@@ -33,7 +34,15 @@ from seglog.cluster.membership import Membership, Registration
 from seglog.cluster.model import Broker
 from seglog.cluster.office import Office
 from seglog.cluster.open import open_store
-from seglog.cluster.store import MISSING, Change, NameExistsError, StoreError
+from seglog.cluster.store import (
+    MISSING,
+    Change,
+    MetadataStore,
+    NameExistsError,
+    StoreAwayError,
+    StoreError,
+    StoreFailedError,
+)
 from seglog.cluster.view import ClusterView
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
@@ -50,6 +59,7 @@ from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
 from seglog.storage.log_dirs_opening import cluster_of, resolve_all
 
+T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
 _STORE_PATIENCE_MS: Final = 18_000
@@ -84,13 +94,7 @@ class ClusterNode(Serving):
             raise InvalidConfigError("node.id is not given: each broker of a cluster has its own")
         past = await asyncio.to_thread(cluster_of, self._fs, config.data_dirs)
         marks = await asyncio.to_thread(read_marks, self._fs, resolve_all(config.data_dirs))
-        self.store = await open_store(
-            config.cluster_store,
-            clock=self._clock,
-            session_timeout_ms=config.broker_session_timeout_ms,
-            patience_ms=_STORE_PATIENCE_MS,
-            must_exist=past is not None,
-        )
+        self.store = await self._open_store(is_known=past is not None)
         self._parts.push_async_callback(self.store.close)
         cluster_id = await self._cluster(past)
         check_marks(marks, cluster_id=cluster_id, node_id=node_id, store=config.cluster_store)
@@ -119,6 +123,40 @@ class ClusterNode(Serving):
         await self._open_to_clients(ids)
         await self._join()
         self._begin("warm-up", warm_up())
+
+    async def _open_store(self, *, is_known: bool) -> MetadataStore:
+        """A broker that has been in the cluster waits for its store, however long it is away; a new one may have been
+        given a wrong address."""
+        config = self.config
+        while True:
+            try:
+                return await self._unless_ended(
+                    open_store(
+                        config.cluster_store,
+                        clock=self._clock,
+                        session_timeout_ms=config.broker_session_timeout_ms,
+                        patience_ms=_STORE_PATIENCE_MS,
+                        must_exist=is_known,
+                    )
+                )
+            except StoreAwayError as error:
+                if not is_known:
+                    raise
+                _log.warning("%s; this broker waits for it", error)
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """`StoreFailedError` if the broker is to end before the store has answered."""
+        loop = asyncio.get_running_loop()
+        working, ending = loop.create_task(work), loop.create_task(self.over.wait())
+        try:
+            await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise StoreFailedError(f"{self.config.cluster_store} did not answer before this broker was ended")
+            return working.result()
+        finally:
+            for task in (working, ending):
+                task.cancel()
+            await asyncio.gather(working, ending, return_exceptions=True)
 
     async def _cluster(self, past: tuple[str, str] | None) -> str:
         """The cluster's id, which the first broker chooses. Directories with a ``past`` in a cluster do not begin
@@ -291,8 +329,8 @@ class ClusterNode(Serving):
         self.membership.doubted = self._doubted
         self.membership.resigned = self._resigned
         self.membership.confirmed = self._confirmed
-        await self.membership.join()
         self._parts.push_async_callback(self._leave)
+        await self._register()
         self._begin("configuration", self.configuration.follow(self.view, self.changes, self._took_effect))
         self._begin("metadata store", self._end_when_broken(), is_vital=True)
         self._begin("membership", self.membership.run(), is_vital=True)
@@ -301,6 +339,19 @@ class ClusterNode(Serving):
         self._begin("replicas", self.replicas.run(), is_vital=True)
         self._parts.push_async_callback(self._hand_over)
 
+    async def _register(self) -> None:
+        """As long as the store takes no writes this broker waits: it leads and follows nothing before it has an epoch
+        of its own."""
+        while True:
+            try:
+                await self._unless_ended(self.membership.join())
+            except StoreFailedError as error:
+                if self.over.is_set():
+                    raise
+                _log.warning("%s; this broker waits for it", error)
+            else:
+                return
+
     def _more_handlers(self) -> Mapping[int, Handler]:
         states = ClusterStates(self.store, self.view)
         apis = (
@@ -308,6 +359,15 @@ class ClusterNode(Serving):
             Reassignments(states, self.topics, self.identity),
         )
         return {key: handler for api in apis for key, handler in api.handlers().items()}
+
+    def _store_standing(self) -> StoreStanding:
+        membership = self.membership
+        return StoreStanding(
+            is_registered=membership.me is not None,
+            has_controller=self.view.controller is not None,
+            uncertain_seconds=membership.uncertain_seconds,
+            uncertain_seconds_total=membership.uncertain_seconds_total,
+        )
 
     async def _hand_over(self) -> None:
         """Have others lead what we lead, before we accept nothing more (KIP-143: controlled shutdown)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from struct import Struct
 from typing import Final
@@ -20,6 +20,7 @@ from seglog.broker.identity import Identity
 from seglog.broker.metrics_errors import Errors, error_name
 from seglog.broker.partition_counts import count_partitions
 from seglog.broker.process_use import process_families
+from seglog.broker.readiness import StoreStanding, obstacles
 from seglog.broker.topics import Topic, Topics
 from seglog.coordinators.codes import CoordinatorError
 from seglog.coordinators.runtime import GroupCoordinator
@@ -60,6 +61,7 @@ class Metrics:
         topics: Topics,
         groups: GroupCoordinator,
         identity: Identity,
+        store_standing: Callable[[], StoreStanding | None],
         now: Callable[[], float],
         started_ms: int,
     ) -> None:
@@ -67,6 +69,7 @@ class Metrics:
         self._topics = topics
         self._groups = groups
         self._identity = identity
+        self._store_standing = store_standing
         self._now = now
         self._started_ms = started_ms
         self._durations = {int(key): Durations() for key in APIS}
@@ -104,11 +107,12 @@ class Metrics:
             self._gone[name] += _total(topic, name)
 
     def pages(self, shared: Shared) -> Pages:
-        """``/metrics`` and ``/health``."""
+        """``/metrics``, ``/health`` and ``/ready``."""
         return {
             "/metrics": lambda: self._told(shared),
             "/health": self.health,
-            "/": lambda: Page(b"seglog: /metrics /health\n"),
+            "/ready": self.ready,
+            "/": lambda: Page(b"seglog: /metrics /health /ready\n"),
         }
 
     async def _told(self, shared: Shared) -> Page:
@@ -121,26 +125,43 @@ class Metrics:
         return Page("".join(told).encode(), CONTENT_TYPE)
 
     def health(self) -> Page:
-        """200 as long as records can be written and read; 503 when every log directory has failed."""
-        directories = self._topics.directories()
-        failures = [one.health.failure for one in directories if one.health.failure is not None]
-        failure = failures[0] if len(failures) == len(directories) else None
-        answer = {
-            "status": "up" if failure is None else "down",
+        """Liveness: 503 when every log directory has failed, and a restart is due; else 200, also while something else
+        keeps the broker from being ready: then it is "limited", and says why."""
+        failure = self._failure()
+        limits = self._obstacles()
+        answer: dict[str, object] = {
+            "status": "down" if failure is not None else "limited" if limits else "up",
             "node": self._identity.node_id,
             "cluster": self._identity.cluster_id,
-            "directory": ",".join(one.path for one in directories),
+            "directory": ",".join(one.path for one in self._topics.directories()),
         }
         if failure is not None:
-            answer["failure"] = str(failure)
-        status = HTTPStatus.OK if failure is None else HTTPStatus.SERVICE_UNAVAILABLE
-        return Page(json.dumps(answer).encode() + b"\n", "application/json", status)
+            answer["failure"] = failure
+        elif limits:
+            answer["limits"] = limits
+        return _json(answer, is_fine=failure is None)
+
+    def ready(self) -> Page:
+        """200 if clients should be sent here; 503 with the reasons if not."""
+        found = self._obstacles()
+        return _json({"ready": not found, "node": self._identity.node_id, "obstacles": found}, is_fine=not found)
+
+    def _failure(self) -> str | None:
+        """Why the last log directory has failed."""
+        directories = self._topics.directories()
+        failures = [one.health.failure for one in directories if one.health.failure is not None]
+        return str(failures[0]) if len(failures) == len(directories) else None
+
+    def _obstacles(self) -> Sequence[str]:
+        counts = count_partitions(self._topics, self._identity.node_id)
+        return obstacles(self._store_standing(), counts, self._failure())
 
     def families(self, shared: Shared) -> Iterator[Family]:
         yield from self._traffic()
         yield from self._requests()
         yield from self._of_partitions()
         yield from self._of_groups()
+        yield from self._of_store()
         by_listener = Counter(connection.listener for connection in shared.connections)
         yield Family(
             "kafka_server_socket_server_metrics_connection_count",
@@ -211,6 +232,16 @@ class Metrics:
         for name, text, value in gauges:
             yield Family(name, "gauge", text, [Sample(value)])
 
+    def _of_store(self) -> Iterator[Family]:
+        standing = self._store_standing()
+        if standing is None:
+            return
+        text = "Seconds since the metadata store confirmed this broker last; 0 while it does."
+        yield Family("seglog_store_unconfirmed_seconds", "gauge", text, [Sample(standing.uncertain_seconds)])
+        text = "Seconds without such a confirmation since the start."
+        samples = [Sample(standing.uncertain_seconds_total)]
+        yield Family("seglog_store_unconfirmed_seconds_total", "counter", text, samples)
+
     def _of_groups(self) -> Iterator[Family]:
         shards = self._shards()
         states = Counter(group.state for shard in shards for group in shard.groups.values())
@@ -248,6 +279,11 @@ class Metrics:
             partition = self._topics.partition(topic, number)
             if partition is not None:
                 yield Sample(max(partition.log.high_watermark - offset, 0), _labels(group, topic, number))
+
+
+def _json(answer: Mapping[str, object], *, is_fine: bool) -> Page:
+    status = HTTPStatus.OK if is_fine else HTTPStatus.SERVICE_UNAVAILABLE
+    return Page(json.dumps(answer).encode() + b"\n", "application/json", status)
 
 
 def _labels(group: str, topic: str, number: int) -> Labels:

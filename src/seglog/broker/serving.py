@@ -25,6 +25,7 @@ from seglog.broker.metadata import Metadata
 from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
 from seglog.broker.producers import ProducerApis, ProducerIds
+from seglog.broker.readiness import StoreStanding
 from seglog.broker.requests import Context
 from seglog.broker.requests import Handler as ApiHandler
 from seglog.broker.sessions import SessionCache
@@ -192,6 +193,10 @@ class Serving(ABC):
     def _refused(self, context: Context, why: str) -> None:
         self.shared.refusals.log(context.client_host, context.listener, why, client_id=context.client_id)
 
+    def _store_standing(self) -> StoreStanding | None:
+        """How it stands with the store of its cluster; None for a broker that is alone."""
+        return None
+
     def _more_handlers(self) -> Mapping[int, ApiHandler]:
         """What only this kind of broker answers."""
         return {}
@@ -211,6 +216,7 @@ class Serving(ABC):
             topics=self.topics,
             groups=self.groups,
             identity=self.identity,
+            store_standing=self._store_standing,
             now=self._clock.monotonic,
             started_ms=self._clock.now_ms(),
         )

@@ -75,7 +75,7 @@ class Keys(NamedTuple):
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="Where to tell metrics for Prometheus, /metrics, and the health, /health.",
+            help="Where to tell metrics for Prometheus, /metrics, and the state: /health, /ready.",
             show_default=False,
         ),
     ] = None
@@ -148,6 +148,7 @@ def serve_keys(
     clock = SystemClock()
     started = clock.monotonic()
     hide_hypothesis()
+    from seglog.cluster.store import StoreFailedError
     from seglog.core.broker_config import BrokerConfig
 
     broker_config = BrokerConfig.from_mapping(mapping)
@@ -161,11 +162,15 @@ def serve_keys(
         if until_eof:
             loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, node.over.set))
         with act_on_signals(node.over.set):
-            async with node:
-                say_ready(node, clock.monotonic() - started)
-                gc.freeze()
-                gc.enable()
-                await node.over.wait()
+            try:
+                async with node:
+                    say_ready(node, clock.monotonic() - started)
+                    gc.freeze()
+                    gc.enable()
+                    await node.over.wait()
+            except StoreFailedError:
+                if not node.over.is_set():  # else it was ended while it waited for its metadata store
+                    raise
         return node.failure
 
     failure = _run(run())

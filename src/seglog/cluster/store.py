@@ -64,6 +64,10 @@ class StoreFailedError(StoreError):
     retriable: ClassVar[bool] = True
 
 
+class StoreAwayError(StoreFailedError):
+    """No server of the store answers: it may be started later."""
+
+
 class UnknownOutcomeError(StoreFailedError):
     """The connection was lost with the change under way, and nobody can say whether it was made: read, then decide."""
 

@@ -18,6 +18,7 @@ from seglog.cluster.store import (
     NoSuchNameError,
     SessionLostError,
     Step,
+    StoreAwayError,
     StoreClosedError,
     StoreFailedError,
     VersionChangedError,
@@ -93,7 +94,7 @@ class ZooKeeperStore(Committing):
     async def open(
         cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int
     ) -> Self:
-        """`StoreFailedError` if no server answers within ``patience_ms``."""
+        """`StoreAwayError` if no server answers within ``patience_ms``."""
         store = cls(servers, cluster, clock, session_timeout_ms)
         store._connection.start()
         try:
@@ -101,7 +102,7 @@ class ZooKeeperStore(Committing):
                 await store._is_watched.wait()
         except TimeoutError as error:
             await store.close()
-            raise StoreFailedError(f"{store._address}: no server answers, or none of ZooKeeper 3.6 or later") from error
+            raise StoreAwayError(f"{store._address}: no server answers, or none of ZooKeeper 3.6 or later") from error
         except BaseException:
             await store.close()
             raise
