@@ -98,6 +98,7 @@ class Wire:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._number = 0
+        self._seen = b""
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +133,11 @@ class Wire:
     def send_raw(self, frame: bytes) -> None:
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 
+    def wait(self) -> None:
+        """Until all of the next answer is there; it is not taken yet."""
+        (size,) = struct.unpack(">i", self._socket.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL))
+        self._seen = self._receive(4 + size)
+
     def answer(self, key: ApiKey, version: int | None = None) -> Message:
         api = APIS[key]
         version = api.high if version is None else version
@@ -142,7 +148,7 @@ class Wire:
         return read_message(message, message, data, start)
 
     def _receive(self, size: int) -> bytes:
-        data = b""
+        data, self._seen = self._seen[:size], self._seen[size:]
         while len(data) < size:
             piece = self._socket.recv(size - len(data))
             if not piece:

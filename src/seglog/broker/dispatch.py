@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Mapping
 from struct import Struct
 from typing import Any, Final
 
 from seglog.broker.api_versions import api_versions, unknown_version
+from seglog.broker.aside import LARGE_FRAME, aside, no_collections
 from seglog.broker.fetch import Fetch
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
@@ -23,6 +25,7 @@ _log: Final = logging.getLogger("seglog.broker")
 _HEAD: Final = Struct(">hh")
 _PRODUCE: Final = ApiKey.PRODUCE
 _FETCH: Final = ApiKey.FETCH
+_METADATA: Final = ApiKey.METADATA
 _API_VERSIONS: Final = ApiKey.API_VERSIONS
 
 
@@ -42,6 +45,7 @@ class Dispatch:
         self._produce = produce
         self._fetch = fetch
         self._handlers = handlers
+        self._large = asyncio.Lock()
 
     def __call__(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
         """The answer, or a wait for it. `InvalidRequestError` ends the connection.
@@ -71,6 +75,8 @@ class Dispatch:
             if isinstance(answer, bytes):
                 return frame_response(key, version, correlation_id, len(answer)) + answer
             return None if answer is None else answer.map(lambda body: _framed_body(header, body))
+        if len(frame) > LARGE_FRAME:
+            return self._answer_large(header, frame, context)
         if key == _FETCH:
             fetched = self._fetch(frame, body, context)
             if isinstance(fetched, FetchAnswer):
@@ -80,6 +86,23 @@ class Dispatch:
         if isinstance(answer_, Awaitable):
             return _written_later(header, answer_)
         return _written(header, answer_)
+
+    async def _answer_large(self, header: RequestHeader, frame: memoryview, context: Context) -> Reply:
+        """One at a time, but for what they wait for: a megabyte of names becomes thirty of objects."""
+        key, version, body = header.key, header.version, header.body
+        if key == _FETCH:
+            return _framed(header, await self._fetch.large(frame, body, context))
+        async with self._large:
+            with no_collections():
+                request = await aside(lambda: read_request(key, version, frame, body))
+                answer = self._handlers[key](request, context)
+                if isinstance(answer, Awaitable) and key == _METADATA:
+                    answer = await answer
+                if not isinstance(answer, Awaitable):
+                    written = answer
+                    return await aside(lambda: _written(header, written))
+        awaited = await answer
+        return await aside(lambda: _written(header, awaited))
 
 
 def _unforeseen(header: RequestHeader) -> InvalidRequestError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from seglog.broker.aside import SLICE, aside, drop, no_collections, slices
 from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
 from seglog.broker.slices import fetched_partition
@@ -16,6 +17,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
+from seglog.replication.partition import Partition
 from seglog.replication.waiters import Waiter
 from seglog.storage.reads import UpTo
 
@@ -44,7 +46,7 @@ class _Request(NamedTuple):
     """A request, its session found, if it has one. ``is_full``: every partition is answered. The consumer may stand
     in a ``rack``."""
 
-    partitions: Iterable[tuple[PartitionKey, Wanted]]
+    partitions: Sequence[tuple[PartitionKey, Wanted]]
     session: Session | None
     is_full: bool
     max_bytes: int
@@ -59,6 +61,17 @@ class _Result(NamedTuple):
     partitions: list[tuple[PartitionKey, FetchedPartition]]
     size: int
     is_urgent: bool
+
+
+_NOTHING: Final = _Result([], 0, is_urgent=False)
+
+
+class _Parsed(NamedTuple):
+    """A request, with the partitions that it names."""
+
+    message: Message
+    wanted: list[tuple[PartitionKey, Wanted]]
+    forgotten: list[PartitionKey]
 
 
 class Fetch:
@@ -80,39 +93,31 @@ class Fetch:
             answer = neighbours.follower(frame, body, context.listener)
             if answer is not None:
                 return answer
-        message = read_request(ApiKey.FETCH, context.version, frame, body)
+        return self._start(_parse(context.version, frame, body), context)
+
+    async def large(self, frame: memoryview, body: int, context: Context) -> FetchAnswer:
+        """The same for a request that takes long to read."""
+        with no_collections():
+            answer = self._start(await aside(lambda: _parse(context.version, frame, body)), context)
+        return answer if isinstance(answer, FetchAnswer) else await answer
+
+    def _start(self, parsed: _Parsed, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
+        message = parsed.message
         try:
             self._check_consumer(message, context)
-            request = self._resolve(message, context)
+            request = self._resolve(parsed, context)
         except SeglogError as error:
             return write_fetch(context.version, [], error=error.code)
-        result = self._read(request)
+        if len(request.partitions) > SLICE:
+            return self._read_many(request, message.max_wait / 1000)
+        result = self._read(request, request.partitions, _NOTHING)
         if result.is_urgent or result.size >= request.min_bytes or message.max_wait <= 0:
             return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
-    def _resolve(self, message: Message, context: Context) -> _Request:
+    def _resolve(self, parsed: _Parsed, context: Context) -> _Request:
         version = context.version
-        named: str = "topic_id" if version >= TOPIC_IDS else "topic"
-        none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
-        wanted = [
-            (
-                (getattr(topic, named) or none, partition.partition),
-                Wanted(
-                    partition.fetch_offset,
-                    partition.partition_max_bytes,
-                    partition.current_leader_epoch,
-                    partition.last_fetched_epoch,
-                ),
-            )
-            for topic in message.topics
-            for partition in topic.partitions
-        ]
-        forgotten = [
-            (getattr(topic, named) or none, number)
-            for topic in message.forgotten_topics_data
-            for number in topic.partitions
-        ]
+        message, wanted, forgotten = parsed
         session: Session | None = None
         is_full = message.session_epoch in (FULL, NO_SESSION)
         if is_full:
@@ -128,7 +133,8 @@ class Fetch:
                 self._sessions.close(session.session_id)
                 session = None
         return _Request(
-            partitions=wanted if session is None else session.partitions.items(),
+            # Not the session's own: they change when records of one are served.
+            partitions=wanted if session is None else list(session.partitions.items()),
             session=session,
             is_full=is_full,
             max_bytes=min(message.max_bytes, self._max_bytes),
@@ -148,11 +154,59 @@ class Fetch:
         if node_id >= 0:
             raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
 
-    def _read(self, request: _Request) -> _Result:
-        found = []
-        size = 0
-        is_urgent = False
-        for key, wanted in list(request.partitions):
+    async def _read_many(self, request: _Request, seconds: float) -> FetchAnswer:
+        """Read, and wait if there is too little, a slice of the partitions at a time."""
+        result = await self._read_in_slices(request)
+        if not (result.is_urgent or result.size >= request.min_bytes or seconds <= 0):
+            waiter = Waiter(request.min_bytes - result.size, seconds)
+            added: list[Partition] = []
+            try:
+                if await self._is_unchanged(result, waiter, added):
+                    await waiter.wait()
+            finally:
+                waiter.end()
+                for partition in added:
+                    partition.waiters.pop(waiter, None)
+            result = await self._read_in_slices(request)
+        return await self._answer_many(request, result)
+
+    async def _read_in_slices(self, request: _Request) -> _Result:
+        result = _NOTHING
+        with no_collections():
+            async for some in slices(request.partitions):
+                result = self._read(request, some, result)
+        return result
+
+    async def _is_unchanged(self, result: _Result, waiter: Waiter, added: list[Partition]) -> bool:
+        """Add the waiter to the partitions, and whether they are then as they were read."""
+        async for some in slices(result.partitions):
+            for key, fetched in some:
+                partition = self._topics.partition(*key)
+                if partition is None:
+                    return False
+                partition.waiters[waiter] = None
+                added.append(partition)
+                if partition.log.high_watermark != fetched.high_watermark:
+                    return False
+        return True
+
+    async def _answer_many(self, request: _Request, result: _Result) -> FetchAnswer:
+        leaders: list[tuple[int, int]] = []
+        places = range(len(result.partitions))
+        with no_collections():
+            async for some in slices(places):
+                leaders += self._note(request, result, some)
+            endpoints = self._endpoints(request, leaders)
+            answer = await aside(lambda: _answer(request, result, endpoints))
+            await aside(lambda: drop(result.partitions))
+        return answer
+
+    def _read(self, request: _Request, partitions: Sequence[tuple[PartitionKey, Wanted]], before: _Result) -> _Result:
+        """What there is of ``partitions``, behind what has been read ``before``."""
+        found = list(before.partitions) if before is _NOTHING else before.partitions
+        size = before.size
+        is_urgent = before.is_urgent
+        for key, wanted in partitions:
             left = max(request.max_bytes - size, 0)
             fetched = self._read_one(key, wanted, request, left, is_first=size == 0)
             found.append((key, fetched))
@@ -200,7 +254,7 @@ class Fetch:
             partition = self._topics.partition(*key)
             if partition is None or partition.log.high_watermark != fetched.high_watermark:
                 # It changed after it was read, before this began to wait.
-                return self._answer(request, self._read(request))
+                return self._answer(request, self._read(request, request.partitions, _NOTHING))
             partitions.append(partition)
         waiter = Waiter(request.min_bytes - result.size, seconds)
         for partition in partitions:
@@ -210,20 +264,57 @@ class Fetch:
         finally:
             for partition in partitions:
                 partition.waiters.pop(waiter, None)
-        return self._answer(request, self._read(request))
+        return self._answer(request, self._read(request, request.partitions, _NOTHING))
 
     def _answer(self, request: _Request, result: _Result) -> FetchAnswer:
-        for key, fetched in result.partitions:
+        leaders = self._note(request, result, range(len(result.partitions)))
+        return _answer(request, result, self._endpoints(request, leaders))
+
+    def _note(self, request: _Request, result: _Result, places: Sequence[int]) -> list[tuple[int, int]]:
+        """Count what is sent of the partitions at these places, and name leaders where they are others; which ones."""
+        leaders = []
+        hints = None if self._neighbours is None or request.version < ENDPOINTS else self._neighbours.hints
+        for place in places:
+            key, fetched = result.partitions[place]
             if fetched.records is not None and (partition := self._topics.partition(*key)) is not None:
                 partition.bytes_out += fetched.records.size
-        if self._neighbours is None or request.version < ENDPOINTS:
-            return _answer(request, result)
-        hints, leaders = self._neighbours.hints, []
-        for place, (key, fetched) in enumerate(result.partitions):
-            if fetched.error and (leader := hints.leader(*key, fetched.error)) is not None:
+            if hints is not None and fetched.error and (leader := hints.leader(*key, fetched.error)) is not None:
                 result.partitions[place] = key, fetched._replace(leader=leader)
                 leaders.append(leader)
-        return _answer(request, result, hints.endpoints(leaders, request.listener) if leaders else ())
+        return leaders
+
+    def _endpoints(self, request: _Request, leaders: Sequence[tuple[int, int]]) -> Sequence[NodeEndpoint]:
+        if self._neighbours is None or not leaders:
+            return ()
+        return self._neighbours.hints.endpoints(leaders, request.listener)
+
+
+def _parse(version: int, frame: memoryview, body: int) -> _Parsed:
+    message = read_request(ApiKey.FETCH, version, frame, body)
+    named: str = "topic_id" if version >= TOPIC_IDS else "topic"
+    none: str | UUID = _ZERO if version >= TOPIC_IDS else ""
+    wanted = [
+        (
+            (getattr(topic, named) or none, partition.partition),
+            Wanted(
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
+            ),
+        )
+        for topic in message.topics
+        for partition in topic.partitions
+    ]
+    forgotten = [
+        (getattr(topic, named) or none, number)
+        for topic in message.forgotten_topics_data
+        for number in topic.partitions
+    ]
+    for topic in message.topics:
+        partitions, topic.partitions = list(topic.partitions), ()
+        drop(partitions)
+    return _Parsed(message, wanted, forgotten)
 
 
 def _answer(request: _Request, result: _Result, endpoints: Sequence[NodeEndpoint] = ()) -> FetchAnswer:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Container, Mapping
+from collections.abc import Awaitable, Container, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from seglog.broker.aside import SLICE, aside, drop, slices
 from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
 from seglog.broker.codes import Code, failure
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
@@ -51,26 +53,66 @@ class Metadata:
     # Metadata
 
     def metadata(self, request: Message, context: Context) -> Answer | Awaitable[Answer]:
-        if context.version < _IDS_SINCE and _has_ids(request):
+        if request.topics is not None and len(request.topics) > SLICE:
+            return self._metadata_of_many(request, context)
+        if context.version < _IDS_SINCE and _has_ids(request.topics or ()):
             return _refused_ids(request)
-        config = self._configuration.current
-        may_create = config.auto_create_topics_enable and (context.version < 4 or request.allow_auto_topic_creation)
-        if may_create and request.topics is not None:
-            missing = [
-                topic.name
-                for topic in request.topics
-                if topic.name is not None and not topic.topic_id and topic.name not in self._topics.by_name
-            ]
+        if self._may_create(request, context) and request.topics is not None:
+            missing = self._missing(request.topics)
             if missing:
-                return self._create_first(list(dict.fromkeys(missing)), request, context)
+                return self._create_first(list(missing), request, context)
         return self._metadata(request, context, {})
+
+    def _may_create(self, request: Message, context: Context) -> bool:
+        is_enabled = self._configuration.current.auto_create_topics_enable
+        return is_enabled and (context.version < 4 or request.allow_auto_topic_creation)
+
+    def _missing(self, topics: Sequence[Message]) -> dict[str, None]:
+        return dict.fromkeys(
+            topic.name
+            for topic in topics
+            if topic.name is not None and not topic.topic_id and topic.name not in self._topics.by_name
+        )
+
+    async def _metadata_of_many(self, request: Message, context: Context) -> Answer:
+        """The same for a request that would hold up the loop."""
+        if context.version < _IDS_SINCE and await self._has_ids_of_many(request):
+            return _refused_ids(request)
+        refused: Mapping[str, int] = {}
+        if self._may_create(request, context):
+            missing: dict[str, None] = {}
+            async for some in slices(request.topics):
+                missing |= self._missing(some)
+            if missing:
+                refused = await self._create(list(missing))
+        seen: set[tuple[str | None, UUID | None]] = set()
+        topics: list[dict[str, Any]] = []
+        answer: Answer = {}
+        async for some in slices(request.topics):
+            fresh = [topic for topic in some if (topic.name, getattr(topic, "topic_id", None)) not in seen]
+            seen.update((topic.name, getattr(topic, "topic_id", None)) for topic in fresh)
+            answer = self._metadata(Message(**{**vars(request), "topics": fresh}), context, refused)
+            topics += answer["topics"]
+        names, request.topics = list(request.topics), ()
+        await aside(partial(drop, names))
+        return {**answer, "topics": topics}
+
+    async def _has_ids_of_many(self, request: Message) -> bool:
+        async for some in slices(request.topics):
+            if _has_ids(some):
+                return True
+        return False
 
     async def _create_first(self, names: list[str], request: Message, context: Context) -> Answer:
         """Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates meanwhile; here the first answer has the topic."""
+        return self._metadata(request, context, await self._create(names))
+
+    async def _create(self, names: list[str]) -> Mapping[str, int]:
+        """Create topics, as many as one request may; codes of those that cannot be."""
         refused: dict[str, int] = {}
         config = self._configuration.current
         if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
-            return self._metadata(request, context, {})
+            return refused
         made = []
         for name in names:
             try:
@@ -82,7 +124,7 @@ class Metadata:
             except SeglogError as error:
                 refused[name] = failure(error)["error_code"]
         await self._changes.settled(made, _FOR_LEADERS_SECONDS)
-        return self._metadata(request, context, refused)
+        return refused
 
     def _metadata(self, request: Message, context: Context, refused: Mapping[str, int]) -> Answer:
         wants_operations = bool(getattr(request, "include_topic_authorized_operations", False))
@@ -261,8 +303,8 @@ def _failed(path: str) -> dict[str, Any]:
     return {"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": path}
 
 
-def _has_ids(request: Message) -> bool:
-    return any(topic.name is None or getattr(topic, "topic_id", None) for topic in request.topics or ())
+def _has_ids(topics: Sequence[Message]) -> bool:
+    return any(topic.name is None or getattr(topic, "topic_id", None) for topic in topics)
 
 
 def _refused_ids(request: Message) -> Answer:

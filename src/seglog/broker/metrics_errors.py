@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seglog.broker.dispatch import Dispatch
@@ -15,7 +15,6 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import Topics
 from seglog.net.later import Later
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.messages import Message
 from seglog.protocol.produce_errors import errors_of_answer
 
@@ -117,6 +116,8 @@ class _Fetch(Fetch):
         super().__init__(topics, sessions, max_bytes=max_bytes, neighbours=neighbours)
         self._counts = counts
 
-    def _answer(self, request: Any, result: Any) -> FetchAnswer:
-        self._counts.update(fetched.error for _, fetched in result.partitions if fetched.error)
-        return super()._answer(request, result)
+    def _note(self, request: Any, result: Any, places: Sequence[int]) -> list[tuple[int, int]]:
+        for place in places:
+            if code := result.partitions[place][1].error:
+                self._counts[code] += 1
+        return super()._note(request, result, places)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, Final
 
+from seglog.broker.aside import SLICE, aside, slices
 from seglog.broker.changes import TopicChanges
 from seglog.broker.codes import Code, RefusedError, failure
 from seglog.broker.requests import Answer, Context, Handler
@@ -32,6 +34,7 @@ _SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 """Times that stand for something else, and the version of ListOffsets that brought each."""
+_Found = FoundOffset | SeglogError | None
 _NONE: Final = FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
@@ -72,40 +75,69 @@ class Offsets:
 
     # ListOffsets
 
-    def list_offsets(self, request: Message, context: Context) -> Answer:
+    def list_offsets(self, request: Message, context: Context) -> Answer | Awaitable[Answer]:
+        count = sum([len(topic.partitions) for topic in request.topics])
+        if count > SLICE or any(_is_time(wanted.timestamp) for topic in request.topics for wanted in topic.partitions):
+            return self._list_aside(request, context)
         topics = []
         for topic in request.topics:
-            times = Counter(wanted.partition_index for wanted in topic.partitions)
-            answers = {}
-            for wanted in topic.partitions:
-                number = wanted.partition_index
-                try:
-                    if times[number] > 1:
-                        raise RefusedError(Code.INVALID_REQUEST)
-                    if wanted.timestamp < 0 and context.version < _SINCE.get(wanted.timestamp, 1 << 15):
-                        raise RefusedError(Code.UNSUPPORTED_VERSION)
-                    if request.replica_id == _DEBUGGING:  # asks followers too
-                        partition = self._partition(topic.name, number)
-                        partition.check_epoch(wanted.current_leader_epoch)
-                    else:
-                        partition = self._leader(topic.name, number, wanted.current_leader_epoch)
-                    isolation_level = request.isolation_level if request.replica_id == _CONSUMER else None
-                    found = _find(partition, wanted.timestamp, isolation_level)
-                except SeglogError as error:
-                    code = failure(error)["error_code"]
-                    if code == Code.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_SINCE:
-                        code = Code.LEADER_NOT_AVAILABLE
-                    answers[number] = {"partition_index": number, "error_code": code}
-                else:
-                    at, offset, epoch = found
-                    answers[number] = {
-                        "partition_index": number,
-                        "timestamp": at,
-                        "offset": offset,
-                        "leader_epoch": epoch,
-                    }
+            numbers = _numbers(topic)
+            partitions = {
+                one.partition_index: self._one(request, context, topic.name, one, numbers, {})
+                for one in topic.partitions
+            }
+            topics.append({"name": topic.name, "partitions": list(partitions.values())})
+        return {"topics": topics}
+
+    async def _list_aside(self, request: Message, context: Context) -> Answer:
+        """Look for times in the thread: batches have to be decompressed for that, one at a time in the process."""
+        topics = []
+        for topic in request.topics:
+            numbers = _numbers(topic)
+            answers: dict[int, dict[str, Any]] = {}
+            async for some in slices(topic.partitions):
+                found: dict[tuple[int, int], _Found] = {}
+                for wanted in some:
+                    number, at = wanted.partition_index, wanted.timestamp
+                    partition = self._topics.partition(topic.name, number)
+                    if partition is not None and _is_time(at) and numbers[number] == 1:
+                        found[number, at] = await aside(partial(_look_up, partition.log, at))
+                for wanted in some:
+                    answers[wanted.partition_index] = self._one(request, context, topic.name, wanted, numbers, found)
             topics.append({"name": topic.name, "partitions": list(answers.values())})
         return {"topics": topics}
+
+    def _one(
+        self,
+        request: Message,
+        context: Context,
+        topic: str,
+        wanted: Message,
+        numbers: Mapping[int, int],
+        found: Mapping[tuple[int, int], _Found],
+    ) -> dict[str, Any]:
+        """The answer for one partition. ``numbers``: how often each is named; ``found``: what was found for times."""
+        number = wanted.partition_index
+        try:
+            if numbers[number] > 1:
+                raise RefusedError(Code.INVALID_REQUEST)
+            if wanted.timestamp < 0 and context.version < _SINCE.get(wanted.timestamp, 1 << 15):
+                raise RefusedError(Code.UNSUPPORTED_VERSION)
+            if request.replica_id == _DEBUGGING:  # asks followers too
+                partition = self._partition(topic, number)
+                partition.check_epoch(wanted.current_leader_epoch)
+            else:
+                partition = self._leader(topic, number, wanted.current_leader_epoch)
+            isolation_level = request.isolation_level if request.replica_id == _CONSUMER else None
+            at, offset, epoch = _find(
+                partition, wanted.timestamp, isolation_level, found.get((number, wanted.timestamp))
+            )
+        except SeglogError as error:
+            code = failure(error)["error_code"]
+            if code == Code.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_SINCE:
+                code = Code.LEADER_NOT_AVAILABLE
+            return {"partition_index": number, "error_code": code}
+        return {"partition_index": number, "timestamp": at, "offset": offset, "leader_epoch": epoch}
 
     # OffsetForLeaderEpoch
 
@@ -181,9 +213,27 @@ class Offsets:
         return found
 
 
-def _find(partition: Partition, timestamp: int, isolation_level: int | None) -> FoundOffset:
+def _is_time(timestamp: int) -> bool:
+    """Whether it is to be looked for in records."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _numbers(topic: Message) -> Mapping[int, int]:
+    """How often each partition is named."""
+    return Counter([wanted.partition_index for wanted in topic.partitions])
+
+
+def _look_up(log: Log, timestamp: int) -> _Found:
+    """For a thread: logs are read without locks."""
+    try:
+        return log.offset_for_timestamp(timestamp)
+    except SeglogError as error:
+        return error
+
+
+def _find(partition: Partition, timestamp: int, isolation_level: int | None, found: _Found) -> FoundOffset:
     """Rules of ``Partition.fetchOffsetForTimestamp``; ``isolation_level`` is None for another broker, which sees all of
-    the log."""
+    the log. ``found``: of a time, what the log has of it."""
     log = partition.log
     if isolation_level is None:
         end = log.log_end_offset
@@ -195,11 +245,12 @@ def _find(partition: Partition, timestamp: int, isolation_level: int | None) -> 
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NONE  # nothing is elsewhere
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found = log.offset_for_timestamp(EARLIEST)
-        assert found is not None
+        first = log.offset_for_timestamp(EARLIEST)
+        assert first is not None
         # An empty log knows of no epoch yet: what is written next is of this one.
-        return found if found.leader_epoch >= 0 else found._replace(leader_epoch=partition.leader_epoch)
-    found = log.offset_for_timestamp(timestamp)
+        return first if first.leader_epoch >= 0 else first._replace(leader_epoch=partition.leader_epoch)
+    if isinstance(found, SeglogError):
+        raise found
     if found is not None and found.offset < end:
         return found
     _check_available(partition, isolation_level)

@@ -86,7 +86,9 @@ class Session:
 
     def served(self, key: PartitionKey) -> None:
         """Records of this partition went out: next time the others have their turn before it."""
-        self.partitions[key] = self.partitions.pop(key)
+        wanted = self.partitions.pop(key, None)
+        if wanted is not None:
+            self.partitions[key] = wanted
 
 
 class SessionCache:

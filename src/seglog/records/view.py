@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from seglog.core.types import Buffer
 from seglog.records import batch, legacy
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.records.decoding import Record, decode_records
+from seglog.records.decoding import Record, decode_records, iter_records
 
 
 def describe(data: Buffer, entry: Entry, *, deep: bool = True, limit: int = DEFAULT_LIMIT) -> BatchHeader:
@@ -28,6 +30,13 @@ def check(data: Buffer, entry: Entry) -> None:
         legacy.check_crc(data, entry)
     else:
         batch.check_crc(data, batch.read_header(data, entry.position), entry.position)
+
+
+def iterate(data: Buffer, entry: Entry, *, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
+    """As `decode`, one record at a time, if it is a batch of magic 2."""
+    if entry.magic < 2:
+        return iter(legacy.decode(data, entry, limit=limit))
+    return iter_records(data, batch.read_header(data, entry.position), entry.position, limit=limit)
 
 
 def decode(data: Buffer, entry: Entry, *, limit: int = DEFAULT_LIMIT) -> list[Record]:

@@ -37,6 +37,10 @@ class Waiter:
         if not self._future.done():
             self._future.set_result(False)
 
+    def end(self) -> None:
+        """It is not waited for any more."""
+        self._timer.cancel()
+
     async def wait(self) -> bool:
         """Whether it was woken before its time was up."""
         try:

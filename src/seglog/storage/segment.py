@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from seglog.core.errors import CorruptBatchError, CorruptError
+from seglog.core.errors import CorruptBatchError, CorruptError, TooLargeError
 from seglog.core.fs import File, Fs
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
 from seglog.records import view
@@ -24,6 +24,8 @@ from seglog.storage.txnindex import TxnIndex
 _PEEK: Final = 8 << 10
 """Bytes read at a time when looking for a batch: a little more than lies between two index entries."""
 _CHUNK: Final = 1 << 20
+LOOKUP_LIMIT: Final = 64 << 20
+"""Decompressed bytes of a batch in which a time is looked for: 8 KB may become 256 MB."""
 _V2_PREFIX: Final = Struct(">qiibIhi")
 """The first 27 bytes of a batch: all that a search for an offset needs."""
 _LENGTH: Final = Struct(">i")
@@ -257,10 +259,20 @@ class Segment:
         for header, position, data in self.headers(start):
             if header.max_timestamp < timestamp or header.last_offset < from_offset:
                 continue
-            for record in self.decode(data, header, position):
-                if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return TimestampOffset(record.timestamp, record.offset), header.leader_epoch
+            try:
+                for record in self._records(data, header, position):
+                    if record.timestamp >= timestamp and record.offset >= from_offset:
+                        return TimestampOffset(record.timestamp, record.offset), header.leader_epoch
+            except TooLargeError:  # one of its records is it: who reads from here on finds it
+                return TimestampOffset(timestamp, max(header.base_offset, from_offset)), header.leader_epoch
         return None
+
+    def _records(self, data: Buffer, header: BatchHeader, position: int) -> Iterator[Record]:
+        """As `decode`, one at a time, and of no more than `LOOKUP_LIMIT` decompressed bytes."""
+        try:
+            yield from view.iterate(data, Entry(0, header.size, header.base_offset, header.magic), limit=LOOKUP_LIMIT)
+        except CorruptError as error:
+            raise error.at(file=self.paths.log, base=position, offset=header.base_offset) from error
 
     def decode(self, data: Buffer, header: BatchHeader, position: int) -> list[Record]:
         """The records of one batch of any format; errors carry the file and the position."""

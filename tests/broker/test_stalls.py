@@ -1,0 +1,156 @@
+"""Requests that take long: other clients of the broker are answered meanwhile.
+
+What counts is how many items one step of the loop handles, not seconds: the machine may have much else to do. The
+longest step is measured too, and printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from seglog.broker import aside, fetch
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.reading import Message
+from seglog.protocol.schema import request_class
+from seglog.protocol.writing import write_message
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage import segment
+from tests.broker.running import RunningNode, Wire
+
+NAMES = 70_000
+PARTITIONS = 37_000
+
+
+class Pulse:
+    """Turns of a loop, as one that wants to have a turn all the time sees them."""
+
+    def __init__(self, broker: RunningNode) -> None:
+        self._broker = broker
+        self._is_over = False
+        self.turns = 0
+        self.longest = 0.0
+
+    async def _beat(self) -> None:
+        before = time.perf_counter()
+        while not self._is_over:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            self.longest = max(self.longest, now - before)
+            before = now
+            self.turns += 1
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        thread = threading.Thread(target=lambda: self._broker.on_loop(self._beat))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over = True
+            thread.join()
+
+
+def ask_beside(broker: RunningNode, key: ApiKey, version: int, **contents: object) -> tuple[Message, int]:
+    """The answer, and how many turns of the loop another task had meanwhile. The request is made before, and the answer
+    read after that."""
+    body = write_message(request_class(key, version), contents)
+    head = struct.pack(">hhih", key, version, 1, -1) + (b"\0" if version >= APIS[key].flexible else b"")
+    with Wire(broker.bootstrap) as wire:
+        pulse = Pulse(broker)
+        with pulse.beating():
+            before = pulse.turns
+            wire.send_raw(head + body)
+            wire.wait()
+            turns = pulse.turns - before
+        print(f"{key.name}: {turns} turns of the loop, the longest {pulse.longest * 1000:.1f} ms")
+        return wire.answer(key, version), turns
+
+
+def test_a_metadata_request_of_many_names_leaves_turns_to_others(broker: RunningNode) -> None:
+    names = [{"name": f"no-{number}"} for number in range(NAMES)]
+    topics = [*names, names[0]]
+    answer, turns = ask_beside(broker, ApiKey.METADATA, 9, topics=topics, allow_auto_topic_creation=True)
+    assert [topic.name for topic in answer.topics] == [one["name"] for one in names]
+    assert {topic.error_code for topic in answer.topics} == {3}
+    assert turns > NAMES // aside.SLICE
+
+
+def test_a_fetch_of_many_partitions_leaves_turns_to_others(broker: RunningNode, topic_name: str) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        records = bytes(encode_batch([NewRecord(b"value", None, 1)]))
+        data = [{"name": topic_name, "partition_data": [{"index": 0, "records": records}]}]
+        wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+    wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1000} for number in range(PARTITIONS)]
+    topics = [{"topic": topic_name, "partitions": wanted}]
+    answer, turns = ask_beside(
+        broker, ApiKey.FETCH, 11, max_wait=0, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics
+    )
+    (topic,) = answer.responses
+    assert [one.partition_index for one in topic.partitions] == list(range(PARTITIONS))
+    assert [topic.partitions[0].error_code, topic.partitions[1].error_code] == [0, 3]
+    assert topic.partitions[0].records[61:] == records[61:]
+    assert turns > PARTITIONS // aside.SLICE
+
+
+def test_a_fetch_of_many_partitions_waits_for_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 8
+    for module in (aside, fetch):
+        monkeypatch.setattr(module, "SLICE", 3)
+    with RunningNode(tmp_path, {"num.partitions": str(count)}) as broker, Wire(broker.bootstrap) as wire:
+        wire.ask(ApiKey.METADATA, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1000} for number in range(count)]
+        topics = [{"topic": "t", "partitions": wanted}]
+        wire.send(ApiKey.FETCH, 11, max_wait=60_000, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics)
+        with Wire(broker.bootstrap) as other:
+            records = bytes(encode_batch([NewRecord(b"value", None, 1)]))
+            data = [{"name": "t", "partition_data": [{"index": count - 1, "records": records}]}]
+            other.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+        (topic,) = wire.answer(ApiKey.FETCH, 11).responses
+        assert [one.partition_index for one in topic.partitions if one.records] == [count - 1]
+        standing = broker.node.topics.by_name["t"]
+        assert not any(partition.waiters for partition in standing.partitions if partition is not None)
+
+
+@pytest.mark.parametrize("is_too_large", [True, False])
+def test_a_time_is_looked_for_in_a_batch_that_claims_much(
+    broker: RunningNode, topic_name: str, monkeypatch: pytest.MonkeyPatch, is_too_large: bool
+) -> None:
+    """In the thread, and in no more memory than `LOOKUP_LIMIT`; beyond it the batch's first offset is the answer."""
+    monkeypatch.setattr(segment, "LOOKUP_LIMIT", (1 << 20) if is_too_large else (1 << 30))
+    with Wire(broker.bootstrap) as wire:
+        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        times = [NewRecord(bytes(4 << 20), None, 1000 + number) for number in range(8)]
+        for _ in range(2):
+            records = bytes(encode_batch(times, codec=Codec.ZSTD))
+            assert len(records) < 16 << 10
+            data = [{"name": topic_name, "partition_data": [{"index": 0, "records": records}]}]
+            wire.ask(ApiKey.PRODUCE, 9, acks=1, timeout=1000, topic_data=data)
+    wanted = {"partition_index": 0, "timestamp": 1005, "current_leader_epoch": -1}
+    topics = [{"name": topic_name, "partitions": [wanted]}]
+    answer, turns = ask_beside(broker, ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
+    (one,) = answer.topics[0].partitions
+    assert (one.error_code, one.offset) == (0, 0 if is_too_large else 5)
+    assert turns > 3
+
+
+def test_offsets_of_partitions_that_are_named_twice_are_refused_also_among_many(
+    broker: RunningNode, topic_name: str
+) -> None:
+    with Wire(broker.bootstrap) as wire:
+        wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
+        numbers = [0, *range(1, 2 * aside.SLICE), 0]
+        wanted = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in numbers]
+        topics = [{"name": topic_name, "partitions": wanted}]
+        answer = wire.ask(ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
+        codes = {one.partition_index: one.error_code for one in answer.topics[0].partitions}
+        assert codes == dict.fromkeys(range(2 * aside.SLICE), 3) | {0: 42}
