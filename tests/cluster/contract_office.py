@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from seglog.cluster.model import PARTITIONS, Member, topic_name
+from seglog.cluster.generation import SeenGenerations, StoreWentBackError, check_store, names_to_check
+from seglog.cluster.model import GENERATION, PARTITIONS, Member, topic_name
 from seglog.cluster.office import CONTROLLER_EPOCHS
+from seglog.cluster.store import Versioned
 from seglog.cluster.view import CONTROLLER, Controller, decode_controller
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, UNKNOWN, Faulty
@@ -52,6 +54,46 @@ class OfficeContract(ABC):
                 await asyncio.wait_for(work(made), 2 * SOON)
 
         asyncio.run(with_stores())
+
+    def test_the_generation_rises_with_each_election_and_a_store_that_goes_back_is_not_taken_up(
+        self, tmp_path: Path
+    ) -> None:
+        async def work(made: list[Faulty]) -> None:
+            one, two = await joined(made)
+            before = one.view.generation
+            assert before >= 0
+            await make_topic(one.store, "t", [(1, 2)])
+            await one.sees(lambda: bool(one.view.partitions))
+            await one.sees(lambda: one.view.generation > before)
+            written: list[int] = []
+            histories = [SeenGenerations(one.store, "store", one.view, 1, written.append)]
+            await histories[0].note()
+            assert written == [one.view.generation]
+            values = await two.store.get_many(names_to_check(1))
+            check_store("store", values, node_id=1, generation=written[0], broker_epoch=1, directory="/d")
+            for seen, epoch, proof in (
+                (written[0] + 1, 0, "it is at generation"),
+                (written[0], 1000, "it counts 2 registrations"),
+            ):
+                with pytest.raises(StoreWentBackError, match=proof):
+                    check_store("store", values, node_id=1, generation=seen, broker_epoch=epoch, directory="/d")
+            later = values | {GENERATION: Versioned(b"0", written[0] + 100)}
+            with pytest.raises(StoreWentBackError, match=f"by it broker 1 has seen generation {written[0]}, and /d"):
+                check_store("store", later, node_id=1, generation=written[0] + 5, broker_epoch=1, directory="/d")
+            ends = asyncio.ensure_future(histories[0].run())
+            topics = dict(one.view.topics)
+            for party in (one, two):
+                await party.stop()
+            await one.view.start()
+            await two.store.delete(GENERATION)
+            with pytest.raises(StoreWentBackError, match="it is at generation -1, and was at"):
+                await ends
+            await two.store.delete(topic_name("t"))
+            await two.store.create("last", b"")
+            await one.store.get("last")
+            assert one.view.topics == topics, "nothing of it counts"
+
+        self.run(tmp_path, work)
 
     def test_the_one_who_was_the_controller_and_does_not_know_that_it_is_over_writes_nothing(
         self, tmp_path: Path

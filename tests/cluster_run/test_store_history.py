@@ -97,6 +97,7 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         (stray,) = command("strays", "--json", *directories).objects
         assert (stray["topic"], stray["logEnd"]) == ("new", 1)
         assert logs(cluster).items() >= before.items(), "no byte is deleted"
+        wait_until(lambda: sum(one.strays for one in cluster.look().brokers.values()) == 1, "a stray to be reported")
         stop(cluster)
 
         rebuilt = f"sqlite:{memory / 'cluster' / 'rebuilt.sqlite'}"

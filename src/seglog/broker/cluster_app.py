@@ -31,10 +31,11 @@ from seglog.broker.watermarks import Watermarks
 from seglog.cluster.formats import FORMAT, OURS
 from seglog.cluster.generation import SeenGenerations, check_epochs, check_store, names_to_check
 from seglog.cluster.membership import Membership, Registration
-from seglog.cluster.model import Broker
+from seglog.cluster.model import Broker, strays_name
 from seglog.cluster.office import Office
 from seglog.cluster.open import open_store
 from seglog.cluster.store import (
+    ANY_VERSION,
     MISSING,
     Change,
     MetadataStore,
@@ -58,6 +59,7 @@ from seglog.storage.cluster_mark import ClusterMark, check_marks, read_marks
 from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
 from seglog.storage.log_dirs_opening import cluster_of, resolve_all
+from seglog.storage.strays import size_of
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
@@ -107,6 +109,7 @@ class ClusterNode(Serving):
         self._parts.push_async_callback(self.view.stop)
         check_epochs(config.cluster_store, self.view, self._leader_epochs())
         self.seen = SeenGenerations(self.store, config.cluster_store, self.view, node_id, self._write_generation)
+        self._strays_changed = asyncio.Event()
         self._parts.push_async_callback(self._note_at_the_end)
         self.identity = ClusterIdentity(
             self.view, node_id=node_id, cluster_id=cluster_id, rack=current.broker_rack or None
@@ -322,6 +325,8 @@ class ClusterNode(Serving):
         self.directories.failed = failed
         self._parts.push_async_callback(self.replicas.close)
         self.replicas.note_generation = self.seen.note
+        self.replicas.strays_changed = self._strays_changed.set
+        self._begin("strays", self._report_strays())
         await self.replicas.start()
         self.replicas.offline_changed = self._offline_changed
         listeners = {name: _host_port(at) for name, at in self.identity.advertised.items()}
@@ -416,6 +421,30 @@ class ClusterNode(Serving):
     def _confirmed(self) -> None:
         _log.info("the metadata store confirms the session of node %d", self.identity.node_id)
         self.replicas.confirmed()
+
+    async def _report_strays(self) -> None:
+        """Tell `seglog cluster status` and metrics how many there are, when that has changed."""
+        name, reported = strays_name(self.identity.node_id), None
+        while True:
+            await self._strays_changed.wait()
+            self._strays_changed.clear()
+            count, size = await asyncio.to_thread(self._measure_strays)
+            self.topics.note_strays(count, size)
+            value = b"%d %d" % (count, size)
+            if value == reported:
+                continue
+            try:
+                if await self.store.get(name) is None:
+                    await self.store.create(name, value)
+                else:
+                    await self.store.cas(name, value, ANY_VERSION)
+                reported = value
+            except StoreError as error:
+                _log.warning("the metadata store does not say how many strays there are: %s", error)
+
+    def _measure_strays(self) -> tuple[int, int]:
+        strays = self.directories.strays()
+        return len(strays), sum(size_of(self._fs, one.path) for one in strays)
 
     def _moved(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:

@@ -226,6 +226,12 @@ class Metrics:
             (f"{_CONTROLLER}globaltopiccount", "Topics.", len(self._topics.by_name)),
             (f"{_CONTROLLER}globalpartitioncount", "Partitions.", counts.everywhere),
             (f"{_CONTROLLER}offlinepartitionscount", "Partitions without a leader.", counts.leaderless),
+            (
+                "seglog_stray_partitions",
+                "Replicas that the cluster does not name.",
+                self._topics.strays[0],
+            ),
+            ("seglog_stray_bytes", "Their bytes.", self._topics.strays[1]),
             ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", failed),
             (f"{_SERVER}kafkaserver_brokerstate", "3: running.", _RUNNING),
         )

@@ -58,6 +58,11 @@ class Topics(ABC):
         self.shown: Callable[[Topic], None] = lambda _: None
         self.hidden: Callable[[Topic], None] = lambda _: None
         """Are told of a topic that is served, as it is now, and of one that is no longer served."""
+        self.strays = (0, 0)
+        """Replicas that the cluster does not name and this broker keeps, and their bytes."""
+
+    def note_strays(self, count: int, size: int) -> None:
+        self.strays = (count, size)
 
     @abstractmethod
     def standing(self, topic: Topic, number: int) -> Standing:

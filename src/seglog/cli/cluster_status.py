@@ -80,6 +80,8 @@ def _document(seen: ClusterSeen, findings: Sequence[Finding]) -> dict[str, Any]:
                 "stopping": broker.is_stopping,
                 "answers": broker.answers,
                 "failed": dict(broker.failed),
+                "strays": broker.strays,
+                "strayBytes": broker.stray_bytes,
             }
             for node, broker in sorted(seen.brokers.items())
         ],
@@ -131,6 +133,10 @@ def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everythi
             [_cells(one) for one in shown],
             right=("leader", "epoch"),
         )
+    for node, broker in sorted(seen.brokers.items()):
+        if broker.strays:
+            strays = f"{_count(range(broker.strays), 'stray')} ({format_size(broker.stray_bytes)})"
+            out.line(f"broker {node} keeps {strays}, which the cluster does not name: see seglog cluster strays DIR")
     out.line("")
     if not findings:
         out.line("healthy")

@@ -41,6 +41,7 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
         with suppress(model.InvalidStateError):
             if kind == model.BROKERS and rest:
                 broker = model.decode_broker(name, value)
+                strays, stray_bytes = _strays(values, broker.node_id)
                 brokers[broker.node_id] = BrokerSeen(
                     node_id=broker.node_id,
                     rack=broker.rack,
@@ -48,6 +49,8 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
                     epoch=broker.epoch,
                     since=broker.kept_since,
                     is_stopping=broker.is_stopping,
+                    strays=strays,
+                    stray_bytes=stray_bytes,
                 )
             elif kind == model.TOPICS and rest:
                 topic = model.decode_topic(name, value)
@@ -84,6 +87,14 @@ def _seen(topic: str, number: int, state: model.PartitionState | None, assigned:
         removing=state.removing,
         min_insync=state.min_insync,
     )
+
+
+def _strays(values: Mapping[str, Versioned], node_id: int) -> tuple[int, int]:
+    found = values.get(model.strays_name(node_id))
+    counts = found.value.split() if found is not None else []
+    if len(counts) != 2 or not all(map(bytes.isdigit, counts)):
+        return 0, 0
+    return int(counts[0]), int(counts[1])
 
 
 def _controller(values: Mapping[str, Versioned]) -> int | None:

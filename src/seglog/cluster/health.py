@@ -22,6 +22,9 @@ class BrokerSeen:
     is_stopping: bool = False
     answers: bool | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
+    strays: int = 0
+    stray_bytes: int = 0
+    """Replicas that the cluster does not name and the broker keeps; known to the metadata store only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Each of these is one value in the metadata store, as JSON with a version of its 
     topics/<name>                      TopicState      replicas are chosen when the topic is made or grown
     partitions/<topic id>/<number>     PartitionState  changed by compare-and-set only
     deleted/<topic id>/<node id>       the name of a topic that was deleted, for a broker that may have replicas of it
+    strays/<node id>                   how many strays a broker keeps, and their bytes
     generation, generation/base        see `generation_of`
 
 A partition belongs to the topic's id, not to its name: a topic that is deleted and made again has other partitions.
@@ -27,6 +28,7 @@ BROKERS: Final = "brokers"
 TOPICS: Final = "topics"
 PARTITIONS: Final = "partitions"
 DELETED: Final = "deleted"
+STRAYS: Final = "strays"
 GENERATION: Final = "generation"
 GENERATION_BASE: Final = "generation/base"
 _FORM: Final = 1
@@ -201,6 +203,10 @@ def parse_partition_name(name: str) -> tuple[UUID, int]:
 def tombstone_name(topic_id: UUID, node_id: int) -> str:
     """What says to a broker that a topic was deleted, until that broker has deleted what it has of it."""
     return f"{DELETED}/{topic_id}/{node_id}"
+
+
+def strays_name(node_id: int) -> str:
+    return f"{STRAYS}/{node_id}"
 
 
 def parse_tombstone_name(name: str) -> tuple[UUID, int]:

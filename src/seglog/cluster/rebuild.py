@@ -55,9 +55,12 @@ def rebuild(
     replicas = sorted(found, key=lambda one: (one.topic, one.number, one.node_id, one.path))
     guesses: list[str] = []
     by_topic = _topics(replicas, guesses)
+    epochs: dict[tuple[UUID, int], int] = {}
+    for one in replicas:  # strays too: they may be taken back
+        epochs[one.topic_id, one.number] = max(one.leader_epoch, epochs.get((one.topic_id, one.number), -1))
     values: dict[str, bytes] = {}
     for topic, those in by_topic.items():
-        values |= _topic(topic, those, min_insync, guesses)
+        values |= _topic(topic, those, epochs, min_insync, guesses)
     generation = max((one.generation for one in replicas), default=0)
     values |= counters(now_ms, broker_epoch=broker_epoch)
     values |= {GENERATION: b"0", GENERATION_BASE: b"%d" % (generation + 1)}
@@ -97,7 +100,13 @@ def _rank(replicas: Sequence[FoundReplica]) -> tuple[bool, int, int]:
     )
 
 
-def _topic(topic: str, replicas: Sequence[FoundReplica], min_insync: int, guesses: list[str]) -> dict[str, bytes]:
+def _topic(
+    topic: str,
+    replicas: Sequence[FoundReplica],
+    epochs: Mapping[tuple[UUID, int], int],
+    min_insync: int,
+    guesses: list[str],
+) -> dict[str, bytes]:
     nodes: dict[int, list[int]] = {}
     for one in replicas:
         holders = nodes.setdefault(one.number, [])
@@ -130,9 +139,8 @@ def _topic(topic: str, replicas: Sequence[FoundReplica], min_insync: int, guesse
         )
     }
     for number in nodes:
-        epoch = max(one.leader_epoch for one in replicas if one.number == number)
         state = PartitionState(
             replicas=assignment[number], leader=NO_LEADER, leader_epoch=0, isr=(), min_insync=max(needed, 1)
         )
-        values[partition_name(topic_id, number)] = encode(undecided(state, epoch + 1))
+        values[partition_name(topic_id, number)] = encode(undecided(state, epochs[topic_id, number] + 1))
     return values
