@@ -31,7 +31,6 @@ from seglog.cluster.store import (
     NameExistsError,
     NoSuchNameError,
     Step,
-    StoreClosedError,
     StoreError,
     Versioned,
     Versions,
@@ -41,6 +40,8 @@ from seglog.cluster.view import ClusterView
 SEEN: Final = "seen"
 NOTE_SECONDS: Final = 2.0
 """How often a generation is written down for itself. Whoever makes or removes logs writes it down before."""
+_PATIENCE_SECONDS: Final = 5.0
+"""How long the store may take to note one; a store that is away asks for no change."""
 Write = Callable[[int], None]
 _log: Final = logging.getLogger("seglog.cluster")
 
@@ -131,12 +132,13 @@ class SeenGenerations:
                 return
             value = b"%d" % generation
             try:
-                if await self._store.get(self._name) is None:
-                    await self._store.create(self._name, value)
-                else:
-                    await self._store.cas(self._name, value, ANY_VERSION)
-            except (StoreError, StoreClosedError) as error:
-                _log.warning("generation %d is not written down yet: %s", generation, error)
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    if await self._store.get(self._name) is None:
+                        await self._store.create(self._name, value)
+                    else:
+                        await self._store.cas(self._name, value, ANY_VERSION)
+            except (StoreError, TimeoutError) as error:
+                _log.warning("generation %d is not written down yet: %s", generation, str(error) or "no answer")
                 return
             await asyncio.to_thread(self._write, generation)
             self._noted = generation
