@@ -19,7 +19,7 @@ from seglog.storage.log_dirs import LogDirs
 from seglog.storage.replica_changes import Wanted
 from tests.replication.brokers import Node
 
-NONE_LEFT = descriptors.KEPT_BACK
+NONE_LEFT = descriptors.KEPT_BACK + descriptors.most_sealed_files()
 OTHER = 2
 
 
@@ -44,7 +44,7 @@ def test_a_partition_without_files_is_made_when_there_are_some(tmp_path: Path, m
 
     async def act(node: Node, told: list[tuple[str, ...]]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(descriptors, "free_descriptors", lambda: NONE_LEFT + (1 - len(node.directories.logs)) * 5)
+            patch.setattr(descriptors, "free_descriptors", lambda: NONE_LEFT + 1 - len(node.directories.logs))
             topic_id = await node.create("t", [[1], [1], [1]])
             await node.until(lambda: bool(told))
             await node.until(lambda: told[-1] == tuple(offline_name(topic_id, number) for number in (1, 2)))

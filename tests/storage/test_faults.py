@@ -66,7 +66,7 @@ def fill_and_flush(log: Log) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-@pytest.mark.parametrize("operation", ["pwrite", "fsync", "map", "fsync_dir", "resize", "reserve", "flush"])
+@pytest.mark.parametrize("operation", ["pwrite", "fsync", "open", "fsync_dir", "truncate"])
 def test_the_first_failed_write_takes_the_directory_out_of_use(operation: str, code: int) -> None:
     for nth in range(1, 4):
         case()
@@ -88,7 +88,7 @@ def test_so_does_a_failure_beside_the_partitions(operation: str) -> None:
     assert_offline(opened, log, flushed=30)
 
 
-@pytest.mark.parametrize("operation", ["fsync", "write", "rename", "resize", "flush", "fsync_dir"])
+@pytest.mark.parametrize("operation", ["fsync", "write", "rename", "truncate", "fsync_dir"])
 def test_a_failure_while_closing_is_told_and_leaves_no_marker(operation: str) -> None:
     fs, opened, log = flushed_log()
     fill(log, 3)
@@ -113,7 +113,7 @@ def test_a_failure_in_the_background_is_met_by_the_next_append() -> None:
     opened.close()
 
 
-@pytest.mark.parametrize("operation", ["read", "pread", "listdir", "map", "write", "unlink", "fsync_dir", "lock"])
+@pytest.mark.parametrize("operation", ["read", "pread", "listdir", "open", "write", "unlink", "fsync_dir", "lock"])
 def test_a_failure_while_opening_is_told_and_changes_no_log(operation: str) -> None:
     fs, opened, _ = flushed_log()
     opened.close()

@@ -47,11 +47,18 @@ def test_zeros_behind_the_entries_are_none() -> None:
     fill(log, 9)
     offsets, times = log.active.offset_index, log.active.time_index
     assert offsets.count == times.count == 2
+    log.flush()
+    last_offsets = [0, *(offsets.entry(slot).offset for slot in range(2))]
     data, time_data = (log.fs.read(name(0, kind)) for kind in (".index", ".timeindex"))
     assert (len(data), len(time_data)) == (1200, 1200)
     for entries in range(3):
         assert count_offset_entries(data[: 8 * entries] + bytes(80)) == entries
         assert count_time_entries(time_data[: 12 * entries] + bytes(120)) == entries
+        log.fs.write(name(0, ".index"), data[: 8 * entries] + bytes(80))
+        log.fs.write(name(0, ".timeindex"), time_data[: 12 * entries] + bytes(120))
+        opened = Segment(log.fs, log.path, 0, log.segment_config, now_ms=0, active=False)
+        assert (opened.offset_index.count, opened.time_index.count) == (entries, entries)
+        assert opened.offset_index.last_offset == last_offsets[entries]
 
 
 def test_a_rolled_segment_ends_with_its_largest_timestamp() -> None:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.topics import LocalTopics, Topic, Topics
 from seglog.core.config import LogDirConfig
-from seglog.core.descriptors import FILES_OF_SEGMENT, free_descriptors, room_for_logs
+from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import SeglogError, TopicExistsError
 from seglog.storage.topics_file import TopicInfo
 
@@ -174,7 +174,7 @@ class LocalChanges(TopicChanges):
 
 
 def _check_descriptors(partitions: int) -> None:
-    if partitions > room_for_logs():
-        needed, free = partitions * FILES_OF_SEGMENT, free_descriptors()
-        message = f"{partitions} partitions need {needed} files: {free} are left (ulimit -n)"
+    room = room_for_logs()
+    if partitions > room:
+        message = f"{partitions} partitions need {partitions} open files: {room} are left for them (ulimit -n)"
         raise RefusedError(Code.POLICY_VIOLATION, message)

@@ -27,6 +27,21 @@ class NotRegularFileError(OSError):
     """A FIFO, socket or device where a file is expected."""
 
 
+class NoSpaceError(OSError):
+    """The disk is full, or the quota: a write found no room, and may find some later (ENOSPC, EDQUOT).
+
+    Only what takes room raises it: a write, a longer file, a new name. The same errno from an fsync or a close is a
+    plain OSError: data that were accepted are lost, as on a broken disk.
+    """
+
+
+def write_error(error: OSError, path: str) -> OSError:
+    """What to raise for the ``error`` of a system call that takes room on the disk."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpaceError(error.errno, os.strerror(error.errno), path)
+    return error
+
+
 class FileStat(NamedTuple):
     """Size in bytes, time of last change in milliseconds, and what kind of entry it is."""
 
@@ -47,7 +62,7 @@ class File(Protocol):
         """At most ``length`` bytes; fewer only at the end of the file."""
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of ``data``; raises OSError when not all of it could be written."""
+        """Write all of ``data``. OSError when not all of it could be written, `NoSpaceError` on a full disk."""
 
     def size(self) -> int: ...
     def truncate(self, size: int) -> None: ...
@@ -147,7 +162,10 @@ class OsFile:
         return b"".join(parts)
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        written = os.pwrite(self._fd, data, position)
+        try:
+            written = os.pwrite(self._fd, data, position)
+        except OSError as error:
+            raise write_error(error, self.path) from None
         if written != len(data):
             _pwrite(self._fd, memoryview(data)[written:], position + written, self.path)
 
@@ -155,7 +173,10 @@ class OsFile:
         return os.fstat(self._fd).st_size
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise write_error(error, self.path) from None
 
     def fsync(self) -> None:
         _fsync(self._fd)
@@ -197,7 +218,10 @@ class OsMappedFile:
             return
         if isinstance(self.buffer, mmap.mmap) and 0 < size < self.size:
             self.buffer.flush()
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise write_error(error, self.path) from None
         self.size = size
         self.buffer = self._map()
 
@@ -284,21 +308,25 @@ class OsFs:
     def write(self, path: str, data: Buffer) -> None:
         fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            _pwrite(fd, data, 0, path)
             _fsync(fd)
         finally:
             os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
-        os.replace(source, target)
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            raise write_error(error, target) from None
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path)
+        try:
+            os.mkdir(path)
+        except OSError as error:
+            raise write_error(error, path) from None
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
@@ -360,8 +388,13 @@ def is_locked(path: str) -> bool:
 def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
     """Replace a small file so that a crash leaves the old one or the new one, whole (Kafka's ``CheckpointFile``)."""
     temporary = path + ".tmp"
-    fs.write(temporary, data)
-    fs.rename(temporary, path)
+    try:
+        fs.write(temporary, data)
+        fs.rename(temporary, path)
+    except NoSpaceError:
+        if fs.exists(temporary):
+            fs.unlink(temporary)  # it takes room, and the next one may be a shorter file
+        raise
     fs.fsync_dir(os.path.dirname(path))
 
 
@@ -372,7 +405,7 @@ def _open(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a FIFO that nothing reads
             raise NotRegularFileError(errno.EINVAL, "not a regular file", path) from error
-        raise
+        raise write_error(error, path) from None
     mode = os.fstat(fd).st_mode
     if not stat_module.S_ISREG(mode) and not stat_module.S_ISDIR(mode):
         os.close(fd)
@@ -383,7 +416,10 @@ def _open(path: str, flags: int) -> int:
 def _pwrite(fd: int, data: Buffer, position: int, path: str) -> None:
     view = memoryview(data)
     while view:
-        written = os.pwrite(fd, view, position)
+        try:
+            written = os.pwrite(fd, view, position)
+        except OSError as error:
+            raise write_error(error, path) from None
         if written == 0:
             raise OSError(errno.EIO, "the file takes no more bytes", path)
         view = view[written:]

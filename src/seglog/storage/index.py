@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment: offset -> position and timestamp -> offset, memory-mapped.
+"""The sparse indexes of a segment: offset -> position and timestamp -> offset.
 
 Both are arrays of fixed entries, big-endian, without header or checksum (``OffsetIndex.java``, ``TimeIndex.java``)::
 
@@ -9,27 +9,31 @@ The index of the active segment is pre-allocated with zeros to ``segment.index.b
 entry's offset is the *last* offset of a batch and its position that batch's *start*. In the time index an entry (T, O)
 says: T is the largest timestamp up to O, and O is the last offset of the earliest batch that has it.
 
-Indexes are derived from the log: where one is missing or wrong, recovery makes it anew.
+Indexes are derived from the log: where one is missing or wrong, recovery makes it anew. They are not memory-mapped: a
+touch of a page that has no place on a full disk, or that another program has cut off, ends the process (SIGBUS). They
+are read whole when an offset is looked up, and stay in memory while they are among those that were used last.
 """
 
 from __future__ import annotations
 
-import threading
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from mmap import mmap
+from contextlib import closing
 from struct import Struct
 from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptIndexError
-from seglog.core.fs import Fs, MappedFile
+from seglog.core.fs import Fs
+from seglog.core.lru import Lru
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP
+from seglog.storage.segment_files import DerivedFile
 
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 assert (OFFSET_ENTRY.size, TIME_ENTRY.size) == (8, 12)
 
-IndexBytes = bytes | bytearray | memoryview | mmap
+IndexBytes = bytes | bytearray | memoryview
 
 
 class OffsetPosition(NamedTuple):
@@ -99,42 +103,66 @@ def find_timestamp(data: IndexBytes, count: int, base_offset: int, timestamp: in
     return TimestampOffset(found, base_offset + relative)
 
 
-class _Index(ABC):
-    """What both kinds share: a mapped file, how many entries are in use, and room for how many.
+_WRITTEN_AT: Final = 64
+"""Entries that are written at a time: without an index, so much more of a log is read, a quarter of a MiB mostly."""
+_IN_MEMORY: Final = 64 << 20
+"""Bytes of indexes that stay in memory, of all logs: those of some 30 GiB of segments."""
+_loaded: Final = Lru[bytearray](lambda: _IN_MEMORY)
+_keys: Final = itertools.count()
 
-    Invariant: 0 <= count <= max_count, and the bytes behind ``count`` entries are not looked at. The lock keeps a
-    look-up from reading pages that `trim` has just cut off the file, which would end the process. So would an entry
-    written to a page that has no place on a full disk: bytes up to ``reserved`` have theirs.
+
+class _Index(ABC):
+    """What both kinds share: a file, how many entries are in use, and room for how many.
+
+    Invariant: 0 <= count <= max_count. One thread writes, any number look up; the file's lock is held by both.
     """
 
     ENTRY: Struct
 
-    __slots__ = ("_file", "_fs", "_lock", "base_offset", "count", "max_bytes", "max_count", "path", "reserved")
+    __slots__ = ("_file", "_key", "base_offset", "count", "max_bytes", "max_count")
 
     def __init__(self, fs: Fs, path: str, base_offset: int, max_bytes: int, *, active: bool) -> None:
-        size = self.ENTRY.size
-        self._fs = fs
-        self.path = path
+        entry = self.ENTRY.size
         self.base_offset = base_offset
-        self.max_bytes = max_bytes // size * size
-        self._lock = threading.Lock()
-        new = not fs.exists(path)
-        self._file: MappedFile = fs.map(path, size=self.max_bytes if new else None)
-        self.reserved = 0
-        self.count = 0 if new else self._count_entries()
-        self.max_count = self._file.size // size
+        self.max_bytes = max_bytes // entry * entry
+        self._key = next(_keys)
+        file_size, self.count, last = self._look_at(fs, path)
+        self._file = DerivedFile(fs, path, file_size, self.count * entry, write_at=_WRITTEN_AT * entry)
+        self._set_last(last)
+        self.max_count = file_size // entry
         if active:
             self.make_room()
-        elif new:
-            self.trim()
+
+    def _look_at(self, fs: Fs, path: str) -> tuple[int, int, bytes]:
+        """The file's size, how many entries it has before the zeros at its end, and the last of them."""
+        entry = self.ENTRY.size
+        if not fs.exists(path):
+            fs.open(path, create=True).close()
+            return 0, 0, b""
+        with closing(fs.open(path, write=False)) as file:
+            file_size = file.size()
+            slots = file_size // entry
+            last = file.pread(entry, (slots - 1) * entry) if slots else b""
+            if self._is_entry(last):
+                return file_size, slots, last
+            count = self._count_entries(slots, lambda slot: file.pread(entry, slot * entry))
+            return file_size, count, file.pread(entry, (count - 1) * entry) if count else b""
 
     @abstractmethod
-    def _count_entries(self) -> int:
-        """Entries of the file as it is, without the zeros behind them."""
+    def _is_entry(self, slot: bytes) -> bool:
+        """Whether these bytes are an entry, and not zeros behind the last one."""
+
+    def _count_entries(self, slots: int, read: Callable[[int], bytes]) -> int:
+        """How many of a file's ``slots``, the last of which is zeros, are entries."""
+        return last_true(slots, lambda slot: self._is_entry(read(slot))) + 1
 
     @abstractmethod
-    def _loaded(self) -> None:
-        """Called when the entries in use were changed from outside."""
+    def _set_last(self, entry: bytes) -> None:
+        """Note the last entry, b"" if there is none."""
+
+    @property
+    def path(self) -> str:
+        return self._file.path
 
     @property
     def relative_limit(self) -> int:
@@ -150,47 +178,66 @@ class _Index(ABC):
         """Bytes of the entries in use."""
         return self.count * self.ENTRY.size
 
-    @property
-    def file_size(self) -> int:
-        return self._file.size
+    def _data(self) -> bytearray:
+        """All entries. It may be shorter, and is empty if the file is gone: then the log is read from its start."""
+        found = _loaded.get(self._key)
+        if found is None or len(found) != self._file.size:
+            found = self._file.read()
+            _loaded.put(self._key, found, len(found) + 1)
+        return found
+
+    def _entries(self) -> tuple[bytearray, int]:
+        data = self._data()
+        return data, min(self.count, len(data) // self.ENTRY.size)
+
+    def _entry(self, slot: int) -> bytes:
+        entry = self.ENTRY.size
+        return bytes(self._data()[slot * entry : (slot + 1) * entry])
+
+    def _append(self, entry: bytes) -> None:
+        with self._file.lock:
+            self._file.append(entry)
+            found = _loaded.get(self._key)
+            if found is not None:
+                found += entry
+            self.count += 1
 
     def make_room(self) -> None:
         """Let the file be as long as an active segment's; bytes behind the entries in use are zeros."""
-        with self._lock:
-            used = self.count * self.ENTRY.size
-            if self._file.size > used:
-                self._file.resize(used)
-            self._file.resize(max(self.max_bytes, used))
-            self.reserved = 0
-            self.max_count = self._file.size // self.ENTRY.size
+        self._file.set_size(self.max_bytes)
+        self.max_count = max(self.max_bytes // self.ENTRY.size, self.count)
 
     def trim(self) -> None:
-        """Cut the file behind the entries in use."""
-        with self._lock:
-            self._file.resize(self.count * self.ENTRY.size)
-            self.max_count = self.count
-            self.reserved = 0
-
-    def _reserve(self, end: int) -> None:
-        """Called before an entry is written that ends at ``end``, behind what is reserved."""
-        self.reserved = self._file.reserve(self.count * self.ENTRY.size, end)
+        """Take no more entries; the file has those that there are, and no byte more. `NoSpaceError`."""
+        self._file.write()
+        self._file.set_size()
+        _loaded.pop(self._key)
+        self.max_count = self.count
 
     def truncate_to_entries(self, count: int) -> None:
-        with self._lock:
-            self.count = min(self.count, count)
-            self._loaded()
+        with self._file.lock:
+            if count < self.count:
+                last = self._entry(count - 1) if count else b""
+                self.count = count
+                self._file.truncate(count * self.ENTRY.size)
+                _loaded.pop(self._key)
+                self._set_last(last)
 
     def reset(self) -> None:
         """Forget all entries and make room for new ones."""
         self.truncate_to_entries(0)
         self.make_room()
 
+    @property
+    def file_size(self) -> int:
+        return self._file.file_size
+
     def check(self, end_offset: int, log_size: int) -> None:
         """Raise `CorruptIndexError` where the index cannot belong to a log of that end and size."""
-        if self._file.size % self.ENTRY.size:
+        if self._file.file_size % self.ENTRY.size:
             raise CorruptIndexError(
-                f"size {self._file.size} is not a multiple of {self.ENTRY.size}",
-                position=self._file.size,
+                f"size {self._file.file_size} is not a multiple of {self.ENTRY.size}",
+                position=self._file.file_size,
                 file=self.path,
             )
         self._check_last(end_offset, log_size)
@@ -203,12 +250,18 @@ class _Index(ABC):
         self._file.flush()
 
     def rename(self, path: str) -> None:
-        if self._fs.exists(self.path):
-            self._fs.rename(self.path, path)
-        self.path = path
+        self._file.rename(path)
+
+    def moved_to(self, path: str) -> None:
+        self._file.moved_to(path)
+
+    def unlink(self) -> None:
+        self._file.unlink()
+        self.close()
 
     def close(self) -> None:
-        self._file.close()
+        """Nothing is written: see `trim`."""
+        _loaded.pop(self._key)
 
 
 class OffsetIndex(_Index):
@@ -217,16 +270,11 @@ class OffsetIndex(_Index):
     ENTRY = OFFSET_ENTRY
     __slots__ = ("last_offset",)
 
-    def __init__(self, fs: Fs, path: str, base_offset: int, max_bytes: int, *, active: bool) -> None:
-        self.last_offset = base_offset
-        super().__init__(fs, path, base_offset, max_bytes, active=active)
-        self._loaded()
+    def _is_entry(self, slot: bytes) -> bool:
+        return any(slot[:4])
 
-    def _count_entries(self) -> int:
-        return count_offset_entries(self._file.buffer)
-
-    def _loaded(self) -> None:
-        self.last_offset = self.entry(self.count - 1).offset if self.count else self.base_offset
+    def _set_last(self, entry: bytes) -> None:
+        self.last_offset = self.base_offset + (int(OFFSET_ENTRY.unpack(entry)[0]) if entry else 0)
 
     def _check_last(self, end_offset: int, log_size: int) -> None:
         if not self.count:
@@ -241,35 +289,34 @@ class OffsetIndex(_Index):
             )
 
     def entry(self, slot: int) -> OffsetPosition:
-        relative, position = OFFSET_ENTRY.unpack_from(self._file.buffer, slot * 8)
+        relative, position = OFFSET_ENTRY.unpack_from(self._data(), slot * 8)
         return OffsetPosition(self.base_offset + relative, position)
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry behind the last one; the segment rolls before the index is full."""
-        start = self.count * 8
-        if start >= self.reserved:
-            self._reserve(start + 8)
-        OFFSET_ENTRY.pack_into(self._file.buffer, start, offset - self.base_offset, position)
-        self.count += 1
+        """Add an entry behind the last one; it must not be full."""
+        self._append(OFFSET_ENTRY.pack(offset - self.base_offset, position))
         self.last_offset = offset
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below ``offset``, else the segment's start."""
-        with self._lock:
-            return find_offset(self._file.buffer, self.count, self.base_offset, offset)
+        with self._file.lock:
+            data, count = self._entries()
+            return find_offset(data, count, self.base_offset, offset)
 
     def last_offset_at(self, position: int) -> int | None:
         """The last offset of the first batch that is indexed and starts at ``position`` or behind it."""
         unpack = OFFSET_ENTRY.unpack_from
-        with self._lock:
-            buffer = self._file.buffer
-            slot = last_true(self.count, lambda slot: unpack(buffer, slot * 8)[1] < position) + 1
-            return self.base_offset + int(unpack(buffer, slot * 8)[0]) if slot < self.count else None
+        with self._file.lock:
+            data, count = self._entries()
+            slot = last_true(count, lambda slot: unpack(data, slot * 8)[1] < position) + 1
+            return self.base_offset + int(unpack(data, slot * 8)[0]) if slot < count else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above ``offset``."""
-        unpack, buffer, target = OFFSET_ENTRY.unpack_from, self._file.buffer, offset - self.base_offset
-        self.truncate_to_entries(last_true(self.count, lambda slot: unpack(buffer, slot * 8)[0] < target) + 1)
+        unpack, target = OFFSET_ENTRY.unpack_from, offset - self.base_offset
+        with self._file.lock:
+            data, count = self._entries()
+            self.truncate_to_entries(last_true(count, lambda slot: unpack(data, slot * 8)[0] < target) + 1)
 
 
 class TimeIndex(_Index):
@@ -278,16 +325,15 @@ class TimeIndex(_Index):
     ENTRY = TIME_ENTRY
     __slots__ = ("last",)
 
-    def __init__(self, fs: Fs, path: str, base_offset: int, max_bytes: int, *, active: bool) -> None:
-        self.last = TimestampOffset(NO_TIMESTAMP, base_offset)
-        super().__init__(fs, path, base_offset, max_bytes, active=active)
-        self._loaded()
+    def _is_entry(self, slot: bytes) -> bool:
+        return any(slot)
 
-    def _count_entries(self) -> int:
-        return count_time_entries(self._file.buffer)
+    def _count_entries(self, slots: int, read: Callable[[int], bytes]) -> int:
+        return 1 if slots == 1 else super()._count_entries(slots, read)
 
-    def _loaded(self) -> None:
-        self.last = self.entry(self.count - 1) if self.count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+    def _set_last(self, entry: bytes) -> None:
+        timestamp, relative = TIME_ENTRY.unpack(entry) if entry else (NO_TIMESTAMP, 0)
+        self.last = TimestampOffset(timestamp, self.base_offset + relative)
 
     def _check_last(self, end_offset: int, log_size: int) -> None:
         timestamp, offset = self.last
@@ -307,25 +353,24 @@ class TimeIndex(_Index):
         return self.count >= self.max_count - 1
 
     def entry(self, slot: int) -> TimestampOffset:
-        timestamp, relative = TIME_ENTRY.unpack_from(self._file.buffer, slot * 12)
+        timestamp, relative = TIME_ENTRY.unpack_from(self._data(), slot * 12)
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if ``timestamp`` is later than the last one's."""
         if timestamp > self.last.timestamp and offset >= self.last.offset:
-            start = self.count * 12
-            if start + 12 > self.reserved:
-                self._reserve(start + 12)
-            TIME_ENTRY.pack_into(self._file.buffer, start, timestamp, offset - self.base_offset)
-            self.count += 1
+            self._append(TIME_ENTRY.pack(timestamp, offset - self.base_offset))
             self.last = TimestampOffset(timestamp, offset)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or before ``timestamp``, else (-1, base offset)."""
-        with self._lock:
-            return find_timestamp(self._file.buffer, self.count, self.base_offset, timestamp)
+        with self._file.lock:
+            data, count = self._entries()
+            return find_timestamp(data, count, self.base_offset, timestamp)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose offset is at or above ``offset``."""
-        unpack, buffer, target = TIME_ENTRY.unpack_from, self._file.buffer, offset - self.base_offset
-        self.truncate_to_entries(last_true(self.count, lambda slot: unpack(buffer, slot * 12)[1] < target) + 1)
+        unpack, target = TIME_ENTRY.unpack_from, offset - self.base_offset
+        with self._file.lock:
+            data, count = self._entries()
+            self.truncate_to_entries(last_true(count, lambda slot: unpack(data, slot * 12)[1] < target) + 1)

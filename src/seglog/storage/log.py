@@ -7,8 +7,8 @@ immutable tuple of segments, and at sizes that grow after the bytes are there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from seglog.core.clock import Clock
@@ -383,9 +383,16 @@ class Log:
             for segment in self.segments:
                 segment.moved_to(path)
 
-    def _guard(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
         self._check_open()
-        return self._health.guard()
+        with self._health.guard():
+            try:
+                yield
+            except FileNotFoundError:
+                with self.lock:  # files are opened by their names: who renames the directory has it until all is said
+                    self._check_open()
+                raise
 
     def _check_open(self) -> None:
         if self.closed or self.deleted:

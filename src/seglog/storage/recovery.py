@@ -212,9 +212,7 @@ class _Loader:
         self._epochs_changed |= self._epochs.truncate_from_start(known.log_start_offset)
         if self._epochs_changed:
             write_leader_epochs(self._fs, self._path, self._epochs)
-        active = self._segments[-1]
-        active.offset_index.make_room()
-        active.time_index.make_room()
+        self._segments[-1].become_active()
         producers = self._producers_at(end, log_start, trust_none=known.clean)
         reload.remove_stray(self._fs, self._path, {segment.base_offset for segment in self._segments}, end)
         high_watermark = max(log_start, min(known.high_watermark, end))

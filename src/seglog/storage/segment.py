@@ -12,13 +12,14 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptBatchError, CorruptError, TooLargeError
-from seglog.core.fs import File, Fs
+from seglog.core.fs import File, Fs, NoSpaceError
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
 from seglog.records import view
 from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, Entry, entries, read_header
 from seglog.records.record import Record
 from seglog.storage.index import OffsetIndex, TimeIndex, TimestampOffset
 from seglog.storage.layout import SegmentPaths, segment_paths
+from seglog.storage.segment_files import SealedFile
 from seglog.storage.txnindex import TxnIndex
 
 _PEEK: Final = 8 << 10
@@ -58,6 +59,7 @@ class Segment:
         "_first_timestamp",
         "_fs",
         "_interval",
+        "_preallocated",
         "_since_entry",
         "base_offset",
         "created_ms",
@@ -84,7 +86,7 @@ class Segment:
         active: bool,
         suffix: str = "",
     ) -> None:
-        """Open or create the segment; ``active`` gives its indexes room to grow."""
+        """Open or create the segment; an ``active`` one keeps its log file open, and its indexes have room to grow."""
         self._fs = fs
         self.directory = directory
         self.base_offset = base_offset
@@ -93,8 +95,13 @@ class Segment:
         self.paths = SegmentPaths(base_offset, *(path + suffix for path in plain[1:]))
         self._interval = config.index_interval
         self._since_entry = 0
-        self.log: File = fs.open(self.paths.log, create=True)
-        self.size = self.log.size()
+        self._preallocated = 0
+        if active or not fs.exists(self.paths.log):
+            self.log: File = fs.open(self.paths.log, create=True)
+            self.size = self.log.size()
+        else:
+            self.log = SealedFile(fs, self.paths.log)
+            self.size = fs.stat(self.paths.log).size
         self.offset_index = OffsetIndex(fs, self.paths.offset_index, base_offset, config.index_bytes, active=active)
         self.time_index = TimeIndex(fs, self.paths.timeindex, base_offset, config.index_bytes, active=active)
         self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset)
@@ -105,9 +112,18 @@ class Segment:
     # Writing
 
     def append(self, data: Buffer, batches: Sequence[BatchHeader]) -> None:
-        """Write whole batches at the end: one write, then one look per batch for an index entry (Kafka 4's rule)."""
+        """Write whole batches at the end: one write, then one look per batch for an index entry (Kafka 4's rule).
+
+        A batch for which an index has no room gets no entry: it is found from the one before, and the next append
+        rolls. `NoSpaceError`: then nothing of them is in the file.
+        """
         position = self.size
-        self.log.pwrite(data, position)
+        try:
+            self.log.pwrite(data, position)
+        except NoSpaceError:
+            self.log.truncate(position)
+            self.log.truncate(max(self._preallocated, position))
+            raise
         for base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ in batches:
             last_offset = base_offset + delta
             if max_timestamp > self.max_timestamp:
@@ -116,8 +132,10 @@ class Segment:
             if position == 0:
                 self._first_timestamp = max_timestamp
             if self._since_entry > self._interval:
-                self.offset_index.append(last_offset, position)
-                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+                if not self.offset_index.is_full:
+                    self.offset_index.append(last_offset, position)
+                if not self.time_index.is_full:
+                    self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
                 self._since_entry = 0
             size = length + LOG_OVERHEAD
             self._since_entry += size
@@ -134,15 +152,36 @@ class Segment:
         self._since_entry = 0
 
     def become_inactive(self) -> None:
-        """The last entry of the time index, and no room left to grow."""
+        """The last entry of the time index, and no room left to grow; the log file is open only while it is read.
+
+        `NoSpaceError`: then it is active still.
+        """
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-        self.offset_index.trim()
-        self.time_index.trim()
+        try:
+            self.offset_index.trim()
+            self.time_index.trim()
+            self.txn_index.write()
+        except NoSpaceError:
+            self.offset_index.make_room()
+            self.time_index.make_room()
+            raise
         self.truncate_bytes(self.size)
+        if not isinstance(self.log, SealedFile):
+            self.log = SealedFile(self._fs, self.paths.log, self.log)
+
+    def become_active(self) -> None:
+        """It takes appends again, or for the first time since it was opened."""
+        sealed = self.log
+        if isinstance(sealed, SealedFile):
+            self.log = self._fs.open(self.paths.log)
+            sealed.let_go()
+        self.offset_index.make_room()
+        self.time_index.make_room()
 
     def preallocate(self, size: int) -> None:
         """Give the file its final length now (``preallocate``), in zeros that are cut off again on roll and close."""
-        self.log.truncate(size)
+        self._preallocated = size
+        self.log.truncate(max(size, self.size))
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds ``offset`` and all behind it; returns how many bytes went."""
@@ -150,8 +189,7 @@ class Segment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        self.offset_index.make_room()
-        self.time_index.make_room()
+        self.become_active()
         cut = 0 if found is None else self.truncate_bytes(found.position)
         if self.size == 0:
             self.created_ms = now_ms
@@ -327,7 +365,10 @@ class Segment:
         """Give all files of the segment another suffix behind their names ("" for none)."""
         plain = segment_paths(self.directory, self.base_offset)
         renamed = SegmentPaths(self.base_offset, *(path + suffix for path in plain[1:]))
-        self._fs.rename(self.paths.log, renamed.log)
+        if isinstance(self.log, SealedFile):
+            self.log.rename(renamed.log)
+        else:
+            self._fs.rename(self.paths.log, renamed.log)
         self.offset_index.rename(renamed.offset_index)
         self.time_index.rename(renamed.timeindex)
         self.txn_index.rename(renamed.txnindex)
@@ -339,24 +380,26 @@ class Segment:
         self.paths = SegmentPaths(
             self.base_offset, *(os.path.join(directory, os.path.basename(path)) for path in self.paths[1:])
         )
-        for index, path in (
-            (self.offset_index, self.paths.offset_index),
-            (self.time_index, self.paths.timeindex),
-            (self.txn_index, self.paths.txnindex),
-        ):
-            index.path = path
+        self.offset_index.moved_to(self.paths.offset_index)
+        self.time_index.moved_to(self.paths.timeindex)
+        self.txn_index.moved_to(self.paths.txnindex)
+        if isinstance(self.log, SealedFile):
+            self.log.moved_to(self.paths.log)
 
     def close(self, *, write: bool = True) -> None:
         """Close the files, trimmed if ``write``. Nothing is fsynced: see `flush`."""
-        if write:
+        if write and not isinstance(self.log, SealedFile):
             self.become_inactive()
         self.offset_index.close()
         self.time_index.close()
-        self.txn_index.close()
         self.log.close()
 
     def delete(self) -> None:
         """Remove the files. Open readers keep theirs until they are done."""
-        for path in (self.paths.log, self.paths.offset_index, self.paths.timeindex, self.paths.txnindex):
-            if self._fs.exists(path):
-                self._fs.unlink(path)
+        if isinstance(self.log, SealedFile):
+            self.log.unlink()
+        elif self._fs.exists(self.paths.log):
+            self._fs.unlink(self.paths.log)
+        self.offset_index.unlink()
+        self.time_index.unlink()
+        self.txn_index.unlink()

@@ -11,8 +11,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptIndexError
-from seglog.core.fs import File, Fs
+from seglog.core.fs import Fs
 from seglog.core.types import Buffer
+from seglog.storage.segment_files import DerivedFile
 
 _ENTRY: Final = Struct(">hqqqq")
 assert _ENTRY.size == 34
@@ -56,21 +57,18 @@ def decode_aborted(data: Buffer, file: str | None = None, *, base_offset: int = 
 class TxnIndex:
     """The file and its entries in memory; there are few. One writer; readers take a slice of an append-only list."""
 
-    __slots__ = ("_file", "_fs", "base_offset", "entries", "path")
+    __slots__ = ("_file", "_fs", "base_offset", "entries")
 
     def __init__(self, fs: Fs, path: str, base_offset: int) -> None:
         self._fs = fs
-        self.path = path
         self.base_offset = base_offset
-        self._file: File | None = None
-        self.entries: list[AbortedTxn] = []
-        if fs.exists(path):
-            self.entries = decode_aborted(fs.read(path), path, base_offset=base_offset)
+        data = fs.read(path) if fs.exists(path) else b""
+        self.entries = decode_aborted(data, path, base_offset=base_offset)
+        self._file = DerivedFile(fs, path, len(data), len(data), write_at=1)
 
-    def _open(self) -> File:
-        if self._file is None:
-            self._file = self._fs.open(self.path, create=True)
-        return self._file
+    @property
+    def path(self) -> str:
+        return self._file.path
 
     def append(self, txn: AbortedTxn) -> None:
         if self.entries and txn.last_offset <= self.entries[-1].last_offset:
@@ -78,7 +76,7 @@ class TxnIndex:
                 f"aborted transaction up to {txn.last_offset} would follow one up to {self.entries[-1].last_offset}",
                 file=self.path,
             )
-        self._open().pwrite(encode_aborted(txn), len(self.entries) * _ENTRY.size)
+        self._file.append(encode_aborted(txn))
         self.entries.append(txn)
 
     def collect(self, start: int, end: int) -> tuple[list[AbortedTxn], bool]:
@@ -95,25 +93,26 @@ class TxnIndex:
         """Drop the transactions whose marker is at or above ``offset``."""
         kept = [txn for txn in self.entries if txn.last_offset < offset]
         if len(kept) < len(self.entries):
-            self._open().truncate(len(kept) * _ENTRY.size)
+            self._file.truncate(len(kept) * _ENTRY.size)
             self.entries = kept
 
     def reset(self) -> None:
         """Forget everything, also a file that could not be read."""
-        if self._fs.exists(self.path):
-            self._open().truncate(0)
+        self._file.truncate(0)
         self.entries = []
 
+    def write(self) -> None:
+        """Write what a full disk has not taken. `NoSpaceError`."""
+        self._file.write()
+
     def flush(self) -> None:
-        if self._file is not None:
-            self._file.fsync()
+        self._file.flush()
 
     def rename(self, path: str) -> None:
-        if self._fs.exists(self.path):
-            self._fs.rename(self.path, path)
-        self.path = path
+        self._file.rename(path)
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def moved_to(self, path: str) -> None:
+        self._file.moved_to(path)
+
+    def unlink(self) -> None:
+        self._file.unlink()

@@ -1,0 +1,239 @@
+"""Files of segments that are open only while they are used, so that a log needs one descriptor, however long it is.
+
+The log file of the active segment stays open. That of a sealed one (`SealedFile`) is opened when it is read, and stays
+open while it is among the last that were used, in any log of the process: a small share of ``ulimit -n``. What is
+derived from the log (`DerivedFile`: indexes, aborted transactions) is opened for each write, which are few.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import threading
+from contextlib import closing
+from typing import Final
+
+from seglog.core.descriptors import most_sealed_files
+from seglog.core.errors import LogClosedError, TooManyFilesError
+from seglog.core.fs import File, Fs, NoSpaceError
+from seglog.core.lru import Lru
+from seglog.core.types import Buffer
+
+_open_files: Final = Lru[File](most_sealed_files)
+_keys: Final = itertools.count()
+
+
+class SealedFile:
+    """`seglog.core.fs.File` of a sealed segment: closed when others are used more, opened again by its path.
+
+    `rename` and `unlink` go through here: a reader that comes between finds the file under its new name, and one that
+    has it still reads a file that is unlinked meanwhile.
+    """
+
+    __slots__ = ("_fs", "_is_closed", "_kept", "_key", "_lock", "path")
+
+    def __init__(self, fs: Fs, path: str, opened: File | None = None) -> None:
+        """``opened``: the file, if it is open already; it belongs to this from now on."""
+        self._fs = fs
+        self.path = path
+        self._key = next(_keys)
+        self._lock = threading.Lock()
+        self._kept: File | None = None
+        """Of a file that has no name any more."""
+        self._is_closed = False
+        if opened is not None:
+            _open_files.put(self._key, opened)
+
+    def _file(self) -> File:
+        return self._kept or _open_files.get(self._key) or self._open()
+
+    def _open(self) -> File:
+        with self._lock:
+            found = self._kept or _open_files.get(self._key)
+            if found is not None:
+                return found
+            if self._is_closed:
+                raise LogClosedError(f"{self.path} is closed")
+            try:
+                opened = self._open_with_descriptors()
+            except FileNotFoundError as error:
+                raise LogClosedError(f"{self.path} is gone: its partition was deleted or moved") from error
+            _open_files.put(self._key, opened)
+            return opened
+
+    def _open_with_descriptors(self) -> File:
+        try:
+            return self._fs.open(self.path, write=False)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        _open_files.clear()
+        try:
+            return self._fs.open(self.path, write=False)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise TooManyFilesError(f"{self.path} cannot be opened: {error}. Raise ulimit -n") from error
+
+    def pread(self, length: int, position: int) -> bytes:
+        return self._file().pread(length, position)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        with self._lock, closing(self._fs.open(self.path)) as file:
+            file.pwrite(data, position)
+
+    def size(self) -> int:
+        return self._file().size()
+
+    def truncate(self, size: int) -> None:
+        with self._lock, closing(self._fs.open(self.path)) as file:
+            file.truncate(size)
+
+    def fsync(self) -> None:
+        self._file().fsync()
+
+    def let_go(self) -> None:
+        """Nobody is to read this from now on; a reader that has it still may."""
+        _open_files.pop(self._key)
+
+    def rename(self, path: str) -> None:
+        with self._lock:
+            self._fs.rename(self.path, path)
+            self.path = path
+
+    def moved_to(self, path: str) -> None:
+        """The directory was renamed."""
+        with self._lock:
+            self.path = path
+
+    def unlink(self) -> None:
+        """Remove the file, and keep it open for as long as a reader has this."""
+        if not self._fs.exists(self.path):
+            return
+        opened = None if self._is_closed else self._file()
+        with self._lock:
+            self._kept = opened
+            self._fs.unlink(self.path)
+        _open_files.pop(self._key)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            kept, self._kept = self._kept, None
+        opened = _open_files.pop(self._key) or kept
+        if opened is not None:
+            opened.close()
+
+
+class DerivedFile:
+    """Bytes at the end of a file that can be made anew from the log. Nothing stays open between two calls.
+
+    What is appended is written when there are ``write_at`` bytes of it, and by `write`: until then it is in memory.
+    A full disk does not refuse an append; `write` and `flush` say so. Invariant: the file has the first ``written``
+    bytes; behind them there may be zeros, as in a file that was pre-allocated.
+    """
+
+    __slots__ = ("_fs", "_is_gone", "_pending", "_write_at", "file_size", "lock", "path", "written")
+
+    def __init__(self, fs: Fs, path: str, file_size: int, written: int, *, write_at: int) -> None:
+        """``file_size`` is that of the file as it is, of which the first ``written`` bytes are in use."""
+        self._fs = fs
+        self.path = path
+        self.file_size = file_size
+        self.written = written
+        self._write_at = write_at
+        self._pending = bytearray()
+        self._is_gone = False
+        self.lock = threading.RLock()
+        """Held over `rename`, too: a file that is opened by its path must have that name."""
+
+    @property
+    def size(self) -> int:
+        return self.written + len(self._pending)
+
+    def append(self, data: Buffer) -> None:
+        with self.lock:
+            self._pending += data
+            if len(self._pending) >= self._write_at:
+                try:
+                    self.write()
+                except NoSpaceError:
+                    return  # it stays in memory: the next one, or a flush, tries again
+
+    def write(self) -> None:
+        """Write what is in memory. `NoSpaceError`: then nothing of it is in the file."""
+        with self.lock:
+            if not self._pending or self._is_gone:
+                return
+            with closing(self._fs.open(self.path, create=True)) as file:
+                try:
+                    file.pwrite(bytes(self._pending), self.written)
+                except NoSpaceError:
+                    file.truncate(self.written)
+                    file.truncate(self.file_size)
+                    raise
+            self.written += len(self._pending)
+            self.file_size = max(self.file_size, self.written)
+            self._pending.clear()
+
+    def read(self) -> bytearray:
+        """All of it; shorter if the file was cut, and empty if it is gone."""
+        with self.lock:
+            try:
+                file = self._fs.open(self.path, write=False)
+            except FileNotFoundError:
+                return bytearray()
+            with closing(file):
+                data = bytearray(file.pread(self.written, 0))
+            if len(data) == self.written:
+                data += self._pending
+            return data
+
+    def truncate(self, size: int) -> None:
+        """Keep the first ``size`` bytes, and cut off what the file has behind them."""
+        with self.lock:
+            if size >= self.written:
+                del self._pending[size - self.written :]
+            else:
+                self._pending.clear()
+                self.written = size
+            self.set_size()
+
+    def set_size(self, size: int = 0) -> None:
+        """Let the file have ``size`` bytes, or as many as are in use if those are more; behind them there are zeros."""
+        with self.lock:
+            size = max(size, self.written)
+            if self.file_size == size == self.written or self._is_gone:
+                return
+            with closing(self._fs.open(self.path)) as file:
+                if self.file_size > self.written:
+                    file.truncate(self.written)
+                if size > self.written:
+                    file.truncate(size)
+            self.file_size = size
+
+    def flush(self) -> None:
+        with self.lock:
+            self.write()
+            if self._is_gone or not self._fs.exists(self.path):
+                return
+            file = self._fs.open(self.path, write=False)
+        with closing(file):
+            file.fsync()
+
+    def rename(self, path: str) -> None:
+        with self.lock:
+            if self._fs.exists(self.path):
+                self._fs.rename(self.path, path)
+            self.path = path
+
+    def moved_to(self, path: str) -> None:
+        with self.lock:
+            self.path = path
+
+    def unlink(self) -> None:
+        """Remove the file. What is appended from now on goes nowhere."""
+        with self.lock:
+            self._is_gone = True
+            if self._fs.exists(self.path):
+                self._fs.unlink(self.path)
