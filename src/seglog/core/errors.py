@@ -219,6 +219,16 @@ class LogDirOfflineError(SeglogError):
     retriable = True
 
 
+class LogDirFullError(SeglogError):
+    """The disk of a log directory is full: nothing was written, and it may be tried again when there is room.
+
+    KAFKA_STORAGE_ERROR is the code that clients retry, after they have asked who leads now.
+    """
+
+    code = 56
+    retriable = True
+
+
 class TooManyFilesError(SeglogError):
     """This process may not open the files of another log (``ulimit -n``). A log that tried would take the whole
     directory out of use."""

@@ -53,6 +53,13 @@ class FileStat(NamedTuple):
     mode: int
 
 
+class Space(NamedTuple):
+    """Of the file system that a directory lies in: bytes that may still be written, and bytes in all."""
+
+    free: int
+    total: int
+
+
 class File(Protocol):
     """An open file, addressed by position; positions and sizes in bytes."""
 
@@ -111,6 +118,10 @@ class Fs(Protocol):
     def write(self, path: str, data: Buffer) -> None:
         """Create or replace a file and fsync it. For a replacement that survives a crash: `write_atomically`."""
 
+    def allocate(self, path: str, size: int) -> None:
+        """Give a file, made if need be, ``size`` bytes that have their place on the disk. `NoSpaceError`."""
+
+    def space(self, path: str) -> Space: ...
     def rename(self, source: str, target: str) -> None: ...
     def unlink(self, path: str) -> None: ...
     def mkdir(self, path: str) -> None: ...
@@ -313,6 +324,24 @@ class OsFs:
         finally:
             os.close(fd)
 
+    def allocate(self, path: str, size: int) -> None:
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            os.ftruncate(fd, size)
+            try:
+                _allocate(fd, size)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise write_error(error, path) from None
+                for position in range(0, size, _READ_CHUNK):
+                    _pwrite(fd, bytes(min(_READ_CHUNK, size - position)), position, path)
+        finally:
+            os.close(fd)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
     def rename(self, source: str, target: str) -> None:
         try:
             os.replace(source, target)
@@ -424,6 +453,12 @@ def _pwrite(fd: int, data: Buffer, position: int, path: str) -> None:
             raise OSError(errno.EIO, "the file takes no more bytes", path)
         view = view[written:]
         position += written
+
+
+def _allocate(fd: int, size: int) -> None:
+    if sys.platform == "darwin" or not size:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    os.posix_fallocate(fd, 0, size)
 
 
 def _fsync(fd: int) -> None:

@@ -21,7 +21,7 @@ from seglog.cluster.model import NO_LEADER, TOPICS, Broker, partition_name, tomb
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
-from seglog.core.errors import LogDirOfflineError, SeglogError, TooManyFilesError
+from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError, TooManyFilesError
 from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
 from seglog.replication.isr_writes import IsrWrites
@@ -357,7 +357,7 @@ class Replicas:
         if key not in self._offline:
             _logger.error("there is no replica of %s: %s", partition, error)
         self._offline.add(key)
-        if isinstance(error, TooManyFilesError):
+        if isinstance(error, TooManyFilesError | LogDirFullError):
             self._not_yet.add(key)
         else:
             self._not_yet.discard(key)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
-from seglog.core.errors import LogDirOfflineError
+from seglog.core.errors import LogDirFullError, LogDirOfflineError
 from seglog.storage import housekeeping
 from seglog.storage.checkpoint import write_clean_shutdown
 from seglog.storage.dir_loading import run_all
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from seglog.storage.log_dir import LogDir
 
 
+_logger: Final = logging.getLogger("seglog")
+
+
 def close(directory: LogDir) -> None:
     """See `LogDir.close`."""
     health = directory.health
@@ -21,12 +25,15 @@ def close(directory: LogDir) -> None:
     directory.stopping.set()
     try:
         stop_workers(directory)
-        _close_logs(directory)
+        is_whole = _close_logs(directory)
         if health.failure is None:
-            housekeeping.write_checkpoints(directory)
-            if not directory.refused:
-                with health.guard():
-                    write_clean_shutdown(directory.fs, directory.path)
+            try:
+                housekeeping.write_checkpoints(directory)
+                if not directory.refused and is_whole:
+                    with health.guard():
+                        health.make_room(lambda: write_clean_shutdown(directory.fs, directory.path))
+            except LogDirFullError as error:
+                _logger.warning("%s is closed without the marker of a clean shutdown: %s", directory.path, error)
     finally:
         close_files(directory)
         directory.file_lock.release()
@@ -41,15 +48,21 @@ def stop_workers(directory: LogDir) -> None:
         directory.worker.stop()
 
 
-def _close_logs(directory: LogDir) -> None:
+def _close_logs(directory: LogDir) -> bool:
+    """Whether all that belongs to a clean shutdown was written; on a full disk the next start makes it anew."""
+    is_whole = True
     threads = directory.config.num_recovery_threads_per_data_dir
     for _, result in run_all(Log.close, list(directory.logs.values()), threads=threads, name="seglog-close"):
         try:
             result()
+        except LogDirFullError as error:
+            is_whole = False
+            _logger.warning("a log is closed, and will be recovered at the next start: %s", error)
         except LogDirOfflineError:
             continue  # `close` says it when all files are closed
         except OSError as error:
             directory.health.failed(error)
+    return is_whole
 
 
 def close_files(directory: LogDir) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from seglog.core.clock import Clock
+from seglog.core.errors import LogDirFullError
 from seglog.storage import adopt, dir_closing, housekeeping, topic_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.checkpoint import read_clean_shutdown, remove_clean_shutdown
 from seglog.storage.dir_files import Checkpoints, list_entries, read_or_make_meta
 from seglog.storage.dir_loading import LoadProgress, load_partitions
+from seglog.storage.reserve import Reserve
 from seglog.storage.topics_file import read_topics
 from seglog.storage.worker import Worker
 
@@ -52,11 +55,13 @@ def load(
         for partition, one in loaded.items():
             directory.add(partition, one)
         adopt.roll_forward(directory)
-        housekeeping.write_checkpoints(directory)
+        with suppress(LogDirFullError):  # those that are there are right
+            housekeeping.write_checkpoints(directory)
     except BaseException:
         dir_closing.stop_workers(directory)
         dir_closing.close_files(directory)
         raise
     for name in list_entries(fs, path).deleted:
         directory.remove_later(os.path.join(path, name), directory.config.topics.file_delete_delay_ms)
+    directory.health.keep_back(Reserve(fs, path))
     housekeeping.begin(directory)

@@ -45,6 +45,12 @@ class LeaderEpochs:
     def entries(self) -> list[EpochEntry]:
         return [EpochEntry(epoch, start) for epoch, start in zip(self._epochs, self._starts, strict=True)]
 
+    def restore(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Back to ``entries``, as they were before a change that could not be written."""
+        self._epochs[:], self._starts[:] = [], []
+        for epoch, start in entries:
+            self.assign(epoch, start)
+
     @property
     def latest(self) -> int:
         """The last epoch, -1 if there is none."""

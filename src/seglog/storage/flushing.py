@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from seglog.core.errors import LogDirFullError
 from seglog.storage import reads, snapshots
 from seglog.storage.segment import Segment
+
+_AGAIN_MS: Final = 1000
 
 if TYPE_CHECKING:
     from seglog.storage.log import Log
@@ -32,11 +35,14 @@ def flush_rolled(log: Log, segment: Segment, end_offset: int) -> None:
 
     Its indexes were not, nor was the snapshot that the roll has taken: torn, it would look like damage.
     """
-    if not log.closed and end_offset <= log.recovery_point:
-        with log._guard():
-            segment.flush()
-            _flush_snapshot(log, end_offset)
-    log.flush(end_offset)
+    try:
+        if not log.closed and end_offset <= log.recovery_point:
+            with log._guard():
+                segment.flush()
+                _flush_snapshot(log, end_offset)
+        log.flush(end_offset)
+    except LogDirFullError:  # an index that has not found its place: it is tried again until it has
+        log.background.schedule(_AGAIN_MS, lambda: flush_rolled(log, segment, end_offset))
 
 
 def _flush_snapshot(log: Log, offset: int) -> None:

@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from seglog.core.errors import LogClosedError
+from seglog.core.errors import LogClosedError, LogDirFullError
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage.checkpoint import write_offsets
 from seglog.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seglog.storage.log_dir import LogDir
 
 _logger = logging.getLogger("seglog")
+_LOOK_FOR_ROOM_MS: Final = 1000
 _OF_CLEANER: Final = (
     "log_cleaner_backoff_ms",
     "log_cleaner_dedupe_buffer_size",
@@ -46,8 +47,14 @@ def begin(directory: LogDir) -> None:
     plan(high_watermarks, high_watermarks, write_high_watermarks)
     expiration = config.producer_id_expiration_check_interval_ms
     plan(expiration, expiration, expire_producers)
+    plan(_LOOK_FOR_ROOM_MS, _LOOK_FOR_ROOM_MS, look_for_room)
     plan_flush(directory)
     _plan_cleaning(directory, first)
+
+
+def look_for_room(directory: LogDir) -> None:
+    """Whether a full disk takes records again: nobody may be appending who would find out."""
+    directory.health.has_room(directory.clock.monotonic())
 
 
 def _if_open(directory: LogDir, task: Callable[[LogDir], object]) -> None:
@@ -129,8 +136,9 @@ def _write_cleaner_offsets(directory: LogDir) -> None:
     path = os.path.join(directory.path, CLEANER_OFFSETS)
     offsets = directory.checkpoints.cleaner_offsets
     there = {*list(directory.logs), *list(directory.refused)}
+    given = {name: offset for name, offset in offsets.items() if name in there}
     with directory.health.guard():
-        write_offsets(directory.fs, path, {name: offset for name, offset in offsets.items() if name in there})
+        directory.health.make_room(lambda: write_offsets(directory.fs, path, given))
 
 
 def _write(
@@ -141,7 +149,7 @@ def _write(
         refused = {partition: known[partition] for partition in list(directory.refused) if partition in known}
         offsets = {partition: offset_of(log) for partition, log in list(directory.logs.items())}
         given = {partition: offset for partition, offset in offsets.items() if offset is not None}
-        directory.checkpoints.write(name, {**refused, **given})
+        directory.health.make_room(lambda: directory.checkpoints.write(name, {**refused, **given}))
 
 
 # Retention, compaction, flushes, producers
@@ -154,6 +162,8 @@ def run_retention(directory: LogDir) -> dict[TopicPartition, list[Expired]]:
         try:
             expired = log.delete_old_segments()
         except LogClosedError:  # deleted meanwhile
+            continue
+        except LogDirFullError:  # no room for a new active segment: others may have something to delete
             continue
         if expired:
             gone[partition] = expired

@@ -17,9 +17,10 @@ import json
 import logging
 import os.path
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from seglog.core.errors import LogDirOfflineError
+from seglog.core.errors import LogDirFullError, LogDirOfflineError
 from seglog.core.fs import Fs, write_atomically
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import LIFE
@@ -161,20 +162,20 @@ def note_failure(healthy: Sequence[LogDir], broken: LogDir) -> None:
                 life = read_life(directory.fs, directory.path)
                 if life is not None:
                     write_life(directory.fs, directory.path, life._replace(failed=life.failed | {id_of(broken)}))
-        except LogDirOfflineError:
+        except (LogDirOfflineError, LogDirFullError):
             continue  # it tells so itself
 
 
 def _write_all(directories: Sequence[LogDir], life: Life) -> None:
-    failure: LogDirOfflineError | None = None
+    failure: LogDirOfflineError | LogDirFullError | None = None
     written = 0
     for directory in directories:
         try:
             with directory.health.guard():
                 if read_life(directory.fs, directory.path) != life:
-                    write_life(directory.fs, directory.path, life)
+                    directory.health.make_room(partial(write_life, directory.fs, directory.path, life))
             written += 1
-        except LogDirOfflineError as error:
+        except (LogDirOfflineError, LogDirFullError) as error:
             failure = error
     if failure is not None and not written:
         raise failure

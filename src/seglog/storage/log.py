@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
-from seglog.core.errors import LogClosedError, LogDirOfflineError
-from seglog.core.fs import Fs
+from seglog.core.errors import LogClosedError
+from seglog.core.fs import Fs, NoSpaceError
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
@@ -23,6 +23,7 @@ from seglog.storage.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.background import Background, DirHealth, Inline
 from seglog.storage.checkpoint import write_leader_epochs
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.layout import segment_paths
 from seglog.storage.producers import Producers
 from seglog.storage.reads import Fetched, FoundOffset, UpTo
 from seglog.storage.retention import should_roll
@@ -141,12 +142,16 @@ class Log:
 
         ``leader_epoch`` is by default the latest that the log knows; with `Origin.REPLICATION` it is that in which the
         batches were fetched. ``transaction_version`` is the coordinator's, for markers (KIP-890).
-        Raises a subclass of `AppendError`, or `CorruptBatchError`, when they are refused: then nothing has changed.
+        Raises a subclass of `AppendError`, or `CorruptBatchError`, when they are refused, and `LogDirFullError` on a
+        full disk: then nothing has changed.
         A batch of an idempotent producer that is here already is answered with its offsets and ``duplicate``.
         """
         with self.lock:
-            if self.closed or self.deleted or self._health.failure is not None:
+            health = self._health
+            if self.closed or self.deleted or health.failure is not None:
                 self._check_open()
+            if health.full is not None:
+                health.check_room(self.clock.monotonic())
             latest_epoch = self.epochs.latest
             if leader_epoch is None:
                 leader_epoch = max(latest_epoch, 0)
@@ -173,8 +178,7 @@ class Log:
             try:
                 self._apply(plan)
             except OSError as error:
-                self._health.failed(error)
-                raise LogDirOfflineError(f"{self.path} is out of use: {error}") from error
+                raise health.refusal(error) from error
             _, first, last, max_timestamp, _, _, _, _, log_append_time, _, _ = plan
             return _new(Appended, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
 
@@ -193,8 +197,8 @@ class Log:
     def _apply(self, plan: AppendPlan) -> None:
         """Do what was decided. Only the disk can refuse now."""
         data, first_offset, last_offset, max_timestamp, _, batches, updates, epoch_starts, _, _, clears_epochs = plan
-        if clears_epochs and self.epochs.clear():
-            self.write_epochs()
+        if clears_epochs:
+            self._change_epochs(self.epochs.clear)
         for epoch, start in epoch_starts:
             self._assign_epoch(epoch, start)
         segment = self.segments[-1]
@@ -237,8 +241,16 @@ class Log:
             self.flush()
 
     def _assign_epoch(self, epoch: int, start: int) -> None:
-        if self.epochs.assign(epoch, start):
-            self.write_epochs()
+        self._change_epochs(lambda: self.epochs.assign(epoch, start))
+
+    def _change_epochs(self, change: Callable[[], bool]) -> None:
+        before = self.epochs.entries
+        if change():
+            try:
+                self.write_epochs()
+            except NoSpaceError:
+                self.epochs.restore(before)
+                raise
 
     def assign_epoch(self, epoch: int) -> None:
         """A new leader's first act: its epoch starts at the log's end (KIP-101), on disk before it serves anyone."""
@@ -246,7 +258,7 @@ class Log:
             self._assign_epoch(epoch, self.log_end_offset)
 
     def write_epochs(self) -> None:
-        write_leader_epochs(self.fs, self.path, self.epochs)
+        self._health.make_room(lambda: write_leader_epochs(self.fs, self.path, self.epochs))
 
     # High watermark and stable offset
 
@@ -275,21 +287,35 @@ class Log:
         if active.base_offset == base and active.size == 0:  # nothing to roll, but its index may be full (KAFKA-6388)
             active.reset_indexes()
             return active
-        active.become_inactive()
-        segment = self.new_segment(base)
+        make_room, mapped = self._health.make_room, self.producers.map_end_offset
+        make_room(active.become_inactive)
+        self.producers.map_end_offset = base
+        try:
+            make_room(lambda: snapshots.take(self.fs, self.path, self.producers, sync=False))
+            segment = make_room(lambda: self.new_segment(base))
+        except NoSpaceError:
+            self.producers.map_end_offset = mapped
+            active.become_active()
+            raise
         self.segments = (*self.segments, segment)
         self._jitter_ms = self._new_jitter()
-        self.producers.map_end_offset = base
-        snapshots.take(self.fs, self.path, self.producers, sync=False)
         self.background.submit(lambda: flushing.flush_rolled(self, active, base))
         return segment
 
     def new_segment(self, base_offset: int) -> Segment:
-        segment = Segment(self.fs, self.path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)
-        segment.truncate_bytes(0)  # files of that name may be left of a crash in the middle of a deletion
-        segment.reset_indexes()
-        if self.config.preallocate:
-            segment.preallocate(self.config.segment_bytes)
+        """An empty active segment. `NoSpaceError`: then there is no file of it."""
+        fs, path = self.fs, self.path
+        try:
+            segment = Segment(fs, path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)
+            segment.truncate_bytes(0)  # files of that name may be left of a crash in the middle of a deletion
+            segment.reset_indexes()
+            if self.config.preallocate:
+                segment.preallocate(self.config.segment_bytes)
+        except NoSpaceError:
+            for left in segment_paths(path, base_offset)[1:5]:
+                if fs.exists(left):
+                    fs.unlink(left)
+            raise
         return segment
 
     @property
@@ -310,7 +336,7 @@ class Log:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""
         with self.lock, self._guard():
             self.producers.map_end_offset = self.log_end_offset
-            snapshots.take(self.fs, self.path, self.producers)
+            self._health.make_room(lambda: snapshots.take(self.fs, self.path, self.producers))
 
     # Reading: see `seglog.storage.reads`
 
@@ -382,6 +408,11 @@ class Log:
             self.deleted = True
             for segment in self.segments:
                 segment.moved_to(path)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk is."""
+        return self._health.full is not None
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

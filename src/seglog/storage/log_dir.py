@@ -25,7 +25,7 @@ from seglog.core.errors import (
     SeglogError,
     UnknownTopicError,
 )
-from seglog.core.fs import Fs, Lock, OsFs
+from seglog.core.fs import Fs, Lock, NoSpaceError, OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage import dir_closing, dir_opening, dir_truncation, housekeeping, replica_changes, topic_changes
 from seglog.storage.background import DirHealth
@@ -36,6 +36,7 @@ from seglog.storage.layout import LOCK
 from seglog.storage.log import Log
 from seglog.storage.recovery import RecoveryReport
 from seglog.storage.replica_changes import Wanted
+from seglog.storage.reserve import Reserve
 from seglog.storage.retention import Expired
 from seglog.storage.strays import FoundStray, find_strays
 from seglog.storage.topics_file import TopicEntry, TopicInfo
@@ -123,24 +124,31 @@ class LogDir:
             lock = fs.lock(os.path.join(path, LOCK))
         except OSError as error:
             raise InvalidLogDirError(f"{path} cannot be opened for writing: {error}") from error
-        opened = cls(
-            path=path,
-            fs=fs,
-            clock=clock or SystemClock(),
-            config=config,
-            rng=rng or SystemRandom(),
-            hw_follows_end=hw_follows_end,
-            lock=lock,
-        )
+
         try:
-            dir_opening.load(opened, background, progress, cluster_id, node_id, make_worker)
+            while True:
+                opened = cls(
+                    path=path,
+                    fs=fs,
+                    clock=clock or SystemClock(),
+                    config=config,
+                    rng=rng or SystemRandom(),
+                    hw_follows_end=hw_follows_end,
+                    lock=lock,
+                )
+                try:
+                    dir_opening.load(opened, background, progress, cluster_id, node_id, make_worker)
+                    return opened
+                except (NoSpaceError, LogDirOfflineError) as error:
+                    is_full = isinstance(error, NoSpaceError) or isinstance(error.__cause__, NoSpaceError)
+                    if not is_full or not Reserve(fs, path).give_up():
+                        raise  # else once more, in the room that was kept back
         except OSError as error:
             lock.release()
             raise LogDirOfflineError(f"{path} cannot be opened: {error}") from error
         except BaseException:
             lock.release()
             raise
-        return opened
 
     # Topics and partitions
 

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
-from seglog.core.errors import AppendError, CorruptBatchError, CorruptError, CorruptIndexError, DamagedPartitionError
+from seglog.core.errors import (
+    AppendError,
+    CorruptBatchError,
+    CorruptError,
+    CorruptIndexError,
+    DamagedPartitionError,
+    LogDirFullError,
+)
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage import reload, snapshots
@@ -138,7 +146,8 @@ def load_log(
         jitter=jitter,
         hw_follows_end=hw_follows_end,
     )
-    log.take_snapshot()
+    with suppress(LogDirFullError):  # it is made from an older one, or from the log
+        log.take_snapshot()
     loader.expire(log.producers)
     return Loaded(log, loader.report(log, leftovers))
 
@@ -297,7 +306,7 @@ class _Loader:
         """Check every batch and make the indexes anew; the producers' state follows."""
         base = segment.base_offset
         producers = self._producers_at(base, self._known.log_start_offset)
-        snapshots.take(self._fs, self._path, producers)
+        snapshots.take_if_room(self._fs, self._path, producers)
         self.expire(producers)  # Kafka reads that snapshot again here, without those that are expired
         done = self.bytes_done
 

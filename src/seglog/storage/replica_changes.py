@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import SeglogError, UnknownTopicError
+from seglog.core.fs import NoSpaceError
 from seglog.core.topic_config import LogConfig
 from seglog.core.types import TopicPartition, validate_topic
 from seglog.storage import housekeeping
@@ -27,6 +28,7 @@ from seglog.storage.topic_changes import (
     load_partition,
     set_aside_as_strays,
     take_back,
+    unmake,
     write_entries,
 )
 from seglog.storage.topic_changes import set_aside as set_aside_as_deleted
@@ -57,6 +59,7 @@ class Wanted(NamedTuple):
 def hold(directory: LogDir, wanted: Sequence[Wanted]) -> list[Log | SeglogError]:
     """See `LogDir.hold_many`."""
     entries, wrong = _entries(directory, wanted)
+    unmade: dict[TopicPartition, SeglogError] = {}
     right = {one.partition: one.topic_id for one in wanted if one.topic not in wrong}
     with directory.health.guard():
         _clear(directory, right, entries)
@@ -65,11 +68,17 @@ def hold(directory: LogDir, wanted: Sequence[Wanted]) -> list[Log | SeglogError]
             write_entries(directory, {**directory.entries, **entries})
             apply_config(directory, changed)
         _take_back(directory, {one: right[one] for one in _absent(directory, right)})
-        _make(directory, _absent(directory, right))
+        new = _absent(directory, right)
+        try:
+            _make(directory, new)
+        except NoSpaceError as error:
+            unmake(directory, new)
+            left = directory.health.refusal(error)
+            unmade.update((one, left) for one in new if one not in directory.logs)
     return [
         wrong[one.topic]
         if one.topic in wrong
-        else directory.logs.get(one.partition) or directory.refused[one.partition]
+        else directory.logs.get(one.partition) or unmade.get(one.partition) or directory.refused[one.partition]
         for one in wanted
     ]
 

@@ -7,12 +7,14 @@ batches are right. Nothing is cut: the caller learns where the good batches end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from seglog.core.errors import CorruptBatchError, CorruptError
+from seglog.core.fs import NoSpaceError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer
 from seglog.records import view
 from seglog.records.batch import (
@@ -93,8 +95,10 @@ def rescan(
             progress(position)
     segment.size = walk.end
     segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
-    segment.offset_index.trim()
-    segment.time_index.trim()
+    for index in (segment.offset_index, segment.time_index):
+        with suppress(NoSpaceError):  # what has no place stays in memory: a shorter index is a right one
+            index.trim()
+    segment.txn_index.write()
     if bad is not None:
         bad = type(bad)(bad.reason, position=walk.end, file=segment.paths.log, offset=walk.next_offset)
     return Scan(walk.end, walk.next_offset, walk.batches, walk.epochs_changed, bad, overflow)

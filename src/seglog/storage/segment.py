@@ -175,6 +175,8 @@ class Segment:
         if isinstance(sealed, SealedFile):
             self.log = self._fs.open(self.paths.log)
             sealed.let_go()
+            if self._preallocated:
+                self.preallocate(self._preallocated)
         self.offset_index.make_room()
         self.time_index.make_room()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from seglog.core.errors import CorruptSnapshotError
-from seglog.core.fs import Fs, write_atomically
+from seglog.core.fs import Fs, NoSpaceError, write_atomically
 from seglog.records.record import parse_control
 from seglog.storage.layout import SNAPSHOT, file_name, parse_file_name
 from seglog.storage.producers import Producers, decode_snapshot, encode_snapshot
@@ -68,10 +69,14 @@ def take(fs: Fs, partition_path: str, producers: Producers, *, sync: bool = True
     if sync:
         write_atomically(fs, path, data)
     else:
-        file = fs.open(path, create=True)
-        file.pwrite(data, 0)
-        file.truncate(len(data))
-        file.close()
+        try:
+            with closing(fs.open(path, create=True)) as file:
+                file.pwrite(data, 0)
+                file.truncate(len(data))
+        except NoSpaceError:
+            if fs.exists(path):
+                fs.unlink(path)
+            raise
     producers.last_snapshot_offset = offset
 
 
@@ -137,9 +142,15 @@ def after_truncation(
 
             def keep(base_offset: int) -> None:
                 if base_offset in last_two:
-                    take(fs, partition_path, producers)
+                    take_if_room(fs, partition_path, producers)
 
             replay(producers, segments, log_start, end_offset, at_segment=keep)
     producers.map_end_offset = end_offset
-    take(fs, partition_path, producers)
+    take_if_room(fs, partition_path, producers)
     return producers
+
+
+def take_if_room(fs: Fs, partition_path: str, producers: Producers) -> None:
+    """`take`, unless the disk is full: from an older snapshot the state can be made as well."""
+    with suppress(NoSpaceError):
+        take(fs, partition_path, producers)

@@ -21,6 +21,7 @@ from seglog.core.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from seglog.core.fs import NoSpaceError
 from seglog.core.settings import unknown
 from seglog.core.types import TopicPartition, validate_topic
 from seglog.storage import housekeeping
@@ -83,13 +84,26 @@ def create(directory: LogDir, name: str, partitions: int, config: Mapping[str, o
     with directory.health.guard():
         entry = TopicEntry(new_id(directory.rng), partitions, overrides)
         write_entries(directory, {**directory.entries, name: entry})
-        _make(directory, [TopicPartition(name, number) for number in range(partitions)])
+        made = [TopicPartition(name, number) for number in range(partitions)]
+        try:
+            _make(directory, made)
+        except NoSpaceError:
+            unmake(directory, made)
+            delete_all(directory, {name})
+            raise
 
 
 def _make(directory: LogDir, made: Sequence[TopicPartition]) -> None:
     make_directories(directory, made)
     for partition in made:
         directory.add(partition, load_partition(directory, partition, Known(clean=True)))
+
+
+def unmake(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
+    """Remove what a full disk has left of partitions that were to be made and are not served."""
+    for partition in partitions:
+        if partition not in directory.logs and directory.fs.exists(directory.path_of(partition)):
+            remove_tree(directory.fs, directory.path_of(partition))
 
 
 def add_partitions(directory: LogDir, name: str, count: int) -> None:
@@ -103,8 +117,16 @@ def add_partitions(directory: LogDir, name: str, count: int) -> None:
             f"topic {name!r} has {entry.partitions} partitions: it can have more, up to {MAX_PARTITIONS}, not {count}"
         )
     with directory.health.guard():
-        write_entries(directory, {**directory.entries, name: entry._replace(partitions=count)})
-        _make(directory, [TopicPartition(name, number) for number in range(entry.partitions, count)])
+        before = directory.entries
+        write_entries(directory, {**before, name: entry._replace(partitions=count)})
+        made = [TopicPartition(name, number) for number in range(entry.partitions, count)]
+        try:
+            _make(directory, made)
+        except NoSpaceError:
+            unmake(directory, made)
+            set_aside(directory, [one for one in made if one in directory.logs])
+            write_entries(directory, before)
+            raise
 
 
 def _entry(directory: LogDir, name: str) -> TopicEntry:
@@ -214,28 +236,28 @@ def _set_aside(directory: LogDir, partition: TopicPartition) -> None:
             directory.close_deleted(log)
         remove_tree(directory.fs, target)
 
-    directory.worker.schedule(config_of(directory, partition.topic).file_delete_delay_ms, remove)
+    delay_ms = 0 if directory.health.full is not None else config_of(directory, partition.topic).file_delete_delay_ms
+    directory.worker.schedule(delay_ms, remove)
 
 
 def _move_away(directory: LogDir, partition: TopicPartition, target: str) -> bool:
-    """Serve a partition no longer, and rename its directory; False if it has none."""
-    log = directory.logs.pop(partition, None)
-    directory.refused.pop(partition, None)
-    directory.missing.discard(partition)
-    directory.topic_ids.pop(partition, None)
-    directory.reports.pop(partition, None)
-    directory.uncleanable.pop(partition, None)
-    source = directory.path_of(partition)
+    """Rename a partition's directory and serve it no longer; False if it has none. `NoSpaceError`: all is as it was."""
+    source, log = directory.path_of(partition), directory.logs.get(partition)
+    exists = log is not None or directory.fs.exists(source)
     if log is not None:
         with log.lock:
             directory.fs.rename(source, target)
             log.moved_to(target)
         directory.deleted.add(log)
-    elif directory.fs.exists(source):
+    elif exists:
         directory.fs.rename(source, target)
-    else:
-        return False
-    return True
+    directory.logs.pop(partition, None)
+    directory.refused.pop(partition, None)
+    directory.missing.discard(partition)
+    directory.topic_ids.pop(partition, None)
+    directory.reports.pop(partition, None)
+    directory.uncleanable.pop(partition, None)
+    return exists
 
 
 def set_aside_as_strays(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
@@ -339,7 +361,7 @@ def reconfigure(directory: LogDir, config: LogDirConfig) -> None:
 
 
 def write_entries(directory: LogDir, entries: Mapping[str, TopicEntry]) -> None:
-    write_topics(directory.fs, directory.path, entries)
+    directory.health.make_room(lambda: write_topics(directory.fs, directory.path, entries))
     directory.entries = dict(entries)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.fs import NoSpaceError
 from seglog.core.types import MAX_INT64
 from seglog.storage import retention, snapshots
 from seglog.storage.layout import DELETED
@@ -31,7 +33,8 @@ def truncate_to(log: Log, offset: int) -> bool:
     gone = log.segments[len(kept) :]
     log.segments = tuple(kept)
     remove_segments(log, gone[::-1], later=False)  # from the end: a crash in between leaves no hole
-    log.active.truncate_to(offset, log.clock.now_ms())
+    with _whole():
+        log.active.truncate_to(offset, log.clock.now_ms())
     end = log.active.next_offset()  # the batch that holds the offset is gone whole: the log ends before it
     _end_at(log, end)
     log.log_start_offset = min(log.log_start_offset, end)
@@ -51,17 +54,18 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     reused = next((segment for segment in gone if segment.base_offset == offset), None)
     if reused is not None:
         reused.close(write=False)
-    log.segments = (log.new_segment(offset),)
+    with _whole():
+        log.segments = (log.new_segment(offset),)
     for snapshot in snapshots.list_snapshots(log.fs, log.path):
         log.fs.unlink(snapshots.snapshot_path(log.path, snapshot))
     log.producers = Producers()
     log.producers.map_end_offset = offset
-    snapshots.take(log.fs, log.path, log.producers)
+    snapshots.take_if_room(log.fs, log.path, log.producers)
     _end_at(log, offset)
     log.log_start_offset = offset
     log.high_watermark = offset
     if log.epochs.clear():
-        log.write_epochs()
+        _write_epochs(log)
     log.refresh_stable_offset()
 
 
@@ -73,7 +77,22 @@ def _end_at(log: Log, offset: int) -> None:
 
 def _forget_epochs_from(log: Log, offset: int) -> None:
     if log.epochs.truncate_from_end(offset):
+        _write_epochs(log)
+
+
+def _write_epochs(log: Log) -> None:
+    """Fewer epochs than the file has. On a full disk it keeps them: a start forgets those beyond the log anyway."""
+    with suppress(NoSpaceError):
         log.write_epochs()
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """What cannot be undone: if there is no room even after files have gone, the directory is out of use."""
+    try:
+        yield
+    except NoSpaceError as error:
+        raise OSError(error.errno, error.strerror, error.filename) from error
 
 
 def delete_records(log: Log, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
@@ -90,10 +109,14 @@ def delete_records(log: Log, before: int, checkpoint: Callable[[], object] = lam
 
 def _move_start(log: Log, offset: int, checkpoint: Callable[[], object] = lambda: None) -> None:
     if offset > log.log_start_offset:
-        log.log_start_offset = offset
-        checkpoint()  # before epochs are forgotten: a log that begins earlier after a crash would lack them
+        before, log.log_start_offset = log.log_start_offset, offset
+        try:
+            checkpoint()  # before epochs are forgotten: a log that begins earlier after a crash would lack them
+        except BaseException:
+            log.log_start_offset = before
+            raise
         if log.epochs.truncate_from_start(offset):
-            log.write_epochs()
+            _write_epochs(log)
         log.producers.on_log_start(offset)
         log.refresh_stable_offset()
 
@@ -134,14 +157,24 @@ def _facts(log: Log) -> list[retention.SegmentFacts]:
 
 
 def remove_segments(log: Log, segments: Sequence[Segment], *, later: bool) -> None:
-    """Take away files that no reader finds any more: at once, or ``.deleted`` and after ``file.delete.delay.ms``."""
+    """Take away files that no reader finds any more: at once, or ``.deleted`` and after ``file.delete.delay.ms``.
+
+    On a full disk nothing waits: whoever reads them keeps them open until the end.
+    """
+    later = later and not log.is_full
     for segment in segments:
         snapshot = snapshots.snapshot_path(log.path, segment.base_offset)
         has_snapshot = log.fs.exists(snapshot) and segment.base_offset != log.active.base_offset
         if later:
-            segment.rename(DELETED)
-            if has_snapshot:
-                log.fs.rename(snapshot, snapshot + DELETED)
+            try:
+                segment.rename(DELETED)
+                if has_snapshot:
+                    log.fs.rename(snapshot, snapshot + DELETED)
+            except NoSpaceError:  # of the directory, for longer names
+                segment.delete()
+                if has_snapshot:
+                    log.fs.unlink(snapshot)
+                continue
             log.background.schedule(log.config.file_delete_delay_ms, _deletion(log, segment, snapshot + DELETED))
         else:
             segment.delete()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from seglog.core.clock import Clock
-from seglog.core.errors import LogClosedError, LogDirOfflineError
+from seglog.core.errors import LogClosedError, LogDirFullError, LogDirOfflineError
 from seglog.storage.background import DirHealth
 
 _LONGEST_WAIT: Final = 60.0
@@ -27,9 +27,9 @@ class Worker:
     Without a thread, `submit` runs the task at once in the caller, errors and all, and what is scheduled runs in
     `run_due`. With one, all runs in it, in order; what is due comes between two submitted tasks, for those may come
     faster than they can be done. Once it is stopping, `submit` runs the task in the caller: `stop` ends while others
-    go on submitting. A task run so takes the directory out of use if it fails with an
-    OSError; `LogDirOfflineError` and `LogClosedError` end it quietly; anything else is a bug, which comes out of
-    `run_due` or `stop`.
+    go on submitting. A task run so takes the directory out of use if it fails with an OSError; `LogDirOfflineError`,
+    `LogDirFullError` and `LogClosedError` end it quietly; anything else is a bug, which comes out of `run_due` or
+    `stop`.
     """
 
     def __init__(self, clock: Clock, health: DirHealth, *, thread_name: str | None) -> None:
@@ -123,10 +123,10 @@ class Worker:
     def _run(self, task: Task) -> None:
         try:
             task()
-        except (LogDirOfflineError, LogClosedError):
+        except (LogDirOfflineError, LogDirFullError, LogClosedError):
             return
         except OSError as error:
-            self._health.failed(error)
+            self._health.refusal(error)
 
 
 def make_worker(clock: Clock, health: DirHealth, thread_name: str | None) -> Worker:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from seglog.core.fs import File, FileStat, Fs, Lock, MappedFile
+from seglog.core.fs import File, FileStat, Fs, Lock, MappedFile, Space
 from seglog.core.types import Buffer
 
 
@@ -171,6 +171,14 @@ class CrashFs:
             file.truncate(0)
             self.tear(file, data, 0)
             file.close()
+
+    def allocate(self, path: str, size: int) -> None:
+        self.check_alive()
+        self._inner.allocate(path, size)
+
+    def space(self, path: str) -> Space:
+        self.check_alive()
+        return self._inner.space(path)
 
     def rename(self, source: str, target: str) -> None:
         self.count("rename", source)

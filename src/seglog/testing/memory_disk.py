@@ -52,10 +52,12 @@ def _apply(image: bytearray, change: Write | Truncate) -> None:
 class MemoryInode:
     """A file's bytes. ``data`` is handed out as the buffer of maps, and replaced by every change of the size."""
 
-    __slots__ = ("data", "durable", "mapped", "mode", "mtime_ms", "pending")
+    __slots__ = ("allocated", "data", "durable", "mapped", "mode", "mtime_ms", "pending")
 
     def __init__(self, mtime_ms: int, image: bytearray | None = None) -> None:
         self.data = bytearray() if image is None else image
+        self.allocated = len(self.data)
+        """Up to here the file has its place on the disk; behind it there is a hole, which costs nothing."""
         self.durable = bytearray(self.data)
         self.pending: list[Write | Truncate] = []
         self.mapped = False
@@ -68,9 +70,11 @@ class MemoryInode:
         if end > len(self.data):
             self.truncate(end, record=False)
         self.data[position:end] = change.data
+        self.allocated = max(self.allocated, end)
         self.pending.append(change)
 
     def truncate(self, size: int, *, record: bool = True) -> None:
+        self.allocated = min(self.allocated, size)
         if size != len(self.data):
             try:
                 _resize(self.data, size)

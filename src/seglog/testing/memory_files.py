@@ -90,6 +90,7 @@ class MemoryMap:
             self._fs.before("resize", self.path, mutates=True)
             self._fs.grow_within_capacity(inode, size, self.path)
             inode.truncate(size)
+            inode.allocated = size
 
     def reserve(self, start: int, end: int) -> int:
         del start

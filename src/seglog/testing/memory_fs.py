@@ -10,13 +10,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import LogDirInUseError
-from seglog.core.fs import File, FileStat, Lock, MappedFile
-from seglog.core.types import Buffer
+from seglog.core.fs import File, FileStat, Lock, MappedFile, NoSpaceError, Space, write_error
+from seglog.core.types import MAX_INT64, Buffer
 from seglog.testing.memory_disk import MemoryDirectory, MemoryInode, NameChange, perform, tree_after_crash
 from seglog.testing.memory_files import MemoryFile, MemoryLock, MemoryMap
+
+_TAKE_ROOM: Final = frozenset({"pwrite", "truncate", "resize", "open", "map", "write", "allocate", "rename", "mkdir"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,8 +107,16 @@ class MemoryFs:
 
     @property
     def used(self) -> int:
-        """Bytes in all files."""
-        return sum(map(len, self.files().values()))
+        """Bytes that all files take, without holes."""
+        total = 0
+        waiting: list[MemoryInode | MemoryDirectory] = [self._root]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, MemoryDirectory):
+                waiting.extend(node.entries.values())
+            else:
+                total += node.allocated
+        return total
 
     def before(self, operation: str, path: str, *, mutates: bool = False) -> None:
         """Count a call; raise the OSError that is due for it."""
@@ -114,24 +125,25 @@ class MemoryFs:
             if operation in fault.operations and fault.path in path:
                 fault.remaining -= 1
                 if -fault.times < fault.remaining <= 0:
-                    raise OSError(fault.error, os.strerror(fault.error), path)
+                    error = OSError(fault.error, os.strerror(fault.error), path)
+                    raise write_error(error, path) if operation in _TAKE_ROOM else error
         if mutates and self.read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
     def write_within_capacity(self, inode: MemoryInode, data: Buffer, position: int, path: str) -> None:
         """Write what fits, then raise ENOSPC if that is not all."""
         room = self._room()
-        fits = len(data) if room is None else max(0, min(len(data), len(inode.data) + room - position))
+        fits = len(data) if room is None else max(0, min(len(data), inode.allocated + room - position))
         if fits:
             inode.write(memoryview(data)[:fits], position)
             inode.mtime_ms = self._clock.now_ms()
         if fits < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            raise NoSpaceError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def grow_within_capacity(self, inode: MemoryInode, size: int, path: str) -> None:
         room = self._room()
-        if room is not None and size > len(inode.data) + room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if room is not None and size > inode.allocated + room:
+            raise NoSpaceError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def _room(self) -> int | None:
         return None if self.capacity is None else max(0, self.capacity - self.used)
@@ -200,6 +212,7 @@ class MemoryFs:
             if size is not None:
                 self.grow_within_capacity(inode, size, path)
                 inode.truncate(size)
+                inode.allocated = size
             return mapped
 
     def read(self, path: str) -> bytes:
@@ -214,6 +227,21 @@ class MemoryFs:
             inode.truncate(0)
             self.write_within_capacity(inode, data, 0, path)
             self.sync(inode, lambda: self.before("fsync", path))
+
+    def allocate(self, path: str, size: int) -> None:
+        """On a disk without limit nothing is kept back, and no file is made."""
+        with self.mutex:
+            if self.capacity is not None:
+                self.before("allocate", path, mutates=True)
+                inode = self._find_file(path, create=True)
+                self.grow_within_capacity(inode, size, path)
+                inode.truncate(size)
+                inode.allocated = size
+
+    def space(self, path: str) -> Space:
+        del path
+        with self.mutex:
+            return Space(MAX_INT64, MAX_INT64) if self.capacity is None else Space(self._room() or 0, self.capacity)
 
     def rename(self, source: str, target: str) -> None:
         with self.mutex:

@@ -8,13 +8,14 @@ appended to and read as ever; where it was truncated, or segments went away, wha
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping
 from contextlib import closing
 from typing import Final, NamedTuple
 
 from seglog.core.config import LogDirConfig
-from seglog.core.errors import CorruptError, LogClosedError
-from seglog.core.fs import OsFs
+from seglog.core.errors import CorruptError, LogClosedError, LogDirFullError
+from seglog.core.fs import NoSpaceError, OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.compaction.cleaned_segment import remove_cleaned
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean, wait_for
@@ -28,6 +29,8 @@ from seglog.storage.log import Log
 from seglog.storage.producers import Producers
 from seglog.storage.segment import Segment
 from seglog.storage.txnindex import AbortedTxn
+
+_logger = logging.getLogger("seglog")
 
 __all__ = ["Candidate", "CompactionStats", "Events", "Plan", "carry_out", "cleanable", "compact", "pick", "plan", "run"]
 
@@ -378,6 +381,10 @@ def run(
                 config=config,
                 should_stop=should_stop,
             )
+        except (NoSpaceError, LogDirFullError) as error:
+            _logger.warning("%s is not compacted now: %s", name, error)
+            given_up.add(name)
+            continue
         except (CorruptError, WorkerFailedError, OSError) as error:
             uncleanable[name] = error
             continue

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, TextIO
 from seglog.core import errors
 from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError, SeglogError
-from seglog.core.fs import OsFs
+from seglog.core.fs import OsFs, write_error
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
 from seglog.storage.compaction.rounds import CleanedGroup, Mapped, Round
 
@@ -123,7 +123,8 @@ def _event(kind: str, fields: list[Any]) -> Mapped | CleanedGroup:
 
 def _error(kind: str, fields: list[Any]) -> Exception:
     if kind == "os":
-        return OSError(*fields)
+        failed = OSError(*fields)
+        return write_error(failed, str(failed.filename))
     name, reason, position, file, offset = fields
     found = getattr(errors, name)
     assert issubclass(found, CorruptError)
