@@ -112,7 +112,8 @@ def test_a_lost_tail_saves_the_segments_and_the_log_starts_at_the_checkpoint() -
         fill(log, 3)
         assert values(log) == prefix(48, start=45)
     for path, data in before.items():
-        assert fs.read(f"{emptied.saved}/{path.rpartition('/')[2]}").startswith(data[:1]), path
+        saved = fs.read(f"{emptied.saved}/{path.rpartition('/')[2]}")
+        assert data.startswith(saved), path  # a torn end may have been cut off before
     assert {path.rpartition("/")[2] for path in before} == {f"{base:020d}.log" for base in emptied.segments}
 
 

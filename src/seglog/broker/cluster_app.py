@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -323,6 +324,8 @@ class ClusterNode(Serving):
             loop.call_soon_threadsafe(self._directory_failed, directory, error)
 
         self.directories.failed = failed
+        for directory in self.directories.dirs:
+            directory.health.on_full = partial(self._room_changed, loop, directory)
         self._parts.push_async_callback(self.replicas.close)
         self.replicas.note_generation = self.seen.note
         self.replicas.strays_changed = self._strays_changed.set
@@ -454,6 +457,10 @@ class ClusterNode(Serving):
         """What is in it is led by others; the other directories go on (KIP-112)."""
         _log.critical("%s is out of use until the next start: %s", directory.path, error)
         self.replicas.directory_failed(directory)
+
+    def _room_changed(self, loop: asyncio.AbstractEventLoop, directory: LogDir) -> None:
+        """Its disk is full, or has room again; said in any thread."""
+        loop.call_soon_threadsafe(self.replicas.room_changed, directory)
 
     def _offline_changed(self) -> None:
         """The controller counts this broker as not there for what it cannot serve."""

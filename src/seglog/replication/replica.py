@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored, offline_name
-from seglog.core.errors import NotEnoughReplicasError, NotLeaderError
+from seglog.core.errors import LogDirFullError, NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
 from seglog.replication.partition import COMMITTED, Partition
@@ -137,11 +137,15 @@ class Replica(Partition):
                 self.leader = _other(state.leader, me)
             return False
         self.leader_epoch = state.leader_epoch
-        if leads:
-            self._lead(stored, me, now_ms, lag_max_ms=lag_max_ms)
-            self.advance(brokers, now_ms)
-        else:
-            self._follow(state, me)
+        try:
+            if leads:
+                self._lead(stored, me, now_ms, lag_max_ms=lag_max_ms)
+                self.advance(brokers, now_ms)
+            else:
+                self._follow(state, me)
+        except LogDirFullError:
+            self.leader_epoch = NO_EPOCH  # it is not taken over, and is new when it is tried again
+            raise
         self.wake()
         return True
 

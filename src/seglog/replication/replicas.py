@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import NO_LEADER, TOPICS, Broker, partition_name, tombstone_name
+from seglog.cluster.model import NO_LEADER, TOPICS, Broker, of_partition, partition_name, tombstone_name
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
@@ -89,6 +89,10 @@ class Replicas:
         self._offline: set[Key] = set()
         self._not_yet: set[Key] = set()
         """Those of them that are tried again."""
+        self._away: set[Key] = set()
+        """Those whose disk is full while another replica in sync has room: it leads, and waits for no follower here."""
+        self._no_room: set[Key] = set()
+        """Those that could not take over a state because the disk was full."""
         self._before: frozenset[Key] = frozenset()
         """Partitions that were there before this start: this broker may have had them."""
         self._wanted: set[Key] = set()
@@ -211,6 +215,7 @@ class Replicas:
             keys = {*keys, *gone, *here}
         for key in keys:
             replica = self._by_key.get(key)
+            self._stand_in(key)
             if replica is not None and self._is_mine(key):
                 self._apply(key, replica)
                 continue
@@ -240,13 +245,16 @@ class Replicas:
 
     def _apply(self, key: Key, replica: Replica) -> None:
         me, stored = self._membership.me, self._view.partitions.get(key)
-        if me is None or stored is None or self._has_resigned or key in self._offline:
+        if me is None or stored is None or self._has_resigned or key in self._offline or key in self._away:
             return
+        self._no_room.discard(key)
         if self._is_in_doubt:
             replica.doubt()  # it may have been made meanwhile
         try:
             is_new = replica.apply(stored, me, self._view.brokers, self.now_ms, lag_max_ms=self._lag_max_ms)
         except SeglogError as error:
+            if isinstance(error, LogDirFullError):
+                self._no_room.add(key)
             _logger.error("%s can be neither led nor followed: %s", replica.topic_partition, error)
             self._take_back(key, replica)
             return
@@ -285,10 +293,11 @@ class Replicas:
         if wanted:  # before it is acted on: a store that goes back from here on is noticed
             await self.note_generation()
         await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
-        gone = {key for key in wanted & self._offline if not self._has_part(key)}
+        gone = {key for key in wanted & (self._offline | self._away) if not self._has_part(key)}
         if gone:
             self._offline -= gone
             self._not_yet -= gone
+            self._away -= gone
             self.offline_changed()
         await self._make([key for key in wanted if key not in self._by_key and self._is_mine(key)])
 
@@ -296,12 +305,16 @@ class Replicas:
         self._wanted |= self._not_yet
         if self._not_yet or any(self._node_id in nodes for nodes in self._view.deletions.values()):
             self._has_work.set()
+        for directory in self._directories.dirs:
+            self.room_changed(directory)
 
     async def _remove(self, keys: list[Key]) -> None:
         removed: list[TopicPartition] = []
         strays: list[TopicPartition] = []
         for key in keys:
             replica = self._by_key.pop(key)
+            self._away.discard(key)
+            self._no_room.discard(key)
             self.hidden(replica)
             self._take_back(key, replica)
             if key not in self._offline:
@@ -431,7 +444,7 @@ class Replicas:
     @property
     def offline(self) -> tuple[str, ...]:
         """All partitions that cannot be served here, as a registration names them."""
-        return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline))
+        return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline | self._away))
 
     def directory_failed(self, directory: LogDir) -> None:
         """Serve nothing of it any more."""
@@ -440,6 +453,39 @@ class Replicas:
                 self._offline.add(key)
                 self._take_back(key, replica)
         self.offline_changed()
+
+    # A full disk
+
+    def room_changed(self, directory: LogDir) -> None:
+        """Its disk is full, or has room again. While it is full, others lead what they have in sync, and do not wait
+        for us; what nobody else has, we go on leading, so that it is read and records can be deleted."""
+        before = self._away.copy()
+        is_full = directory.health.full is not None
+        for key, replica in list(self._by_key.items()):
+            if replica.directory is not directory or key in self._offline:
+                continue
+            if is_full and key not in self._away and self._has_room_elsewhere(key):
+                self._away.add(key)
+                self._take_back(key, replica)
+            elif not is_full and (key in self._away or key in self._no_room):
+                self._away.discard(key)
+                self._apply(key, replica)
+        if self._away != before:
+            self.offline_changed()
+
+    def _has_room_elsewhere(self, key: Key) -> bool:
+        stored = self._view.partitions.get(key)
+        there = of_partition(self._view.brokers, key)
+        return stored is not None and any(
+            node != self._node_id and node in there and not there[node].is_stopping for node in stored.state.isr_nodes
+        )
+
+    def _stand_in(self, key: Key) -> None:
+        """Serve what we have given up, full as the disk is, if nobody leads it any more."""
+        stored = self._view.partitions.get(key)
+        if key in self._away and stored is not None and stored.state.leader == NO_LEADER:
+            self._away.discard(key)
+            self.offline_changed()
 
     # What a leader does
 

@@ -37,6 +37,7 @@ from seglog.storage.layout import (
     METADATA_FILES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    RESERVE,
     TOPICS,
     is_set_aside,
     list_segments,
@@ -48,7 +49,7 @@ from seglog.storage.watermarks import WATERMARKS
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_OURS: Final = (TOPICS, ADOPT_MANIFEST, CLUSTER_MARK, LEDGER, LIFE, WATERMARKS, *METADATA_FILES)
+_OURS: Final = (TOPICS, ADOPT_MANIFEST, CLUSTER_MARK, LEDGER, LIFE, RESERVE, WATERMARKS, *METADATA_FILES)
 _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _KRAFT: Final = "__cluster_metadata"
