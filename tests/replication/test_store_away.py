@@ -14,6 +14,7 @@ from tests.replication.simulator import World
 from tests.replication.store import SESSION_MS
 
 _AWAY_MS = 20 * SESSION_MS
+_SESSIONS_MS = 5 * SESSION_MS
 _DOUBT_MS = SESSION_MS
 """After so long everyone knows that the store is away."""
 _RATES = (
@@ -86,8 +87,8 @@ def test_a_leader_that_alone_has_lost_the_store_is_followed_by_another() -> None
     assert quiet.leader is not former
     assert former.partitions[0].progress is not None, "it believes that it leads"
     assert former.partitions[0].is_suspended, "nobody follows it: its clients are sent elsewhere"
-    acknowledged, _ = quiet.run(20_000)
-    assert acknowledged > 200
+    acknowledged, _ = quiet.run(10_000)
+    assert acknowledged > 100
     quiet.end()
 
 
@@ -97,8 +98,8 @@ def test_a_follower_that_alone_has_lost_the_store_leaves_the_isr_and_stops_nobod
     quiet.leave([follower])
     quiet.run(2 * SESSION_MS)
     assert follower.node_id not in quiet.world.history.states[0].isr_nodes
-    acknowledged, _ = quiet.run(20_000)
-    assert acknowledged > 200
+    acknowledged, _ = quiet.run(10_000)
+    assert acknowledged > 100
     assert quiet.leader is leader
     quiet.end()
 
@@ -111,8 +112,8 @@ def test_an_isr_of_one_stops_unless_it_is_the_only_replica(replicas: int) -> Non
     quiet.run(2 * SESSION_MS)
     assert len(quiet.world.history.states[0].isr) == 1
     quiet.leave([quiet.leader])
-    acknowledged, _ = quiet.run(20_000)
-    assert (acknowledged > 200) == (replicas == 1)
+    acknowledged, _ = quiet.run(10_000)
+    assert (acknowledged > 100) == (replicas == 1)
     assert quiet.leader.partitions[0].is_suspended == (replicas > 1)
     for node in quiet.world.nodes.values():
         node.start()
@@ -122,7 +123,7 @@ def test_an_isr_of_one_stops_unless_it_is_the_only_replica(replicas: int) -> Non
 def test_unclean_elections_fence_nobody_so_the_leader_stops() -> None:
     quiet = Quiet(Scenario(unclean=True))
     quiet.leave(quiet.world.nodes.values())
-    assert quiet.run(_AWAY_MS)[0] == 0
+    assert quiet.run(_SESSIONS_MS)[0] == 0
     assert quiet.leader.partitions[0].is_suspended
     quiet.end()
 
@@ -133,7 +134,7 @@ def test_too_few_replicas_in_sync_stop_the_leader() -> None:
         node.crash(power=False)
     quiet.run(2 * SESSION_MS)
     quiet.leave([quiet.leader])
-    assert quiet.run(_AWAY_MS) == (0, 0)
+    assert quiet.run(_SESSIONS_MS) == (0, 0)
     for node in quiet.world.nodes.values():
         node.start()
     quiet.end()
@@ -148,7 +149,7 @@ def test_without_a_member_of_the_isr_nothing_is_committed_until_the_store_is_bac
     before = leader.partitions[0].log.high_watermark
     follower.crash(power=power)
     follower.start()
-    quiet.run(_AWAY_MS)
+    quiet.run(_SESSIONS_MS)
     assert follower.me is None
     assert leader.partitions[0].log.high_watermark < before + 10
     assert not leader.partitions[0].is_suspended, "the other member fetches: writes wait for their time"

@@ -66,7 +66,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
 _STORE_PATIENCE_MS: Final = 18_000
-"""How long a store may take to answer at the start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
+"""How long a store may take to answer at the first start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
 _LAST_NOTE_SECONDS: Final = 1.0
 HANDOVER_SECONDS: Final = 15.0
 """How long a broker that is stopped waits for others to lead what it leads."""
@@ -132,14 +132,15 @@ class ClusterNode(Serving):
         """A broker that has been in the cluster waits for its store, however long it is away; a new one may have been
         given a wrong address."""
         config = self.config
+        session_ms = config.broker_session_timeout_ms
         while True:
             try:
                 return await self._unless_ended(
                     open_store(
                         config.cluster_store,
                         clock=self._clock,
-                        session_timeout_ms=config.broker_session_timeout_ms,
-                        patience_ms=_STORE_PATIENCE_MS,
+                        session_timeout_ms=session_ms,
+                        patience_ms=2 * session_ms if is_known else _STORE_PATIENCE_MS,
                         must_exist=is_known,
                     )
                 )
