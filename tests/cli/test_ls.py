@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,15 @@ def test_a_torn_tail_is_damage_only_where_nobody_can_be_writing(run: Run, tmp_pa
     assert "position 69, offset 0: size 0 is under 14" in run("ls", partition).err
 
 
+def test_internal_topics_are_left_out_on_request(run: Run, tmp_path: Path) -> None:
+    for name in ("t-0", "__consumer_offsets-0", "__consumer_offsets-1"):
+        (tmp_path / name).mkdir()
+        write_log(tmp_path / name, [encode_batch([NewRecord(b"v", timestamp=5)])])
+    assert len(json.loads(run("ls", "--json", tmp_path).text)["partitions"]) == 3
+    document = json.loads(run("ls", "--json", "--exclude-internal", tmp_path).text)
+    assert [one["topic"] for one in document["partitions"]] == ["t"]
+
+
 def test_on_a_terminal_the_table_is_drawn_by_rich(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     write_log(tmp_path / "t-0", [encode_batch([NewRecord(b"v", timestamp=5)])])
@@ -133,6 +144,27 @@ def test_on_a_terminal_the_table_is_drawn_by_rich(tmp_path: Path) -> None:
     assert "t-0" in text
 
 
+@pytest.mark.parametrize("columns", [80, 200])
+def test_long_cells_wrap_and_numbers_do_not(columns: int) -> None:
+    terminal, shown = os.openpty()
+    program = (
+        "from seglog.cli.output import Out, show_table; out = Out(); "
+        f"show_table(out, {COLUMNS}, [{ROW}, {ROW}], right=('partition', 'offset')); out.flush()"
+    )
+    environment = {**os.environ, "PYTHONPATH": "src", "COLUMNS": str(columns), "TERM": "xterm"}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=shown, env=environment) as process:
+        assert process.wait(60) == 0
+    os.close(shown)
+    lines = [line.rstrip() for line in printed_on(terminal).decode().splitlines()]
+    assert max(map(len, lines[1:])) <= columns
+    assert len(lines) == (3 if columns == 200 else 1 + 2 * 2)
+    assert "123456789" in lines[1]
+
+
+COLUMNS = ("topic", "partition", "offset", "member", "host")
+ROW = ("a-topic-of-a-shop", 7, 123456789, "rdkafka-4c5e1b7e-9b1e-4b6f-8a3e-1c2d3e4f5a6b", "/127.0.0.1")
+
+
 def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> None:
     (tmp_path / "flights-0").mkdir()
     write_log(tmp_path / "flights-0", [encode_batch([NewRecord(b"v", timestamp=1357034400000)])])
@@ -141,5 +173,6 @@ def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> 
         assert process.wait(timeout=60) == 0
     os.close(shown)
     lines = printed_on(terminal).decode().splitlines()
-    assert lines[1].split()[0] == "flights-0"
-    assert "2013-01-01T10:00:00Z  2013-01-01T10:00:00Z  v2" in lines[1]
+    assert lines[0].startswith("flights-0  SEGMENT 0")
+    assert "  FIRST 2013-01-01T10:00:00Z" in lines
+    assert max(map(len, lines)) <= 40

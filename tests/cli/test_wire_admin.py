@@ -177,3 +177,86 @@ def test_an_answer_that_is_no_kafka_is_refused() -> None:
         with pytest.raises(RequestFailedError, match="no Kafka broker"):
             Admin(parse_bootstrap(f"127.0.0.1:{server.getsockname()[1]}"), 10)
         thread.join()
+
+
+def test_records_are_deleted_before_an_offset_a_time_or_the_end(wire: Run, topic_name: str, tmp_path: Path) -> None:
+    wire("topics", "create", topic_name, "-p", "2")
+    lines = b"".join(b'{"value":"eA==","partition":1,"timestamp":%d}\n' % stamp for stamp in (1000, 2000, 3000, 4000))
+    wire("produce", topic_name, "--records", "--keep-partitions", stdin=lines)
+    tried = wire("records", "delete", f"{topic_name}:1", "--before", "2", "--dry-run", "--json").objects
+    place = {"topic": topic_name, "partition": 1}
+    assert tried == [{**place, "before": 0, "lowWatermark": 2, "done": False, "error": None}]
+    done = wire("records", "delete", f"{topic_name}:1", "--before", "2", "--json").objects
+    assert done == [{**place, "before": 0, "lowWatermark": 2, "done": True, "error": None}]
+    assert wire("records", "delete", topic_name, "--before", "@3001").text.splitlines()[1:] == [
+        f"{topic_name}          0         0          0                0",
+        f"{topic_name}          1         2          3                1",
+    ]
+    (tmp_path / "offsets.json").write_text(f'{{"partitions":[{{"topic":"{topic_name}","partition":1,"offset":-1}}]}}')
+    (last,) = wire("records", "delete", "--offset-json-file", str(tmp_path / "offsets.json"), "--json").objects
+    assert (last["before"], last["lowWatermark"]) == (3, 4)
+
+
+def test_what_cannot_be_deleted_is_said_with_its_partition(wire: Run, topic_name: str, tmp_path: Path) -> None:
+    wire("topics", "create", topic_name)
+    above = wire("records", "delete", topic_name, "--before", "9", "--json")
+    assert (above.code, above.objects[0]["done"]) == (2, False)
+    assert above.err.startswith(f"seglog: topic {topic_name}, partition 0: ")
+    (tmp_path / "f").write_text('{"partitions":[{"topic":"t","partition":0}]}')
+    for arguments, reason in (
+        ((topic_name,), "records delete takes topics with --before, or --offset-json-file"),
+        ((topic_name, "--before", "soon"), "--before is an offset, end or @TIME, not soon"),
+        ((f"{topic_name}:7", "--before", "end"), f"topic {topic_name}: there is no partition 7"),
+        (("--offset-json-file", str(tmp_path / "f")), f"{tmp_path}/f, partitions[0]: 'offset' is missing"),
+    ):
+        ran = wire("records", "delete", *arguments)
+        assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")
+
+
+def test_leaders_and_replicas_of_a_node_that_is_alone(wire: Run, broker: RunningNode, topic_name: str) -> None:
+    wire("topics", "create", topic_name)
+    node = broker.node.identity.node_id
+    elected = wire("leaders", "elect", topic_name, "--json").objects
+    assert elected == [{"topic": topic_name, "partition": 0, "outcome": "not needed", "leader": node, "error": None}]
+    assert wire("leaders", "elect", "--all").text == "no partition needs an election\n"
+    assert wire("partitions", "reassign", "--list").text == "nothing is moving\n"
+    moved = wire("partitions", "reassign", f"{topic_name}-0={node}", "--verify", "--json").objects
+    assert moved == [{"topic": topic_name, "partition": 0, "state": "done", "replicas": [node], "wanted": [node]}]
+    refused = wire("partitions", "reassign", f"{topic_name}-0=77", "--no-wait")
+    assert refused.code == 2
+    assert refused.err.startswith(f"seglog: topic {topic_name}, partition 0: ")
+    for arguments, reason in (
+        (("leaders", "elect"), "leaders elect takes topics, --all-topic-partitions or --path-to-json-file"),
+        (("leaders", "elect", "t", "--election-type", "x"), "--election-type is preferred or unclean, not x"),
+        (("partitions", "reassign"), "partitions reassign needs TOPIC-N=1,2,3, or --reassignment-json-file"),
+        (("partitions", "reassign", "t"), "'t' is not TOPIC-N=1,2,3"),
+        (("partitions", "reassign", "no-such-0=1"), "topic no-such, partition 0: there is no such partition"),
+    ):
+        ran = wire(*arguments)
+        assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")
+
+
+def test_topics_by_name_and_times_before_now(wire: Run, topic_name: str) -> None:
+    wire("topics", "create", topic_name, "-c", "retention.ms=7")
+    assert "retention.ms" in wire("configs", "describe", topic_name).text
+    assert wire("configs", "alter", topic_name, "--delete-config", "retention.ms").code == 0
+    assert wire("configs", "describe", topic_name).text == f"topic {topic_name}: nothing is set\n"
+    wire("produce", topic_name, stdin=b"now\n")
+    for time, expected in (("-1h", 0), ("-2w", 0), ("-0s", None)):
+        (found,) = wire("offsets", topic_name, "--time", time, "--json").objects
+        assert found["offset"] == expected, time
+
+
+def test_an_unknown_option_names_those_of_its_command(run: Run) -> None:
+    ran = run("offsets", "--tiem", "1")
+    assert ran.code == 2
+    assert "(seglog offsets has --bootstrap-server, --command-config, " in ran.err
+    assert "--time" in ran.err
+    assert "see seglog offsets --help)" in ran.err
+
+
+def test_no_input_makes_no_topic(wire: Run, topic_name: str) -> None:
+    ran = wire("produce", topic_name, "--json")
+    (sent,) = ran.objects
+    assert (ran.code, sent["records"], sent["partitions"]) == (0, 0, [])
+    assert topic_name not in wire("topics", "list").lines

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +69,33 @@ def test_consume_commits_what_it_has_printed(wire: Run, broker: RunningNode, top
     assert wire("consume", topic_name, "-g", group, "-c", "2").text == "a\nb\n"
     assert wire("consume", topic_name, "-g", group, "-e").text == "c\n"
     assert _committed(broker, group, topic_name) == [13, 1]
+
+
+def test_sigterm_commits_what_was_printed_and_leaves_the_group(
+    wire: Run, broker: RunningNode, topic_name: str, group: str
+) -> None:
+    command = [sys.executable, "-m", "seglog", "consume", topic_name, "-b", broker.bootstrap, "-g", group]
+    environment = {**os.environ, "PYTHONPATH": "src"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"now\n"
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
+    assert _committed(broker, group, topic_name) == [10, 1]
+    (described,) = wire("groups", "describe", group, "--state", "--json").objects
+    assert (described["state"], described["members"]) == ("Empty", 0)
+
+
+def test_a_partition_without_an_offset_has_no_lag(wire: Run, broker: RunningNode, topic_name: str) -> None:
+    wire("produce", topic_name, stdin=b"a\n")
+    fresh = f"fresh-{topic_name}"
+    with _member(broker, fresh, topic_name):
+        lines = wire("groups", "describe", fresh).lines
+        assert lines[0] == f"{fresh}: Stable, 1 members, lag -"
+        assert lines[2].split()[:5] == [topic_name, "0", "-", "1", "-"]
+        (described,) = wire("groups", "describe", fresh, "--json").objects
+        assert [(one["offset"], one["lag"]) for one in described["partitions"]] == [(None, None)]
 
 
 def test_lag_members_and_state(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:

@@ -7,8 +7,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.cli.run import Run, run_here
 from tests.cluster_run.brokers import ThreeBrokers
 from tests.kafka.waiting import wait_until
 
@@ -16,7 +18,12 @@ END_SECONDS = 15.0
 """Two waits of 3 s for the store, with a margin for a busy machine; 30 s and more before."""
 
 
-def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path) -> None:
+@pytest.fixture
+def seglog(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    return run_here(capfdbinary)
+
+
+def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path, seglog: Run) -> None:
     with ThreeBrokers(memory / "cluster", count=1) as cluster:
         settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "early", "log_level": 0}
         consumer = Consumer(settings)
@@ -33,11 +40,32 @@ def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path) ->
         assert "__consumer_offsets-0 gets replicas on brokers" in "".join(
             broker.log.read_text(errors="replace") for broker in cluster.brokers.values()
         )
+        move_and_elect(cluster, seglog, memory / "back.json")
         with closing(sqlite3.connect(cluster.store.removeprefix("sqlite:"), isolation_level=None, timeout=30)) as file:
             file.execute("BEGIN IMMEDIATE")
             began = time.monotonic()
             cluster[3].stop()
             assert time.monotonic() - began < END_SECONDS
+
+
+def move_and_elect(cluster: ThreeBrokers, seglog: Run, back: Path) -> None:
+    """A partition moves to two brokers in another order, is led by its first replica, and moves back by a file."""
+    where = ("-b", cluster.bootstrap, "--json")
+    plan, now = "__consumer_offsets-0=3,2", {"topic": "__consumer_offsets", "partition": 0}
+    moved = seglog("partitions", "reassign", plan, "--save", back, *where)
+    assert (moved.code, moved.objects[-1]) == (0, {"finished": True, "moved": 1})
+    assert [one["after"] for one in moved.objects if "after" in one] == [[3, 2]]
+    (there,) = seglog("partitions", "reassign", plan, "--verify", *where).objects
+    assert there == {**now, "state": "done", "replicas": [3, 2], "wanted": [3, 2]}
+    seglog("leaders", "elect", "__consumer_offsets:0", *where)  # the controller may have been faster
+    (elected,) = seglog("leaders", "elect", "__consumer_offsets:0", *where).objects
+    assert elected == {**now, "outcome": "not needed", "leader": 3, "error": None}
+    assert seglog("partitions", "reassign", "-f", back, *where).code == 0
+    (there,) = seglog("partitions", "reassign", "-f", back, "--verify", *where).objects
+    assert len(there["replicas"]) == 3
+    assert seglog("partitions", "reassign", "--list", *where).objects == []
+    cancelled = seglog("partitions", "reassign", "--cancel", "__consumer_offsets-0", *where)
+    assert (cancelled.code, cancelled.objects) == (2, [{"finished": True, "cancelled": 0}])
 
 
 def replicas(cluster: ThreeBrokers) -> list[tuple[int, ...]]:

@@ -330,3 +330,11 @@ def test_a_scaled_number_formats_in_its_unit() -> None:
     assert isinstance(hours.rule, Scaled)
     assert hours.rule.format(hours.parse("24")) == "24"
     assert hours.rule.format(hours.parse("-1")) == "-1"
+
+
+def test_cleanup_policy_keeps_the_order_it_was_given() -> None:
+    for policy in ("delete,compact", "compact,delete"):
+        given = LogConfig.from_mapping({"cleanup.policy": policy})
+        assert given.overrides() == {"cleanup.policy": policy}
+        assert given.cleanup_policy == frozenset({"compact", "delete"})
+        assert given.with_overrides({"segment.ms": "5"}).overrides()["cleanup.policy"] == policy

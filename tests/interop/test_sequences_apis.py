@@ -17,9 +17,7 @@ from tests.sequences.both import UNKNOWN_ID, Both, Ref
 from tests.sequences.groups import subscription
 
 _numbers = itertools.count()
-_CAPPED: Final = {
-    ApiKey.DESCRIBE_LOG_DIRS: "cordoned directories, of which there are none here",
-}
+_CAPPED: Final[dict[ApiKey, str]] = {}
 """APIs of which ours has fewer versions than Kafka, with the reason."""
 
 

@@ -40,7 +40,7 @@ def add_broker(
     """Give brokers that have been started their share of partitions and leaders; nothing else moves."""
     asking, teller = where.asking(), Teller(as_json=json)
     seen = asking.patiently(lambda admin: admin.look(closely=False))
-    used = {node for one in seen.partitions for node in _target(one)}
+    used = {node for one in seen.partitions for node in replicas_after(one)}
     new = sorted(nodes or set(seen.brokers) - used)
     missing = [node for node in new if node not in seen.brokers]
     if missing:
@@ -71,9 +71,9 @@ def remove_broker(
     for _ in range(_ROUNDS):  # new topics may put replicas on it meanwhile
         seen = asking.patiently(lambda admin: admin.look(closely=False))
         begun = [
-            Move(one.place, one.replicas, _target(one))
+            Move(one.place, one.replicas, replicas_after(one))
             for one in seen.partitions
-            if node in one.removing and node not in _target(one)
+            if node in one.removing and node not in replicas_after(one)
         ]
         moves = begun + evacuate(_targets(seen), _racks(seen), node)
         if not moves:
@@ -229,13 +229,13 @@ def _left(seen: ClusterSeen, running: Mapping[Place, Move]) -> int:
     return sum(one.lag_bytes(node) or 0 for one in seen.partitions if one.place in running for node in one.adding)
 
 
-def _target(one: PartitionSeen) -> tuple[int, ...]:
+def replicas_after(one: PartitionSeen) -> tuple[int, ...]:
     """Where a partition is to be: after the move that goes on, if there is one."""
     return tuple(node for node in one.replicas if node not in one.removing)
 
 
 def _targets(seen: ClusterSeen) -> dict[Place, tuple[int, ...]]:
-    return {one.place: _target(one) for one in seen.partitions}
+    return {one.place: replicas_after(one) for one in seen.partitions}
 
 
 def _racks(seen: ClusterSeen) -> dict[int, str | None]:
@@ -244,4 +244,6 @@ def _racks(seen: ClusterSeen) -> dict[int, str | None]:
 
 def _begun(seen: ClusterSeen, onto: Sequence[int]) -> list[Move]:
     """What an earlier run has begun."""
-    return [Move(one.place, one.replicas, _target(one)) for one in seen.partitions if set(one.adding) & set(onto)]
+    return [
+        Move(one.place, one.replicas, replicas_after(one)) for one in seen.partitions if set(one.adding) & set(onto)
+    ]

@@ -37,8 +37,9 @@ class Entity(NamedTuple):
 
 
 class Meant(NamedTuple):
-    """The options that say whose configuration is meant, in our words and in Kafka's."""
+    """Whose configuration is meant: topics by their names, or what the options say, in our words and in Kafka's."""
 
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
     topics: Annotated[
         list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic.", show_default=False)
     ] = None
@@ -57,7 +58,7 @@ class Meant(NamedTuple):
     ] = False
 
     def entities(self) -> list[Entity]:
-        found = [Entity("topic", name) for name in self.topics or ()]
+        found = [Entity("topic", name) for name in dict.fromkeys([*(self.names or ()), *(self.topics or ())])]
         found += [Entity("broker", name) for name in self.brokers or ()]
         wants_defaults = self.broker_defaults
         if self.entity_type is not None:
@@ -89,7 +90,7 @@ def describe_configs(
     """What is set; with --all every key, its value, and where it comes from."""
     entities = meant.entities()
     if not entities:
-        return fail("configs describe needs --topic, --broker or --broker-defaults")
+        return fail("configs describe needs a topic, --broker or --broker-defaults")
     cluster = brokers.cluster()
     out = Out()
     for entity, values in _read(cluster, entities).items():
@@ -135,7 +136,7 @@ def alter_configs(
     """Set keys and remove others; what is not named stays."""
     entities = meant.entities()
     if not entities:
-        return fail("configs alter needs --topic, --broker or --broker-defaults")
+        return fail("configs alter needs a topic, --broker or --broker-defaults")
     changes: dict[str, str | None] = dict(wire.key_values(add_config, "--add-config"))
     for name in (part.strip() for text in delete_config or () for part in text.split(",")):
         if name in changes:

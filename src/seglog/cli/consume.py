@@ -10,6 +10,7 @@ import typer
 from seglog.cli import wire
 from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
+from seglog.cli.signals import Termination, note_termination
 from seglog.cli.wire import Cluster
 from seglog.cli.wire_formats import Formats, Received, check_format, compile_format, record_object, show, unescape
 from seglog.cli.wire_start import Start, find_starts, parse_start
@@ -47,7 +48,7 @@ class Reading(NamedTuple):
             "-o",
             metavar="WHERE",
             help="Begin at beginning (earliest, start), end (latest), an offset, -N for the last N of each partition, "
-            "or @TIME: ms since 1970 or ISO 8601, in UTC without a zone.",
+            "or @TIME: ms since 1970, ISO 8601 (in UTC without a zone), or -1h, -15m, -7d.",
             show_default="beginning; of a group, where it is",
         ),
     ] = None
@@ -181,7 +182,11 @@ def consume(
             only = wire.numbers(which.partitions, "--partition")
             run.assign(find_starts(cluster, _chosen(there, only), start))
         idle = None if reading.timeout_ms is None else reading.timeout_ms / 1000
-        run.work(count=reading.most, follow=reading.follow, idle=idle)
+        with note_termination(wanted=has_group) as termination:
+            try:
+                run.work(count=reading.most, follow=reading.follow, idle=idle, termination=termination)
+            finally:
+                run.close()
     except ValueError as error:
         return fail(error)
     finally:
@@ -225,6 +230,7 @@ class _Run:
         self._out = Out()
         self._ended: set[tuple[str, int]] = set()
         self._assigned: set[tuple[str, int]] = set()
+        self._is_closed = False
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
@@ -234,10 +240,11 @@ class _Run:
         self._assigned = set(starts)
         self._consumer.assign([make(topic, number, offset) for (topic, number), offset in starts.items()])
 
-    def work(self, *, count: int | None, follow: bool, idle: float | None) -> None:
+    def work(self, *, count: int | None, follow: bool, idle: float | None, termination: Termination) -> None:
+        """Until there is nothing more to do, or SIGTERM: what was written by then is committed by `close`."""
         now = SystemClock().monotonic
         seen, last = 0, now()
-        while count is None or seen < count:
+        while not termination.has_come and (count is None or seen < count):
             with self._cluster.errors("consume"):
                 batch = self._consumer.consume(_BATCH if count is None else min(_BATCH, count - seen), _WAIT)
             read = self._take(batch)
@@ -292,8 +299,11 @@ class _Run:
         self._assigned -= {(one.topic, one.partition) for one in partitions}
 
     def close(self) -> None:
-        self._out.flush()
-        self._consumer.close()
+        """Commit and leave the group, once."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._out.flush()
+            self._consumer.close()
 
 
 def _received(message: Any) -> Received:

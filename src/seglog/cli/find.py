@@ -5,11 +5,12 @@ from __future__ import annotations
 import os.path
 from base64 import b64encode
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from seglog.cli.output import FINE, Out, fail, format_time
+from seglog.core.clock import Clock, SystemClock
 from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 from seglog.records.compression import Codec
@@ -23,7 +24,8 @@ def find(
     partition: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition's directory.")],
     offset: Annotated[int | None, typer.Option(min=0, help="Find the record at this offset.")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Find the first record not earlier: ms since 1970, or ISO 8601.")
+        str | None,
+        typer.Option(metavar="TIME", help="Find the first record not earlier: ms since 1970, ISO 8601, or -1h."),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each step of the look-up.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with the steps.")] = False,
@@ -55,12 +57,18 @@ def find(
     return FINE
 
 
-def parse_time(text: str) -> int:
-    """Milliseconds since 1970, from such a number or from ISO 8601; without a zone it is in UTC.
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def parse_time(text: str, clock: Clock | None = None) -> int:
+    """Milliseconds since 1970, from such a number or from ISO 8601; without a zone it is in UTC. ``-90s``, ``-15m``,
+    ``-1h``, ``-7d`` and ``-2w`` are so long before now, by ``clock``.
 
     >>> parse_time("1357016400000"), parse_time("2013-01-01T05:00:00Z"), parse_time("2013-01-01")
     (1357016400000, 1357016400000, 1356998400000)
     """
+    if text[:1] == "-" and text[1:-1].isdecimal() and text[-1] in _UNITS_MS:
+        return (clock or SystemClock()).now_ms() - int(text[1:-1]) * _UNITS_MS[text[-1]]
     if text.lstrip("-").isdecimal():
         return int(text)
     moment = datetime.fromisoformat(text)

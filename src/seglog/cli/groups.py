@@ -266,8 +266,11 @@ def _print_offsets(out: Out, group: Any, found: Sequence[Position], *, json: boo
         ]
         out.json({"group": name, "state": state, "partitions": rows})
         return
-    lag = sum(one.lag or 0 for one in found)
-    out.line(f"{name}: {state}, {len(group.members)} members, lag {lag:,}")
+    lags = [one.lag for one in found if one.lag is not None]
+    lag = f"{sum(lags):,}" if lags else "-"
+    unknown = len(found) - len(lags) if lags else 0
+    more = f" ({unknown} partitions without an offset)" if unknown else ""
+    out.line(f"{name}: {state}, {len(group.members)} members, lag {lag}{more}")
     columns = ("topic", "partition", "offset", "end", "lag", "member", "host", "client")
     cells = [
         (

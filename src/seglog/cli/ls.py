@@ -11,6 +11,7 @@ from seglog.cli.files import expand_partitions, partition_of
 from seglog.cli.output import DAMAGE, FINE, Out, fail, format_size, format_time, progress, show_table, warn
 from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs, OsFs
+from seglog.core.types import INTERNAL_TOPICS
 from seglog.records.compression import Codec
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import LOG, is_set_aside, list_segments
@@ -25,13 +26,14 @@ _NUMBERS: Final = ("SEGMENT", "SEGMENTS", "START", "NEXT", "RECORDS", "BATCHES",
 def ls(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory or a partition.")] = ".",
     partitions: Annotated[bool, typer.Option("--partitions", "-p", help="One line a partition, no segments.")] = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own topics.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Topics, partitions and segments; offsets from SEGMENT up to NEXT (exclusive), times in UTC."""
     fs = OsFs()
     if not os.path.isdir(directory):
         return fail(f"{directory}: {'not a directory' if os.path.exists(directory) else 'No such file or directory'}")
-    found, damage = _survey(fs, directory)
+    found, damage = _survey(fs, directory, exclude_internal=exclude_internal)
     out = Out()
     try:
         if json:
@@ -48,9 +50,11 @@ def ls(
     return DAMAGE if damage else FINE
 
 
-def _survey(fs: Fs, directory: str) -> tuple[list[PartitionFacts], list[CorruptError]]:
+def _survey(fs: Fs, directory: str, *, exclude_internal: bool) -> tuple[list[PartitionFacts], list[CorruptError]]:
     """The partitions, and what is damage in them: not a tail that a writer may be about to complete."""
     paths = expand_partitions(fs, directory)
+    if exclude_internal:
+        paths = [path for path in paths if not _is_internal(path)]
     sizes = [fs.stat(segment.log).size for path in paths for segment in list_segments(fs, path)]
     found: list[PartitionFacts] = []
     damage: list[CorruptError] = []
@@ -67,6 +71,12 @@ def _survey(fs: Fs, directory: str) -> tuple[list[PartitionFacts], list[CorruptE
                     at = segment.size - segment.trailing
                     damage.append(CorruptError(f"{segment.trailing} bytes are no whole batch", position=at, file=file))
     return found, damage
+
+
+def _is_internal(path: str) -> bool:
+    partition = partition_of(path)
+    found = partition.topic_partition if partition else None
+    return found is not None and found.topic in INTERNAL_TOPICS
 
 
 def _set_aside(fs: Fs, directory: str) -> list[str]:

@@ -90,6 +90,18 @@ CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "leave": Command("seglog.cli.cluster_dirs", "Take log directories out of their cluster, to serve them alone."),
 }
 
+RECORDS_COMMANDS: Final[Mapping[str, Command]] = {
+    "delete": Command("seglog.cli.records", "Delete the records of partitions before an offset or a time."),
+}
+
+LEADERS_COMMANDS: Final[Mapping[str, Command]] = {
+    "elect": Command("seglog.cli.leaders", "Let the preferred replicas lead, or any where nobody leads."),
+}
+
+PARTITIONS_COMMANDS: Final[Mapping[str, Command]] = {
+    "reassign": Command("seglog.cli.partitions", "Move replicas to other brokers, wait for it, or put them back."),
+}
+
 PERF_COMMANDS: Final[Mapping[str, Command]] = {
     "append": Command("seglog.cli.perf", "How fast the engine appends here."),
     "read": Command("seglog.cli.perf", "How fast the engine reads here."),
@@ -112,6 +124,9 @@ GROUPS: Final[Mapping[str, Group]] = {
     "topics": Group("Topics of a cluster (this and what follows needs seglog[client]).", TOPICS_COMMANDS),
     "configs": Group("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": Group("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
+    "records": Group("Records of topics.", RECORDS_COMMANDS),
+    "leaders": Group("Who leads partitions.", LEADERS_COMMANDS),
+    "partitions": Group("Where the replicas of partitions are.", PARTITIONS_COMMANDS),
     "cluster": Group("Several brokers that replicate: run, look at, grow and shrink a cluster.", CLUSTER_COMMANDS),
     "perf": Group("How fast the engine is on this machine, and brokers over the wire.", PERF_COMMANDS),
     "spark": Group("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
@@ -129,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _app(_words(given))(given or ["--help"], prog_name="seglog", standalone_mode=False)
         sys.stdout.flush()
     except _UsageError as error:
-        return fail(f"{_message(error)} (see seglog --help)")
+        return fail(f"{_message(error)} {_hint(error)}")
     except CorruptError as error:
         fail(error)
         return DAMAGE
@@ -208,6 +223,18 @@ def _options(
 
 def _no_options() -> None:
     """A group has none of its own."""
+
+
+def _hint(error: Exception) -> str:
+    """Where to read more; for an option that is not there, the options that are."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return "(see seglog --help)"
+    path = context.command_path
+    if not hasattr(error, "option_name") or not error.option_name:
+        return f"(see {path} --help)"
+    names = [max(one.opts, key=len) for one in context.command.params if one.param_type_name == "option"]
+    return f"({path} has {', '.join(sorted(names))}; see {path} --help)" if names else f"(see {path} --help)"
 
 
 def _message(error: Exception) -> str:

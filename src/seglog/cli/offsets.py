@@ -51,7 +51,7 @@ def offsets(
         typer.Option(
             metavar="WHEN",
             help="earliest, latest, max-timestamp (or -2, -1, -3), or the first record at or after a time: "
-            "ms since 1970 or ISO 8601, in UTC without a zone.",
+            "ms since 1970, ISO 8601 (in UTC without a zone), or so long ago: -90s, -15m, -1h, -7d, -2w.",
             show_default="earliest and latest",
         ),
     ] = None,
@@ -69,7 +69,9 @@ def offsets(
         try:
             at = _SPECIAL[time] if time in _SPECIAL else parse_time(time)
         except ValueError:
-            return fail(f"--time is {', '.join(_SPECIAL)}, ms since 1970 or a time like 2013-01-01T05:00Z, not {time}")
+            return fail(
+                f"--time is {', '.join(_SPECIAL)}, ms since 1970, a time like 2013-01-01T05:00Z or -1h, not {time}"
+            )
     cluster = brokers.cluster()
     found = which.found(cluster)
     committed = isolation_level == "read_committed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,11 @@ FAILED: Final = 2
 """Exit code for a wrong command line, and for files that cannot be read."""
 
 _FLUSH_CHARACTERS: Final = 1 << 20
-_WIDEST: Final = 10_000
+_NARROWEST: Final = 12
+"""Characters that a column of text keeps, however narrow the terminal is."""
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+_GAP: Final = 2
+"""Between two columns, as rich draws them without a box."""
 
 
 class Out:
@@ -92,17 +97,20 @@ def show_table(
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if is_terminal():
         from rich.console import Console
-        from rich.measure import Measurement
         from rich.table import Table
 
+        console = Console(highlight=False, markup=False)
+        widths = fit_widths(columns, cells, right, console.width)
+        if widths is None:
+            _show_pairs(out, columns, cells, console.width)
+            return
         table = Table(box=None, header_style="bold", pad_edge=False)
-        for column in columns:
-            table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+        for column, width in zip(columns, widths, strict=True):
+            table.add_column(
+                column, justify="right" if column in right else "left", width=width, overflow="fold", no_wrap=False
+            )
         for row in cells:
             table.add_row(*row)
-        console = Console(highlight=False, markup=False)
-        needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
-        console.width = max(console.width, needed)  # lines that wrap say more than columns that are cut
         with console.capture() as drawn:
             console.print(table)
         out.write(drawn.get())
@@ -114,6 +122,48 @@ def show_table(
             for cell, width, column in zip(row, widths, columns, strict=True)
         ]
         out.line("  ".join(padded).rstrip())
+
+
+def fit_widths(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str], total: int
+) -> list[int] | None:
+    """How wide each column is in a terminal of ``total`` characters. The widest column of text gives way first, down to
+    `_NARROWEST`, and its cells wrap; numbers and times never do. None if the table is too wide even so.
+
+    >>> fit_widths(("topic", "offset", "member"), [("a" * 30, "7", "b" * 50)], ("offset",), 60)
+    [25, 6, 25]
+    >>> fit_widths(("topic", "offset", "member"), [("a" * 30, "7", "b" * 50)], ("offset",), 30) is None
+    True
+    """
+    widths = [max(len(row[at]) for row in [list(columns), *cells]) for at in range(len(columns))]
+    texts = [
+        at
+        for at, column in enumerate(columns)
+        if column not in right and not any(_TIME.fullmatch(row[at]) for row in cells)
+    ]
+    over = sum(widths) + _GAP * (len(widths) - 1) - total
+    while over > 0:
+        at = max(texts, key=lambda at: widths[at], default=None)
+        if at is None or widths[at] <= max(_NARROWEST, len(columns[at])):
+            return None
+        widths[at] -= 1
+        over -= 1
+    return widths
+
+
+def _show_pairs(out: Out, columns: Sequence[str], cells: Sequence[Sequence[str]], total: int) -> None:
+    """What no table of this width can show: a row is its first cell, then each column's name with its cell, on as many
+    lines as it needs; a cell is cut nowhere."""
+    for row in cells:
+        line = row[0]
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            pair = f"{column} {cell}"
+            if len(line) + _GAP + len(pair) > total and line.strip():
+                out.line(line)
+                line = " " * _GAP + pair
+            else:
+                line += " " * _GAP + pair
+        out.line(line)
 
 
 def is_terminal() -> bool:

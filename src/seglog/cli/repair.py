@@ -60,7 +60,9 @@ def repair(
         if not json:
             _show(out, plan)
         if plan.all_steps and not dry_run:
-            if not yes and not _agrees():
+            if not yes and not _can_ask():
+                return fail("nothing was changed: there is no terminal to ask on; --yes repairs without a question")
+            if not yes and not typer.confirm("Do this?", default=False):
                 return fail("nothing was changed")
             done = carry_out(plan, fs=fs)
             verified = verify_paths([path], fs=fs)
@@ -83,10 +85,8 @@ def _show(out: Out, plan: RepairPlan) -> None:
     out.flush()
 
 
-def _agrees() -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():
-        return False
-    return typer.confirm("Do this?", default=False)
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _show_result(out: Out, done: Sequence[Done], verified: Verified) -> None:

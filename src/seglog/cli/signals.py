@@ -14,6 +14,31 @@ from seglog.cli.output import FINE
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
+class Termination:
+    """Whether SIGTERM has come, for work that checks it between two steps and so leaves none half done."""
+
+    has_come = False
+
+
+@contextmanager
+def note_termination(*, wanted: bool = True) -> Iterator[Termination]:
+    """Within it the first SIGTERM is only noted. The second one kills, as always."""
+    found = Termination()
+    if not wanted:
+        yield found
+        return
+
+    def note(*_: object) -> None:
+        found.has_come = True
+        signal.signal(signal.SIGTERM, before)
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def leave_on_signals() -> None:
     """They end the process at once, and well, for as long as modules are loaded: nothing is open yet."""
     for number in _SIGNALS:

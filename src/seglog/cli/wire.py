@@ -14,6 +14,7 @@ import typer
 from seglog.client.bootstrap import connect, parse_bootstrap
 from seglog.core.errors import RequestFailedError
 from seglog.core.extras import require
+from seglog.core.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
@@ -31,7 +32,7 @@ TopicsToo = Annotated[
 ]
 """Beside topics that are a command's arguments."""
 
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL: Final = INTERNAL_TOPICS
 _OFFSETS_TIME: Final[Mapping[str, str]] = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
 
 

@@ -11,6 +11,7 @@ from seglog.cli.wire_lines import ToSend
 from seglog.cli.wire_partitions import choice
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
+from seglog.records.partitioner import Partitioner
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -106,12 +107,20 @@ class Sender:
         self._offsets: dict[int, int] = {}
         self._counts: dict[int, int] = {}
         self._records = self._bytes = 0
+        self._partitioner, self._batch_size = partitioner, settings.batch_size
+        self._chooser: Partitioner | None = None
+        self._is_prepared = False
         setting = choice(partitioner, 1, settings.batch_size).setting
         self._producer = cluster.producer({**settings.as_properties(), "partitioner": setting, **(more or {})})
-        partitions = self._partitions()
+
+    def _prepare(self) -> None:
+        """Before the first record: to ask for the topic may create it, and without a record it shall not be."""
+        partitions, partition = self._partitions(), self._partition
         if partition is not None and partition not in range(partitions):
-            raise RequestFailedError(f"topic {topic}: there is no partition {partition}, but 0 to {partitions - 1}")
-        self._chooser = choice(partitioner, partitions, settings.batch_size).chooser
+            last = partitions - 1
+            raise RequestFailedError(f"topic {self._topic}: there is no partition {partition}, but 0 to {last}")
+        self._chooser = choice(self._partitioner, partitions, self._batch_size).chooser
+        self._is_prepared = True
 
     def _partitions(self) -> int:
         """How many the topic has; it is made, if it is not there and the broker makes topics so."""
@@ -132,6 +141,8 @@ class Sender:
 
     def send(self, record: ToSend) -> None:
         """Hand a record to the producer; waits while that has too many."""
+        if not self._is_prepared:
+            self._prepare()
         partition = self._partition if self._partition is not None else record.partition
         size = len(record.key or b"") + len(record.value or b"")
         if partition is None and self._chooser is not None:

@@ -28,8 +28,9 @@ _LATEST: Final = -1
 _BROKERS: Final = 1
 """The kind of listeners that DescribeCluster tells of."""
 _PREFERRED: Final = 0
-_FINE_ELECTIONS: Final = frozenset({0, 84})
-"""Elected, or ELECTION_NOT_NEEDED."""
+_UNCLEAN: Final = 1
+_OUTCOMES: Final = {0: "elected", 84: "not needed"}
+"""Of an election, by Kafka's error code."""
 _AT_ONCE: Final = 500
 """Topics in one question: an answer stays small."""
 
@@ -122,10 +123,16 @@ class ClusterAdmin(Admin):
 
     def reassign(self, moves: Iterable[Move], timeout_ms: int = 60_000) -> dict[Place, str]:
         """Begin to move partitions; why not, of those that cannot be."""
+        return self._alter_reassignments({move.place: move.after for move in moves}, timeout_ms)
+
+    def cancel(self, places: Iterable[Place], timeout_ms: int = 60_000) -> dict[Place, str]:
+        """Have partitions that move stay where they were; why not, of those that cannot."""
+        return self._alter_reassignments(dict.fromkeys(places), timeout_ms)
+
+    def _alter_reassignments(self, wanted: Mapping[Place, Sequence[int] | None], timeout_ms: int) -> dict[Place, str]:
         topics: dict[str, list[Mapping[str, object]]] = {}
-        for move in moves:
-            wanted = {"partition_index": move.place[1], "replicas": move.after}
-            topics.setdefault(move.place[0], []).append(wanted)
+        for (topic, number), replicas in wanted.items():
+            topics.setdefault(topic, []).append({"partition_index": number, "replicas": replicas})
         contents = {
             "timeout": timeout_ms,
             "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
@@ -141,21 +148,33 @@ class ClusterAdmin(Admin):
 
     def elect_preferred(self, places: Iterable[Place], timeout_ms: int = 60_000) -> dict[Place, str]:
         """Let the first replicas lead; why not, of those where it was not possible."""
+        answers = self.elect(list(places), timeout_ms=timeout_ms)
+        return {place: reason for place, (outcome, reason) in answers.items() if outcome == "failed"}
+
+    def elect(
+        self, places: Collection[Place] | None, *, unclean: bool = False, timeout_ms: int = 60_000
+    ) -> dict[Place, tuple[str, str]]:
+        """Let the first replicas lead, or if ``unclean`` any replica where nobody leads; None: of all partitions. The
+        outcome by partition, which is elected, not needed or failed, with the reason; with None only of those that
+        needed an election."""
         topics: dict[str, list[int]] = {}
-        for topic, number in places:
+        for topic, number in places or ():
             topics.setdefault(topic, []).append(number)
+        wanted = [{"topic": name, "partitions": numbers} for name, numbers in topics.items()]
         contents = {
-            "election_type": _PREFERRED,
+            "election_type": _UNCLEAN if unclean else _PREFERRED,
             "timeout": timeout_ms,
-            "topic_partitions": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+            "topic_partitions": None if places is None else wanted,
         }
         answer = self._ask_controller(ApiKey.ELECT_LEADERS, contents)
         _check(answer, "election")
         return {
-            (topic.topic, one.partition_id): one.error_message or describe_code(one.error_code) or ""
+            (topic.topic, one.partition_id): (
+                _OUTCOMES.get(one.error_code, "failed"),
+                one.error_message or describe_code(one.error_code) or "",
+            )
             for topic in answer.replica_election_results
             for one in topic.partition_result
-            if one.error_code not in _FINE_ELECTIONS
         }
 
     # Questions

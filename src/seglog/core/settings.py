@@ -170,9 +170,27 @@ class Choice:
         return next(name for name, choice in self.choices.items() if choice == value)
 
 
+class NameSet(frozenset[str]):
+    """Names that are written again in the order in which they were given. Equal to any set of the same names."""
+
+    order: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> NameSet:
+        made = cls(names)
+        made.order = tuple(dict.fromkeys(names))
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A set of names, maybe empty, written with commas between them; saying one twice is no error."""
+    """A set of names, maybe empty, written with commas between them in the order in which they were given; saying one
+    twice is no error.
+
+    >>> policies = Names(("compact", "delete"))
+    >>> policies.format(policies.parse("delete,compact")), policies.format(frozenset({"delete", "compact"}))
+    ('delete,compact', 'compact,delete')
+    """
 
     names: tuple[str, ...]
     type: ClassVar[str] = "list"
@@ -186,13 +204,14 @@ class Names:
             value = [name.strip() for name in value.split(",")] if value.strip() else []
         if not isinstance(value, Iterable):
             raise TypeError("not a list")
-        found = frozenset(value)
+        found = value if isinstance(value, frozenset) else NameSet.of(list(value))
         if not found.issubset(self.names):
             raise ValueError("no such name")
         return found
 
     def format(self, value: Any) -> str:
-        return ",".join(name for name in self.names if name in value)
+        order = value.order if isinstance(value, NameSet) else self.names
+        return ",".join(name for name in order if name in value)
 
 
 @dataclass(frozen=True, slots=True)

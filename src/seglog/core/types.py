@@ -57,6 +57,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Which Kafka and seglog write themselves."""
+
+
 def validate_topic(name: str) -> str:
     """Return ``name`` if Kafka would accept it as a topic's name (``Topic.java``), else raise `InvalidTopicError`.
 

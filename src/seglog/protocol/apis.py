@@ -127,7 +127,7 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
         Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
         Api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
-        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
         Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
         Api(ApiKey.DELETE_GROUPS, 0, 2, 2),
         Api(ApiKey.ELECT_LEADERS, 0, 2, 2),
