@@ -9,6 +9,7 @@ is only read, and may be in use. All machines must see both paths.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.jobs import export_state
 from seglog.spark.jobs.export_state import ExportInUseError, StagedFile, State
 from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.offsets import DATA_LOSS_HINT, resolve_bound
 from seglog.spark.options import ReadOptions, parse_options
@@ -87,7 +89,7 @@ class _Shape:
 
 def export(
     spark: SparkSession,
-    path: str | os.PathLike[str],
+    path: Paths,
     output: str | os.PathLike[str],
     *,
     options: Mapping[str, str] | None = None,
@@ -99,7 +101,7 @@ def export(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write what ``output`` does not hold yet of the log directory at ``path``.
+    """Write what ``output`` does not hold yet of the log directory at ``path``, or of several.
 
     ``options`` are those of ``spark.read.format("seglog")``: which topics, ``startingOffsets`` for the first run (later
     ones go on where the last one ended, new partitions begin at their log start), ``endingOffsets``, ``until``,
@@ -115,7 +117,7 @@ def export(
     for name in options or {}:
         if name.lower() not in _OPTIONS:
             raise InvalidConfigError(f"option {name} is not one of an export's: {', '.join(_OPTIONS.values())}")
-    settings = {"isolationLevel": "read_committed", **(options or {}), "path": os.fspath(path)}
+    settings = {"isolationLevel": "read_committed", **(options or {}), "paths": json.dumps(listed(path))}
     job = _Job(spark, fs, output, settings, shape, progress)
     if dry_run:
         return job.planned(export_state.read_state(fs, output) or State())
@@ -322,7 +324,7 @@ def _work(
             compression=compression,
             max_file_bytes=max_file_bytes,
         )
-        for batch in reader.read(InputPartition(task)):
+        for batch in reader.read(InputPartition((task,))):
             days = export_files.days_of(batch.column("timestamp"))
             writer.write(export_files.shaped(batch, shape.columns, {"key": shape.key, "value": shape.value}), days)
         yield from writer.finish()
