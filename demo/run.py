@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MARK: Final = ".seglog-demo"
 """A file beside the log directory: what the demo has made, it may delete when it is run again."""
 SHOWN: Final = 5
+TOLD: Final = frozenset({"group", "produce", "broker", "three brokers"})
+"""Steps that the picture tells of: the group, the broker and the failover."""
 
 
 def run(directory: Path, limit: int | None = None) -> int:
@@ -66,7 +68,8 @@ def run(directory: Path, limit: int | None = None) -> int:
     if not are_equal(show, wrong):
         return 1
     picture = directory / "flights.html"
-    picture.write_text(draw(answers, flights.airlines(), describe_size(log_dir)), encoding="utf-8")
+    story = [(title, facts) for name, title, facts in show.story if name in TOLD]
+    picture.write_text(draw(answers, flights.airlines(), describe_size(log_dir), story), encoding="utf-8")
     farewell(show, log_dir, picture, time.perf_counter() - start)
     return 0
 

@@ -41,6 +41,8 @@ class Show:
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self.times: dict[str, float] = {}
+        self.story: list[tuple[str, str, list[str]]] = []
+        """Each step that ended: its name in the summary, its title and its facts."""
 
     def title(self, text: str, subtitle: str) -> None:
         self.console.print(Panel(Text(subtitle), title=Text(text, style="bold"), expand=False, padding=(0, 2)))
@@ -55,6 +57,7 @@ class Show:
             yield step
         took = time.perf_counter() - start
         self._spend(short, took)
+        self.story.append((short, name, step.facts))
         self.console.print(Text.assemble(("● ", "green"), (name, "bold"), (f"  {took:.1f} s", "dim")))
         for fact in step.facts:
             self.line(f"  {fact}")

@@ -106,7 +106,15 @@ def test_the_picture_needs_nothing_else(table: bytes) -> None:
         assert page.count("<svg") == 3
         assert "&lt;facts&gt;" in page
         assert "prefers-color-scheme: dark" in page
+        assert "failover" not in page
         assert not re.search(r"https?://|<script|<link|nan|inf\b", page)
+
+
+def test_the_picture_tells_of_group_broker_and_failover(table: bytes) -> None:
+    steps = [("Two consumers of a group", ["member one has partitions 0, 1"]), ("broker 2 is <killed>", ["1.2 s"])]
+    page = draw(questions.ask_source(first_rows(table, SLICE)), flights.airlines(), "", steps)
+    assert "<dt>Two consumers of a group</dt><dd>member one has partitions 0, 1</dd>" in page
+    assert "<dt>broker 2 is &lt;killed&gt;</dt><dd>1.2 s</dd>" in page
 
 
 def test_only_what_the_demo_made_is_deleted(tmp_path: Path) -> None:
