@@ -24,7 +24,7 @@ def test_the_coordinator_of_a_group(wire: Wire, broker: RunningNode, group: str,
         assert [found.key for found in answer.coordinators] == [group, "other"]
 
 
-@pytest.mark.parametrize(("kind", "version", "code"), [(1, 1, 53), (1, 6, 53), (2, 6, 42), (9, 6, 42)])
+@pytest.mark.parametrize(("kind", "version", "code"), [(1, 1, 31), (1, 6, 31), (2, 6, 42), (9, 6, 42)])
 def test_what_is_no_group_has_no_coordinator(wire: Wire, kind: int, version: int, code: int) -> None:
     keys = {"key": "x"} if version < 4 else {"coordinator_keys": ["x"]}
     answer = wire.ask(ApiKey.FIND_COORDINATOR, version, key_type=kind, **keys)

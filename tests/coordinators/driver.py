@@ -39,6 +39,7 @@ class Driver:
         self.now = Now(0, WALL)
         self.log: list[Entry] = []
         self.answers: dict[object, Answer] = {}
+        self.events: list[str] = []
         self.fails = Code.NONE
         self.holds = False
         self._held: list[tuple[Group, Pending | None]] = []
@@ -188,6 +189,7 @@ class Driver:
 
     def _do(self, step: Step, group: Group | None = None) -> None:
         group = group or self.shard.groups.get(GROUP)
+        self.events += step.events
         for ticket, answer in step.replies:
             assert ticket not in self.answers, "answered twice"
             self.answers[ticket] = answer

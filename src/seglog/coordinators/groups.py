@@ -86,7 +86,7 @@ class Group:
         for member in self.members:
             self.renew(member, now)
         if self.state is State.STABLE and len(self.members) > self.limits.max_size:
-            self.prepare(step)
+            self.prepare(step, f"the group has {len(self.members)} members, more than group.max.size")
         return step
 
     # Questions
@@ -193,7 +193,9 @@ class Group:
         for member_id in missing:
             self.remove(member_id, step)
         if missing:
-            self.prepare(step)
+            names = ", ".join(missing)
+            step.events.append(f"Group {self.group_id} removed members that did not ask for their assignment: {names}.")
+            self.prepare(step, "members did not ask for their assignment")
         return step
 
     def _session_ended(self, member_id: str, now: Now) -> Step:
@@ -201,12 +203,14 @@ class Group:
         del self.sessions[member_id]
         if member_id in self.members.pending:
             self.members.remove(member_id)
+            step.events.append(f"Pending member {member_id} of group {self.group_id} was removed: it did not join.")
         elif self.members[member_id].is_waiting:
             return step
         else:
             self.remove(member_id, step)
+            step.events.append(f"Member {member_id} of group {self.group_id} has failed: its session has expired.")
             if self.state in (State.STABLE, State.COMPLETING):
-                self.prepare(step)
+                self.prepare(step, f"the session of member {member_id} has expired")
                 return step
         if self.state is State.PREPARING and self.members.all_joined:
             self._complete_join(step)
@@ -232,14 +236,18 @@ class Group:
         self.state = state
         self.state_timestamp = now.wall
 
-    def prepare_or_complete(self, step: Step) -> None:
+    def prepare_or_complete(self, step: Step, reason: str) -> None:
         if State.PREPARING in NEXT[self.state]:
-            self.prepare(step)
+            self.prepare(step, reason)
         else:
             self.maybe_complete_join(step)
 
-    def prepare(self, step: Step) -> None:
+    def prepare(self, step: Step, reason: str) -> None:
         """Begin a rebalance: all members join again, or are out."""
+        step.events.append(
+            f"Preparing to rebalance group {self.group_id} in state {self.state.value} with old generation "
+            f"{self.generation} (reason: {reason})."
+        )
         if self.state is State.COMPLETING:
             self.assign({}, Code.REBALANCE_IN_PROGRESS, step)
         self._stop_sync()
@@ -265,6 +273,9 @@ class Group:
         late = [member for member in members if member.awaiting_join is None and member.instance_id is None]
         for member in late:
             self.remove(member.member_id, step)
+        if late:
+            names = ", ".join(member.member_id for member in late)
+            step.events.append(f"Group {self.group_id} removed members that have not joined: {names}.")
         if not members.elect() and members:
             # Only static members that are away: their sessions end, or one of them comes back.
             self._end_rebalance_at(_Joining(step.now.monotonic + members.rebalance_timeout))
@@ -276,12 +287,16 @@ class Group:
             self.protocol = None
             self._know_topics()
             self.go(State.EMPTY, step.now)
+            step.events.append(f"Group {self.group_id} with generation {self.generation} is now empty.")
             step.records.append((GroupKey(self.group_id), self.value()))
             step.pending = Emptied()
             return
         self.protocol = members.select_protocol()
         self._know_topics()
         self.go(State.COMPLETING, step.now)
+        step.events.append(
+            f"Stabilized group {self.group_id} generation {self.generation} with {len(members)} members."
+        )
         for member in members:
             step.reply(members.await_join(member, None), self.joined(member))
             self.renew(member, step.now)

@@ -14,7 +14,7 @@ from seglog.coordinators.codes import Code
 from seglog.coordinators.groups import Group
 from seglog.coordinators.members import Member
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, Ticket
-from seglog.coordinators.steps import Assigned, Emptied, NewGroup, Now, Pending, State, StaticReplaced, Step
+from seglog.coordinators.steps import Assigned, Emptied, NewGroup, Now, Pending, State, StaticReplaced, Step, fenced
 
 MAX_PENDING: Final = 10_000
 """Member ids given out in one group and not used yet: more than that are no consumers starting, and the oldest go."""
@@ -70,6 +70,10 @@ def _give_id(group: Group, request: JoinRequest, ticket: Ticket, new_id: str, st
         group.remove(next(iter(pending)), step)
     pending[new_id] = None
     group.expect(new_id, request.session_timeout, step.now)
+    step.events.append(
+        f"A member without an id joins group {group.group_id} in state {group.state.value} (client id "
+        f"{request.client_id}, {request.client_host}). It is to join again as {new_id}."
+    )
     step.reply(ticket, JoinAnswer(Code.MEMBER_ID_REQUIRED, new_id))
 
 
@@ -83,6 +87,7 @@ def _join_again(group: Group, request: JoinRequest, ticket: Ticket, step: Step) 
         return
     code = group.members.check(member_id, request.instance_id)
     if code is not Code.NONE:
+        _note_fenced(group, member_id, request.instance_id, code, step)
         step.reply(ticket, JoinAnswer(code, member_id))
         return
     member = group.members[member_id]
@@ -93,7 +98,7 @@ def _join_again(group: Group, request: JoinRequest, ticket: Ticket, step: Step) 
         step.reply(ticket, group.joined(member))
         return
     _wait(group, member, request, ticket, step)
-    group.prepare_or_complete(step)
+    group.prepare_or_complete(step, f"member {member_id} joins again")
 
 
 def _add(group: Group, request: JoinRequest, ticket: Ticket, member_id: str, step: Step) -> None:
@@ -107,7 +112,11 @@ def _add(group: Group, request: JoinRequest, ticket: Ticket, member_id: str, ste
     members.await_join(member, ticket)
     # Without an id it cannot send heartbeats, and a closed connection is not noticed while it waits.
     group.expect(member_id, _NEW_MEMBER_JOIN_TIMEOUT_MS, step.now)
-    group.prepare_or_complete(step)
+    step.events.append(
+        f"Member {member_id} joins group {group.group_id} in state {group.state.value} (client id "
+        f"{request.client_id}, {request.client_host}, group.instance.id {request.instance_id})."
+    )
+    group.prepare_or_complete(step, f"adding new member {member_id} with group.instance.id {request.instance_id}")
 
 
 def _wait(group: Group, member: Member, request: JoinRequest, ticket: Ticket, step: Step) -> None:
@@ -128,9 +137,14 @@ def _join_as_static(
     step.reply(members.await_join(old, None), JoinAnswer(Code.FENCED_INSTANCE_ID, old.member_id))
     step.reply(old.awaiting_sync, SyncAnswer(Code.FENCED_INSTANCE_ID))
     group.sessions.pop(old.member_id, None)
+    old_id = old.member_id
     member = members.replace_static(instance_id, new_id)
     members.update(member, request)
     group.renew(member, step.now)
+    step.events.append(
+        f"Static member with group.instance.id {instance_id} joins group {group.group_id} in state "
+        f"{group.state.value}: {new_id} replaces {old_id}, which is fenced."
+    )
     if group.state is State.STABLE and members.select_protocol() == group.protocol:
         step.records.append((GroupKey(group.group_id), group.value()))
         step.pending = StaticReplaced(
@@ -139,7 +153,12 @@ def _join_as_static(
         return
     members.await_join(member, ticket)
     # While assignments are made, the leader may be assigning to the old id: all begin anew then, too.
-    group.prepare_or_complete(step)
+    group.prepare_or_complete(step, f"static member {instance_id} has a new member id, {new_id}")
+
+
+def _note_fenced(group: Group, member_id: str, instance_id: str | None, code: Code, step: Step) -> None:
+    if code is Code.FENCED_INSTANCE_ID:
+        step.events.append(fenced(group.group_id, member_id, instance_id))
 
 
 _HEARTBEAT: Final[Mapping[State, Code]] = {
@@ -157,6 +176,7 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
     step = Step(now)
     code = _check_sync(group, request)
     if code is not Code.NONE:
+        _note_fenced(group, request.member_id, request.instance_id, code, step)
         step.reply(ticket, SyncAnswer(code))
         return step
     member = group.members[request.member_id]
@@ -170,6 +190,11 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
     if group.members.leader == member.member_id:
         step.records.append((GroupKey(group.group_id), group.value(request.assignments)))
         step.pending = Assigned(group.generation, request.assignments)
+        step.events.append(
+            f"Assignment received from leader {member.member_id} for group {group.group_id} for generation "
+            f"{group.generation}. The group has {len(group.members)} members, {len(group.members.static)} of which are "
+            "static."
+        )
     return step
 
 
@@ -213,7 +238,7 @@ def leave(group: Group, leaving: Sequence[Leaving], now: Now) -> tuple[Step, lis
     step = Step(now)
     codes = [_leave(group, one, step) for one in leaving]
     if Code.NONE in codes and not group.is_empty:
-        group.prepare_or_complete(step)
+        group.prepare_or_complete(step, "members have left")
     return step, codes
 
 
@@ -226,8 +251,10 @@ def _leave(group: Group, leaving: Leaving, step: Step) -> Code:
     elif member_id not in group.members.pending:
         code = group.members.check(member_id, leaving.instance_id)
         if code is not Code.NONE:
+            _note_fenced(group, member_id, leaving.instance_id, code, step)
             return code
     group.remove(member_id, step)
+    step.events.append(f"Member {member_id} has left group {group.group_id} by a LeaveGroup request.")
     return Code.NONE
 
 
@@ -277,7 +304,7 @@ def _assigned(group: Group, assignments: Mapping[str, bytes], code: Code, step: 
         group.go(State.STABLE, step.now)
     else:
         group.assign({}, code, step)
-        group.prepare_or_complete(step)
+        group.prepare_or_complete(step, f"the assignment could not be written: {code.name}")
 
 
 def _skipping(group: Group, replaced: StaticReplaced) -> JoinAnswer:

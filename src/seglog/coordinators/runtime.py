@@ -26,7 +26,7 @@ from seglog.coordinators.loading import load
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, size_of
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
 from seglog.coordinators.shard import Changed, CommitRequest, Shard
-from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
+from seglog.coordinators.steps import GroupLimits, Now, Pending, Step, fenced
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
 
@@ -240,7 +240,10 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Code:
         """Raises `CoordinatorError`."""
-        return self._home_of(group_id).shard.heartbeat(group_id, member_id, instance_id, generation, self._now())
+        code = self._home_of(group_id).shard.heartbeat(group_id, member_id, instance_id, generation, self._now())
+        if code is Code.FENCED_INSTANCE_ID:
+            _log.info("%s", fenced(group_id, member_id, instance_id))
+        return code
 
     async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[Code]:
         """Raises `CoordinatorError`."""
@@ -310,6 +313,8 @@ class GroupCoordinator:
     def _do(self, home: Home, group_id: str, step: Step) -> None:
         """Answer, write, and go on with what waited for that."""
         group = home.shard.groups.get(group_id)
+        for event in step.events:
+            _log.info("%s", event)
         answer(step)
         if step.records and group is not None:
             pending = step.pending

@@ -83,13 +83,15 @@ Pending = NewGroup | Assigned | StaticReplaced | Emptied
 class Step:
     """What an event came to."""
 
-    __slots__ = ("now", "pending", "records", "replies")
+    __slots__ = ("events", "now", "pending", "records", "replies")
 
     def __init__(self, now: Now) -> None:
         self.now = now
         self.replies: list[tuple[Ticket, Answer]] = []
         self.records: list[Entry] = []
         self.pending: Pending | None = None
+        self.events: list[str] = []
+        """What happened, as Kafka's coordinator logs it."""
 
     def reply(self, ticket: Ticket | None, answer: Answer) -> None:
         if ticket is not None:
@@ -101,3 +103,8 @@ class GroupLimits(NamedTuple):
 
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
+
+
+def fenced(group_id: str, member_id: str, instance_id: str | None) -> str:
+    """The event that a static member is refused because another has taken its place."""
+    return f"Member {member_id} of group {group_id} is fenced: another member has its group.instance.id {instance_id}."
