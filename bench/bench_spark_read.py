@@ -121,7 +121,7 @@ class _ReadyReader(DataSourceReader):
         self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition((task,)) for task in self._tasks]
+        return [InputPartition(task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         batch, left = partition.value

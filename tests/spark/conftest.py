@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import seglog
 from seglog.spark import get_spark
+from tests.kafka.process import free_port
 from tests.spark.stream_driver import SMALL
 
 
@@ -21,7 +22,10 @@ def logs(tmp_path: Path) -> seglog.LogDir:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the whole run: it takes seven seconds to start. What it prints is in ``spark.log``."""
+    """One session for the whole run: it takes seven seconds to start. What it prints is in ``spark.log``.
+
+    It is a Connect server too.
+    """
     directory: Path = tmp_path_factory.mktemp("spark")
     session = get_spark(
         "seglog tests",
@@ -30,6 +34,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(free_port()),
         },
         jvm_log=str(directory / "spark.log"),
     )

@@ -1,4 +1,4 @@
-"""A program that is run by `test_connect`: a Connect server of this machine, its client, and a log through both."""
+"""A program that is run by `test_connect`: a client of a Connect server, and a log through it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def main(path: str) -> None:
-    spark = SparkSession.builder.remote("local[1]").getOrCreate()
+def main(server: str, path: str) -> None:
+    spark = SparkSession.builder.remote(server).getOrCreate()
     frame = spark.read.format("seglog").option("subscribe", "t").option("keyEquals", "b").load(path)
     print("rows", frame.selectExpr("offset", "CAST(value AS STRING) AS value").collect())
     spark.sql(f"CREATE TEMPORARY VIEW t USING seglog OPTIONS (path '{path}')")
@@ -17,4 +17,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Spark Connect needs no more than the installed package. In a process of its own: it starts a server."""
+"""Spark Connect needs no more than the installed package: the client is a process without a JVM."""
 
 from __future__ import annotations
 
@@ -8,30 +8,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from seglog.records.record import NewRecord
-from seglog.spark.java import ensure_java
 from tests.spark.logs import write_partition
 
-pytestmark = pytest.mark.xdist_group("spark-processes")
+pytestmark = pytest.mark.xdist_group("spark")
 
 
-def test_a_log_through_a_connect_server(tmp_path: Path) -> None:
+def test_a_log_through_a_connect_server(spark: SparkSession, tmp_path: Path) -> None:
     write_partition(tmp_path / "logs" / "t-0", [[NewRecord(b"1", b"a"), NewRecord(b"2", b"b"), NewRecord(b"3", b"b")]])
-    environment = dict(os.environ)
-    ensure_java(environment)
     root = Path(__file__).parents[2]
-    environment |= {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
-        "PYTHONWARNINGS": "ignore",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(tmp_path),
-    }
+    paths = os.pathsep.join([str(root / "src"), str(root)])
+    port = spark.conf.get("spark.connect.grpc.binding.port")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect_client", str(tmp_path / "logs")],
+        [sys.executable, "-m", "tests.spark.connect_client", f"sc://127.0.0.1:{port}", str(tmp_path / "logs")],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=False,

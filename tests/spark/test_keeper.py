@@ -144,6 +144,39 @@ def test_a_keeper_that_is_ended_is_replaced_and_the_job_goes_on(
     assert list(verify([str(path)]).findings) == []
 
 
+_FATAL = """
+import builtins, os, signal, sys
+from pathlib import Path
+
+def die():
+    marks = list(Path(__file__).parent.glob("mark-*"))
+    if len(marks) < 3:
+        (Path(__file__).parent / f"mark-{os.getpid()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if "keep" in sys.orig_argv:
+    if MOMENT == "interpreter":
+        die()
+    said = builtins.print
+    builtins.print = lambda *texts, **named: (die() if texts == ("ready",) else None, said(*texts, **named))
+"""
+
+
+@pytest.mark.parametrize("moment", ["interpreter", "ready"])
+def test_a_keeper_that_is_killed_as_it_starts_is_started_again(
+    path: Path, keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(_FATAL.replace("MOMENT", repr(moment)))
+    monkeypatch.syspath_prepend(site)
+    keeping.begin("job", owner=ME, topic="t", create={"t": None})
+    assert len(list(site.glob("mark-*"))) == 3
+    assert keeping.commit("job", "job:job", 0, [stage(path, "job", [b"a"])]).records == 1
+    end(path, signal.SIGTERM)
+    assert values(path) == [b"a"]
+
+
 @pytest.fixture
 def owner() -> Iterator[subprocess.Popen[bytes]]:
     """Another process, which waits to be killed."""

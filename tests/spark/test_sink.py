@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 import seglog
+from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import Buffer
 from seglog.records.partitioner import partition_for_key
-from seglog.spark import by_partition, log_columns, to_log
+from seglog.spark import batch_writer, by_partition, log_columns, to_log
 from seglog.spark.keeper import socket_path
 from seglog.spark.keeping import Keeping
 from seglog.storage.verify import verify
@@ -302,6 +303,36 @@ def test_a_batch_that_fails_leaves_nothing_and_the_next_start_writes_it(
     broken.unlink()
     start(path, tmp_path, map_in_arrow(frame, fail)).awaitTermination()
     assert values(path) == [1, 2]
+
+
+def test_updates_of_a_stream_are_appended_once_by_the_batch_writer(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    """In update mode a batch has the rows that it has changed; a batch that is run again adds none."""
+    source = tmp_path / "source"
+    with seglog.open(source) as directory:
+        directory.create_topic("in", 1)
+
+    def counted() -> StreamingQuery:
+        stream = spark.readStream.format("seglog").option("startingOffsets", "earliest").load(str(source))
+        counts = stream.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+        writing = counts.writeStream.outputMode("update").foreachBatch(batch_writer(path, topic="counts"))
+        return writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+
+    for keys in ([b"a", b"a", b"b"], [b"b"], [b"c", b"a"]):
+        with seglog.open(source) as directory:
+            directory.log("in").append_records([seglog.NewRecord(b"", key) for key in keys])
+        for _ in range(2):
+            assert counted().awaitTermination(300)
+            newest = max(int(one.name) for one in (tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+            for file in (f"{newest}", f".{newest}.crc"):
+                (tmp_path / "checkpoint" / "commits" / file).unlink()
+    found = rows(path, "counts")[0]
+    assert sorted(found) == [(b"a", b"2"), (b"a", b"3"), (b"b", b"1"), (b"b", b"2"), (b"c", b"1")]
+    with pytest.raises(InvalidConfigError, match="for foreachBatch of a streaming query"):
+        batch_writer(path, topic="counts")(numbers(spark, 1), 0)
+    with pytest.raises(InvalidConfigError, match="a micro-batch has its own"):
+        batch_writer(path, options={"txnAppId": "x"})
 
 
 def test_a_stream_has_no_transaction_of_the_user(spark: SparkSession, path: Path, tmp_path: Path) -> None:

@@ -1,21 +1,18 @@
-"""Exactly once under fire: a standalone cluster whose executors are killed with -9, and then its driver."""
+"""Exactly once under fire: executors that are processes of their own are killed with -9, and then their driver."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from seglog.spark.java import ensure_java
 from seglog.spark.session import get_spark
-from tests.kafka.process import free_port
 from tests.kafka.waiting import wait_until
 from tests.spark.test_sink import numbers, path, rows, save
 
@@ -23,7 +20,9 @@ __all__ = ["path"]
 
 pytestmark = pytest.mark.xdist_group("spark-processes")
 
-_DRIVER = """
+_MASTER: Final = "local-cluster[2,1,512]"
+"""A standalone master and two workers in the driver's JVM; each executor has a JVM of its own."""
+_DRIVER: Final = """
 import os, signal, sys, uuid
 from pathlib import Path
 from seglog.spark import get_spark
@@ -89,33 +88,13 @@ def environment() -> dict[str, str]:
     return found
 
 
-@pytest.fixture
-def master(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
-    """A master and two workers of one core each, on the loopback; what they print is in files."""
-    run = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    deploy = "org.apache.spark.deploy"
-    commands = [[run, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    for number in range(2):
-        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
-        commands.append([run, f"{deploy}.worker.Worker", *options, "--work-dir", str(tmp_path / f"work{number}"), url])
-    with ExitStack() as started:
-        for number, command in enumerate(commands):
-            log = started.enter_context((tmp_path / f"cluster{number}.log").open("wb"))
-            process = started.enter_context(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-            started.callback(process.wait)
-            started.callback(process.terminate)
-        yield url
-
-
 def test_every_record_is_there_once_and_in_order(
-    spark: SparkSession, path: Path, tmp_path: Path, master: str, environment: dict[str, str]
+    spark: SparkSession, path: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     (tmp_path / "marks").mkdir()
     program = tmp_path / "driver.py"
     program.write_text(_DRIVER)
-    command = [sys.executable, str(program), master, str(path), str(tmp_path / "marks")]
+    command = [sys.executable, str(program), _MASTER, str(path), str(tmp_path / "marks")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.stdout.split() == ["committed"], done.stderr[-5000:]
     marks = list((tmp_path / "marks").iterdir())

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from seglog.spark.lag import LagListener as LagListener
     from seglog.spark.session import get_spark as get_spark
+    from seglog.spark.writing import batch_writer as batch_writer
     from seglog.spark.writing import by_partition as by_partition
     from seglog.spark.writing import log_columns as log_columns
     from seglog.spark.writing import to_log as to_log
 
-__all__ = ["LagListener", "by_partition", "get_spark", "log_columns", "to_log"]
+__all__ = ["LagListener", "batch_writer", "by_partition", "get_spark", "log_columns", "to_log"]
 
 _HOMES: Final = {
     "LagListener": "seglog.spark.lag",
+    "batch_writer": "seglog.spark.writing",
     "by_partition": "seglog.spark.writing",
     "get_spark": "seglog.spark.session",
     "log_columns": "seglog.spark.writing",

@@ -143,7 +143,10 @@ class Keeping:
         raise refused or KeeperError(f"the keeper of {self._path} ended {_ATTEMPTS} times; see {log_path(address)}")
 
     def _start(self, address: str) -> None:
-        """Start a keeper, unless another client has done it meanwhile; `address` can be connected to then."""
+        """Start a keeper, unless another client has done it meanwhile; `address` can be connected to then.
+
+        One that is killed as it starts is no error: nobody listens then, and `_ask` tries again.
+        """
         fs = OsFs()
         command = [sys.executable, "-m", "seglog.worker", "keep", self._path, str(self._linger)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
@@ -166,6 +169,8 @@ class Keeping:
             assert child.stdout is not None
             with child.stdout as answers:
                 line = answers.readline().decode().strip()
+            if not line and child.wait() < 0:
+                return  # killed before it listened: whoever asks starts another one
             threading.Thread(target=child.wait, name="seglog-keeper", daemon=True).start()
             said = fs.read(log).decode(errors="replace").strip()
         if line != READY:

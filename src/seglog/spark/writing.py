@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ _RUN: Final = 128
 
 def to_log(
     frame: DataFrame,
-    path: str,
+    path: str | os.PathLike[str],
     *,
     topic: str | None = None,
     partitions: int | None = None,
@@ -52,6 +53,7 @@ def to_log(
     over ``arrow_rows`` rows at once. A transaction (``txnAppId``, ``txnVersion``) that was adopted before is not
     computed again.
     """
+    path = os.fspath(path)
     if _was_adopted(path, options or {}):
         return
     frame = log_columns(frame)
@@ -66,6 +68,43 @@ def to_log(
         writer = writer.option("numPartitions", partitions)
     with _arrow_rows(frame.sparkSession, arrow_rows):
         writer.save(path)
+
+
+def batch_writer(
+    path: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    partitions: int | None = None,
+    options: Mapping[str, str | int] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """For ``foreachBatch``: append each micro-batch to the log directory at ``path`` with `to_log`, exactly once.
+
+    The rows that a batch of ``outputMode("update")`` has changed become records: on a compacted topic the newest of
+    each key stays. A batch goes by the query's id and its own, so that a query that is started again from its
+    checkpoint writes none twice.
+
+    ``counts.writeStream.outputMode("update").foreachBatch(batch_writer("/data/log", topic="counts")).start()``
+    """
+    given = dict(options or {})
+    if {"txnappid", "txnversion"} & {name.lower() for name in given}:
+        raise InvalidConfigError(
+            "options txnAppId and txnVersion: a micro-batch has its own, by the query and its number"
+        )
+
+    def write(frame: DataFrame, batch: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if not query:
+            raise InvalidConfigError(
+                "batch_writer is for foreachBatch of a streaming query; a frame is written by to_log"
+            )
+        transaction: dict[str, str | int] = {"txnAppId": f"foreachBatch:{query}", "txnVersion": batch}
+        if _was_adopted(os.fspath(path), transaction):
+            # A batch with state must be computed all the same: Spark checks that each state store has committed it.
+            frame.write.format("noop").mode("overwrite").save()
+            return
+        to_log(frame, path, topic=topic, partitions=partitions, options={**given, **transaction})
+
+    return write
 
 
 def _was_adopted(path: str, options: Mapping[str, str | int]) -> bool:
