@@ -64,12 +64,12 @@ class Leadership:
 
     def _read_again(self, number: int, progress: Progress) -> None:
         """Nobody knows whether our change was written: see what is there (KAFKA-2729)."""
-        node = self.node
+        node, proposed = self.node, progress.proposed
         name = partition_name(node.world.topic.topic_id, number)
 
         def found(value: Any) -> None:
-            if progress.proposed is None:
-                return
+            if progress.proposed is None or progress.proposed is not proposed:
+                return  # another change is on its way
             if value is None:
                 self._read_again(number, progress)
             elif value[1] == progress.version:
