@@ -149,8 +149,10 @@ def test_an_unclean_leader(tmp_path: Path) -> None:
         await desk.create("t", partitions=4)
         await desk.put("t", 0, led(NO_LEADER, (3, 2, 9), elr=in_sync(9), min_insync=2))
         await desk.put("t", 1, led(1, (1, 2, 3), 1))
-        await desk.put("t", 2, led(NO_LEADER, (9, 8), last_known=(8, 9)))
-        lost = PartitionState(replicas=(9, 2, 1), leader=NO_LEADER, leader_epoch=5, isr=(), last_known=(9, 1))
+        await desk.put("t", 2, led(NO_LEADER, (9, 8), last_known=(Member(8, 1), Member(9, 1))))
+        lost = PartitionState(
+            replicas=(9, 2, 1), leader=NO_LEADER, leader_epoch=5, isr=(), last_known=(Member(9, 1), Member(1, 1))
+        )
         await desk.put("t", 3, lost)
         nobody = (83, "Eligible topic partition leaders are not available.")
         assert await elect(desk, UNCLEAN, 0, 1, 2, 3) == [DONE, NOT_NEEDED, nobody, DONE]

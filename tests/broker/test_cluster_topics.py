@@ -379,7 +379,7 @@ def test_eligible_leaders_are_described(tmp_path: Path) -> None:
             isr=(Member(2, 12),),
             min_insync=2,
             elr=(Member(1, 11),),
-            last_known=(3,),
+            last_known=(Member(3, 3),),
         )
         await desk.put("t", 0, state)
         described = await desk.ask(

@@ -68,7 +68,8 @@ class Party:
         )
         self._running: list[asyncio.Task[None]] = []
 
-    def _kept_since(self, epoch: int) -> int:
+    def _kept_since(self, epoch: int, last: int | None) -> int:
+        assert last is None or last < epoch
         self.kept.append(epoch)
         return self.kept[0]
 

@@ -71,7 +71,7 @@ def test_an_older_store_that_is_accepted_believes_no_isr_and_gives_out_no_number
     steps = list(accepted(VALUES, NOW_MS))
     after = VALUES | {one.name: Versioned(one.value or b"", 0) for one in steps}
     state = decode_partition("p", after[partition_name(ONE, 0)].value)
-    assert (state.leader, state.isr, state.elr, state.last_known) == (NO_LEADER, (), (), (1, 2))
+    assert (state.leader, state.isr, state.elr, state.last_known_nodes) == (NO_LEADER, (), (), (1, 2))
     assert state.leader_epoch > 7 + 1000
     state.check()
     assert int(after[BROKER_EPOCHS].value) > 4 + 1000
@@ -110,7 +110,7 @@ def test_a_store_is_made_anew_from_replicas_and_says_what_it_guessed() -> None:
     topic = decode_topic("t", rebuilt.values[topic_name("t")])
     assert (topic.topic_id, topic.assignment[0], topic.assignment[2]) == (ONE, (1, 2), (1,))
     state = decode_partition("p", rebuilt.values[partition_name(ONE, 0)])
-    assert (state.leader_epoch, state.last_known, state.isr) == (51, (1, 2), ())
+    assert (state.leader_epoch, state.last_known_nodes, state.isr) == (51, (1, 2), ())
     assert partition_name(ONE, 1) not in rebuilt.values
     values = {name: Versioned(value, 0) for name, value in rebuilt.values.items()}
     assert generation_of(values) == 18
@@ -129,4 +129,4 @@ def test_a_reassignment_that_was_under_way_stays_one() -> None:
     moving = replace(STATE, replicas=(1, 2, 3), adding=(3,))
     values = VALUES | {partition_name(ONE, 0): Versioned(encode(moving), 5)}
     (state,) = [decode_partition("p", one.value or b"") for one in accepted(values, NOW_MS) if "partitions" in one.name]
-    assert (state.adding, state.last_known) == ((3,), (1, 2, 3))
+    assert (state.adding, state.last_known_nodes) == ((3,), (1, 2, 3))

@@ -58,7 +58,8 @@ def test_a_broker_is_not_there_for_a_partition_on_a_failed_directory() -> None:
     assert of_partition(there, (ID, 1)) == there
     assert of_partition(brokers(), (ID, 0)).keys() == {1, 2, 3}
     seen = view({ID: [(1, 2, 3)] * 2}, {(ID, 0): state(1, 2, 3), (ID, 1): state(1, 2, 3)}, there)
-    expected = replace(state(1, 2, 3, leader=2), leader_epoch=5, isr=(Member(2, 2), Member(3, 3)))
+    in_sync = (Member(2, 2), Member(3, 3))
+    expected = replace(state(1, 2, 3, leader=2), leader_epoch=5, isr=in_sync, left=(Member(1, 1),))
     assert list(decide(seen)) == [Decision(ID, 0, expected, 9)]
 
 

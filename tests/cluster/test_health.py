@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen, judge
+from seglog.cluster.model import Evidence
 
 FINE = PartitionSeen(
     topic="t", number=0, replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, min_insync=2, ends={1: 9, 2: 9, 3: 9}
 )
+
+
+REFUSAL = Evidence(3, 30, "d", 4, start=0, flushed=9, high_watermark=8, end=9, made=3, kept_since=3, refused_cut=5)
 
 
 def seen(*partitions: PartitionSeen, brokers: tuple[int, ...] = (1, 2, 3), controller: int | None = 1) -> ClusterSeen:
@@ -48,14 +52,32 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
             replace(FINE, leader=None, isr=(1,), elr=(2,)),
             (3,),
             ["no-leader"],
-            "start broker 1 or 2: whoever of them comes first can lead",
+            "start broker 1 or 2, with its own disk: whoever of them comes first can lead",
         ),
-        (replace(FINE, leader=None, isr=(), replicas=(3,)), (1,), ["no-leader"], "unclean"),
+        (replace(FINE, leader=None, isr=(), replicas=(3,)), (1,), ["no-leader"], "choose-leader"),
+        (
+            replace(FINE, leader=None, isr=(), last_known=(1, 2)),
+            (1, 3),
+            ["no-leader"],
+            "start broker 2, with its own disk: what it has decides",
+        ),
+        (
+            replace(FINE, leader=None, isr=(), last_known=(1, 2), unheard=(1,)),
+            (1, 2, 3),
+            ["no-leader"],
+            "what broker 1 had is gone, or not reported yet",
+        ),
+        (
+            replace(FINE, isr=(1, 2), evidence=(REFUSAL,)),
+            (1, 2, 3),
+            ["cut-refused", "under-replicated"],
+            "--node 3 lets it lead; with --node 1 it cuts them, and saves them first",
+        ),
         (
             replace(FINE, leader=None, isr=(), elr=(3,), replicas=(3,)),
             (1,),
             ["no-leader"],
-            "start broker 3: it can lead",
+            "start broker 3, with its own disk: it can lead",
         ),
         (replace(FINE, isr=(1, 2), leader=2), (1, 3), ["broker-gone", "under-replicated"], "the controller is about"),
         (replace(FINE, leader=2), (1, 3), ["broker-gone"], "the controller is about"),
@@ -67,6 +89,9 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
         "too few",
         "no leader",
         "nobody has all",
+        "one is away that had all",
+        "one had all, and has not",
+        "refusal",
         "one has all",
         "leader gone",
         "all in sync, leader gone",

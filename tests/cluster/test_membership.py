@@ -48,6 +48,7 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
                 listeners={"PLAINTEXT": f"host{party.node}:9092"},
                 rack=f"rack{party.node}",
                 directories=(f"disk-of-{party.node}",),
+                reports=True,
             )
             assert party.kept[-1] == me.epoch  # it was on the disk before anybody knew of it
             await party.membership.leave()

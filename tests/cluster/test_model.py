@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from seglog.cluster.model import (
     NO_LEADER,
     Broker,
+    ElectionKind,
+    Evidence,
     InvalidStateError,
     Member,
     PartitionState,
+    Recovery,
     TopicState,
     decode_broker,
     decode_partition,
@@ -38,9 +41,15 @@ _STATES = st.builds(
     isr=_MEMBERS,
     min_insync=st.integers(1, 5),
     elr=_MEMBERS,
-    last_known=_SEVERAL,
+    last_known=_MEMBERS,
     adding=_SEVERAL,
     removing=_SEVERAL,
+    left=_MEMBERS,
+    evidence=st.lists(
+        st.builds(Evidence, _NODES, _EPOCHS, st.text(max_size=5), *[st.integers(-1, 2**62)] * 8), max_size=3
+    ).map(tuple),
+    unclean_epoch=st.integers(-1, 2**31 - 1),
+    recovery=st.none() | st.builds(Recovery, _NODES, _NODES, st.sampled_from(ElectionKind), _EPOCHS, _EPOCHS),
 )
 _BROKERS = st.builds(
     Broker,
@@ -52,6 +61,7 @@ _BROKERS = st.builds(
     is_stopping=st.booleans(),
     directories=st.lists(st.text(max_size=8), max_size=2).map(tuple),
     offline=st.lists(st.text(max_size=8), max_size=2).map(tuple),
+    reports=st.booleans(),
 )
 _TOPICS = st.builds(
     TopicState,
@@ -68,6 +78,21 @@ def test_what_is_written_is_read(state: PartitionState, broker: Broker, topic: T
     assert decode_partition("p", encode(state)) == state
     assert decode_broker("b", encode(broker)) == broker
     assert decode_topic("t", encode(topic)) == topic
+
+
+def test_state_from_before_there_was_evidence_is_read() -> None:
+    """A candidate without an epoch proves nothing, whatever it has."""
+    told = json.loads(encode(PartitionState(replicas=(1,), leader=NO_LEADER, leader_epoch=3, isr=())))
+    for name in ("evidence", "unclean_epoch", "recovery"):
+        del told[name]
+    told["last_known"] = [1]
+    state = decode_partition("p", json.dumps(told).encode())
+    assert (state.last_known, state.evidence, state.unclean_epoch) == ((Member(1, -1),), (), -1)
+
+
+def test_broker_with_more_to_say_is_read() -> None:
+    told = {**json.loads(encode(Broker(node_id=1, epoch=2, kept_since=1))), "of_a_later_seglog": 1}
+    assert decode_broker("b", json.dumps(told).encode()) == Broker(node_id=1, epoch=2, kept_since=1)
 
 
 @given(st.binary(max_size=30) | st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists).map(json.dumps))

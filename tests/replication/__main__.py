@@ -1,4 +1,4 @@
-"""`python -m tests.replication FIRST [LAST] [seconds=N] [unclean] [away]`: simulated worlds, and which break a promise.
+"""`python -m tests.replication FIRST [LAST] [seconds=N] [unclean | operators] [away]`: which worlds break a promise.
 With ``away`` the metadata store is away again and again."""
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ def main(arguments: list[str]) -> int:
     first, last = numbers[0], numbers[-1]
     rates = {"away_every": 4_000} if "away" in arguments else {}
     counted: dict[str, Counter[str]] = {"records": Counter(), "faults": Counter(), "operations": Counter()}
-    broken = events = 0
+    broken = events = refusals = 0
     for seed in range(first, last + 1):
         try:
-            one = run(seed, unclean="unclean" in arguments, rates=rates, seconds=seconds)
+            unclean, operators = "unclean" in arguments, "operators" in arguments
+            one = run(seed, unclean=unclean, operators=operators, rates=rates, seconds=seconds)
         except AssertionError as error:
             broken += 1
             print(f"seed {seed}: {error}", flush=True)
@@ -29,7 +30,8 @@ def main(arguments: list[str]) -> int:
         counted["records"].update(one.clients.outcomes)
         counted["faults"].update(one.nemesis.struck)
         counted["operations"].update(one.operators.done)
-    print(f"{last + 1 - first} seeds, {broken} broken, {events} events")
+        refusals += one.world.history.refusals
+    print(f"{last + 1 - first} seeds, {broken} broken, {events} events, {refusals} cuts refused")
     for name, counter in counted.items():
         print(f"{name}: {dict(counter.most_common())}")
     return 1 if broken else 0

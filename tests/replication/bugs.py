@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seglog.cluster import election
-from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.cluster.model import Broker, Evidence, Member, PartitionState, Stored
 from seglog.core.fs import Fs
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
@@ -207,8 +207,7 @@ def _last_replica(patch: Patch) -> None:
 
     def with_isr(state: PartitionState, isr: Any, brokers: Brokers) -> PartitionState:
         found = honest(state, isr, brokers)
-        last = found.isr[0].node_id if found.isr else state.isr[0].node_id if state.isr else None
-        return replace(found, elr=(), last_known=() if last is None or found.isr else (last,))
+        return replace(found, elr=(), last_known=() if found.isr or not state.isr else (state.isr[0],))
 
     honest = election.with_isr
     patch.setattr(election, "with_isr", with_isr)
@@ -288,8 +287,8 @@ def _unknown_ends(patch: Patch) -> None:
 def _same_epoch_again(patch: Patch) -> None:
     """A leader that comes back leads on in the epoch of its last life."""
 
-    def elect(state: PartitionState, *more: Any, unclean: bool) -> PartitionState:
-        elected = honest(state, *more, unclean=unclean)
+    def elect(state: PartitionState, *more: Any, unclean: bool, least: int) -> PartitionState:
+        elected = honest(state, *more, unclean=unclean, least=least)
         is_same = elected.leader == state.leader
         return replace(elected, leader_epoch=state.leader_epoch) if is_same else elected
 
@@ -353,8 +352,35 @@ def _one_vouches(patch: Patch) -> None:
     patch.setattr(Progress, "is_followed_since", is_followed_since)
 
 
+def _emptied_disk(patch: Patch) -> None:
+    """What a candidate has counts, also if it is a new log in an empty directory."""
+
+    def had(self: Broker, evidence: Evidence, member: Member) -> bool:
+        return evidence.node_id == member.node_id == self.node_id and evidence.epoch == self.epoch
+
+    patch.setattr(Broker, "had", had)
+
+
+def _former_life(patch: Patch) -> None:
+    """Evidence of an earlier life of a broker counts."""
+
+    def had(self: Broker, evidence: Evidence, member: Member) -> bool:
+        return evidence.node_id == member.node_id == self.node_id and evidence.made <= member.epoch
+
+    patch.setattr(Broker, "had", had)
+    patch.setattr(election, "_with_current_evidence", lambda state, _: state)
+
+
+def _former_copy(patch: Patch) -> None:
+    """A backup of a directory that was put back is taken for the directory."""
+    patch.setattr(life, "_is_stale", lambda *_: False)
+
+
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
 _LATE = {"slow": 0.1, "pause_every": 1_500, "expire_every": 700, "loss": 0.0}
+_OPERATED = Scenario(min_insync=1, operators=True)
+_TAMPERED = {"tamper_every": 1_500, "stop_every": 3_000, "blackout_every": 0, "choose_every": 0}
+_DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.4}
 _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
@@ -365,7 +391,7 @@ BUGS = (
     Bug("B-2", "KIP-279", _kip_279),
     Bug("B-3", "KIP-320", _kip_320, seed=6, rates=_LATE),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
-    Bug("B-5", "KAFKA-7415", _kafka_7415, seed=69, rates=_ELECTIONS),
+    Bug("B-5", "KAFKA-7415", _kafka_7415, seed=42, rates=_ELECTIONS),
     Bug("B-6", "KAFKA-7164", _kafka_7164, seed=4, rates={"expire_every": 1_500, "crash_every": 2_500}),
     Bug("B-7", "KAFKA-14704", _kafka_14704, seed=1),
     Bug("B-7", "KAFKA-13141", _kafka_13141),
@@ -376,13 +402,16 @@ BUGS = (
     Bug("B-11", "KAFKA-16541", _kafka_16541, rates={"power_every": 1_500, "expire_every": 1_500}),
     Bug("B-12", "KIP-966", _kip_966),
     Bug("B-12", "last-replica", _last_replica, seed=2),
-    Bug("B-13", "lost-pages", _lost_pages, seed=8),
+    Bug("B-13", "lost-pages", _lost_pages, seed=87),
     Bug("B-13", "same-boot", _same_boot, seed=1),
     Bug("B-13", "KIP-380", _any_life),
     Bug("B-14", "KAFKA-2729", _kafka_2729, seed=104, rates={"store_lost": 0.2, "store_slow": 0.5}),
     Bug("B-15", "KAFKA-6082", _kafka_6082, seed=4),
     Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9),
     Bug("", "unknown-ends", _unknown_ends),
+    Bug("", "emptied-disk", _emptied_disk, seed=4, scenario=_OPERATED, rates=_TAMPERED),
+    Bug("", "former-life", _former_life, seed=34, scenario=_OPERATED, rates=_DARK),
+    Bug("", "former-copy", _former_copy, seed=0, scenario=_OPERATED, rates=_TAMPERED),
     Bug("", "same-epoch-again", _same_epoch_again, seed=24),
     Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=3, rates=_AWAY),
     Bug("B-17", "proposal-is-written", _proposal_is_written, scenario=_ONE_IS_ENOUGH, rates=_AWAY),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import posixpath
 import random
-from typing import Final
+from typing import Any, Final
 
 from seglog.storage.life import BOOT_ID
 from seglog.storage.log_dirs import LogDirs
@@ -13,6 +13,7 @@ from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.replication.scenario import Scenario
 
+Contents = dict[str, bytes | None]
 PATHS: Final = ("/a", "/b")
 _CONFIG: Final = {
     "log.segment.bytes": str(1 << 20),
@@ -34,14 +35,21 @@ _CONFIG: Final = {
 class Disk:
     """It outlives the lives of its broker. ``has_lost`` something since the broker last said what it has kept."""
 
-    def __init__(self, clock: ManualClock, scenario: Scenario) -> None:
+    def __init__(self, clock: ManualClock, scenario: Scenario, node_id: int) -> None:
         self.clock = clock
         self.fs = MemoryFs(clock=clock)
         self.has_lost = False
         self.was_closed = True
         self.failed: set[str] = set()
         self._boots = 0
+        self.emptied_at = -1
+        """The number of the store's counter when its contents were last taken away, or replaced by older ones."""
         self._config = dict(_CONFIG)
+        self._owner: dict[str, Any] = {}
+        if scenario.operators:
+            self._owner = {"cluster_id": "c", "node_id": node_id}
+        if scenario.flushed:
+            self._config["log.flush.interval.messages"] = "1"
         if scenario.retention:
             self._config["log.retention.bytes"] = "2500"
         if scenario.flush_ms is not None:
@@ -50,7 +58,9 @@ class Disk:
     def open(self, rng: random.Random) -> LogDirs:
         self._write_boot_id()
         self.was_closed = False
-        opened = LogDirs.open(PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False)
+        opened = LogDirs.open(
+            PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False, **self._owner
+        )
         refused = {key: why for directory in opened.dirs for key, why in directory.refused.items()}
         assert not refused, f"B-21: damaged after a crash: {refused}"
         return opened
@@ -92,6 +102,39 @@ class Disk:
             if self.fs.exists(path):
                 self._remove(path)
         self.failed.clear()
+
+    # What operators do to it while its broker is down
+
+    def copy(self) -> Contents:
+        """All that is in the log directories: files with their bytes, directories with None."""
+        found: Contents = {}
+        waiting = [path for path in PATHS if self.fs.exists(path)]
+        while waiting:
+            path = waiting.pop()
+            is_dir = self.fs.stat(path).is_dir
+            found[path] = None if is_dir else self.fs.read(path)
+            waiting += [posixpath.join(path, name) for name in self.fs.listdir(path)] if is_dir else []
+        return found
+
+    def put(self, contents: Contents, at: int) -> None:
+        """Take away all that is there, and put this in its place; ``at`` is the number of the store's counter."""
+        self.fs.heal()
+        self.failed.clear()
+        self.emptied_at, self.has_lost = at, True
+        for path in PATHS:
+            if self.fs.exists(path):
+                self._remove(path)
+        for path, data in sorted(contents.items()):
+            if data is None and not self.fs.exists(path):
+                self.fs.mkdir(path)
+            elif data is not None:
+                file = self.fs.open(path, create=True)
+                file.pwrite(data, 0)
+                file.fsync()
+                file.close()
+        for path, data in contents.items():
+            if data is None:
+                self.fs.fsync_dir(path)
 
     def _remove(self, path: str) -> None:
         for name in self.fs.listdir(path):

@@ -45,6 +45,10 @@ class Faults:
         self.configure_every = rng.choice((0, 0, 0, 5_000))
         self.delete_every = rng.choice((0, 0, 0, 2_000))
         self.away_every = random.Random(seed + 2).choice((0, 0, 0, 5_000))
+        # What operators do, and the power company
+        self.blackout_every = rng.choice((0, 5_000, 8_000)) if scenario.operators else 0
+        self.tamper_every = rng.choice((2_000, 4_000)) if scenario.operators else 0
+        self.choose_every = rng.choice((0, 0, 6_000)) if scenario.operators else 0
         self.cuts: set[tuple[int, int]] = set()
         self.away: set[int] = set()
         """Nodes for which the metadata store is away: nothing of theirs gets there, and they are told nothing."""

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState
+from seglog.cluster.model import NO_LEADER, Broker, ElectionKind, Member, PartitionState
+from seglog.replication.replica import Replica
 from seglog.storage.log import Log
 from tests.replication.contents import records_of
 
@@ -38,6 +39,9 @@ class History:
         self.lives: set[tuple[int, int, int]] = set()
         """A node, its life, and each broker epoch that the store has given it in that life."""
         self.attempts = 0
+        self.blackouts = 0
+        """How often all machines lost their power, and what was not flushed with it."""
+        self.refusals = 0
 
     # The store
 
@@ -58,14 +62,58 @@ class History:
         )
         assert is_new_epoch or state.leader == former.leader, f"P6: another leader in the same epoch: {former}, {state}"
         if is_new_epoch and state.leader != NO_LEADER and not is_left:
-            had_all = [member for member in (*former.isr, *former.elr) if member.node_id == state.leader]
             me = next(member for member in state.isr if member.node_id == state.leader)
-            if not any(self.registered[me].kept_since <= member.epoch for member in had_all):
+            self._check_evidence(former, state)
+            if not self._has_kept(self.registered[me], former):
                 self._elected_uncleanly(number, former, state)
+
+    def _has_kept(self, broker: Broker, former: PartitionState) -> bool:
+        """Whether a new leader has all that it had as a candidate, by what its broker says, or its log."""
+        evidence = former.evidence_of(broker.node_id)
+        return any(
+            broker.has_kept(member) or (evidence is not None and broker.proves(evidence, member))
+            for member in former.candidates
+            if member.node_id == broker.node_id
+        )
+
+    def _check_evidence(self, former: PartitionState, state: PartitionState) -> None:
+        """An election chooses among those that had everything, and whose disks still are those that had it."""
+        recovery = state.recovery
+        kind = recovery.kind if recovery is not None and recovery.leader_epoch == state.leader_epoch else None
+        if kind is None and any(one.node_id == state.leader and one in former.isr for one in state.isr):
+            return  # in sync in a session that is not over: if its broker is in another life, it is elected anew
+        if kind in (ElectionKind.UNCLEAN, ElectionKind.CHOSEN):
+            is_allowed = self.world.scenario.operators if kind is ElectionKind.CHOSEN else self.world.scenario.unclean
+            assert is_allowed, f"UncleanExclusion: {state} after {former}"
+            return
+        candidates = {member.node_id: member for member in former.candidates}
+        left = {member.node_id: member for member in former.left} if kind is ElectionKind.LONGEST else {}
+        electable = {**left, **candidates}
+        assert state.leader in electable, f"candidates: {state.leader} leads after {former}"
+        said = former.evidence_of(state.leader)
+        assert kind is None or (said is not None and Member(said.node_id, said.epoch) in state.isr), (
+            f"evidence: {state.leader} leads by what it said in an earlier life: {state} after {former}"
+        )
+        needed = [electable[state.leader], *(candidates.values() if kind is ElectionKind.LONGEST else ())]
+        for member in needed:
+            disk, heard = self.world.nodes[member.node_id].disk, former.evidence_of(member.node_id)
+            epoch = heard.epoch if heard is not None else state.isr[0].epoch
+            # What is done to it later nobody can know yet.
+            is_replaced = member.epoch <= disk.emptied_at < epoch
+            assert not is_replaced, f"evidence: the disk of {member} was replaced: {state} after {former}"
+
+    def cut_refused(self, node_id: int, number: int, replica: Replica) -> None:
+        """The floor under every cut is met only where an operator, or more losses than are promised, took data."""
+        self.refusals += 1
+        assert self.world.scenario.unclean or self.blackouts, (
+            f"floor: broker {node_id} refuses to cut {number} at {replica.refused_cut} of {replica.log.high_watermark}"
+        )
 
     def _elected_uncleanly(self, number: int, former: PartitionState, state: PartitionState) -> None:
         had_nothing = self.world.rules.committed[number] == 0
-        assert self.world.scenario.unclean or had_nothing, f"UncleanExclusion: {state.leader} leads after {former}"
+        is_chosen = state.unclean_epoch == state.leader_epoch  # and allowed: see `_check_evidence`
+        may_lose = is_chosen or self.blackouts or self.world.scenario.unclean
+        assert may_lose or had_nothing, f"UncleanExclusion: {state.leader} leads after {former}"
         self.world.note("unclean", number, state.leader_epoch)
         self.unclean_epoch[number] = state.leader_epoch
         self.acknowledged[number].clear()

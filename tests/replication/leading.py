@@ -74,10 +74,19 @@ class Disk:
             found.append(self.replicas.setdefault(key, Replica(self.directory, key, topic_id(name), log)))
         return found
 
-    def apply(self, replica: Replica, leader: Member, epoch: int, isr: Sequence[Member] = (LEADER, FOLLOWER)) -> None:
+    def apply(
+        self,
+        replica: Replica,
+        leader: Member,
+        epoch: int,
+        isr: Sequence[Member] = (LEADER, FOLLOWER),
+        *,
+        unclean_epoch: int = -1,
+    ) -> None:
         self._versions += 1
         nodes = (LEADER.node_id, FOLLOWER.node_id)
         state = PartitionState(replicas=nodes, leader=leader.node_id, leader_epoch=epoch, isr=tuple(isr))
+        state = replace(state, unclean_epoch=unclean_epoch)
         replica.apply(Stored(state, self._versions), self.me, BROKERS, 0, lag_max_ms=LAG_MS)
 
     def close(self) -> None:

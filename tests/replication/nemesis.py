@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from seglog.cluster.model import PartitionState
-from tests.replication.disk import PATHS
+from seglog.cluster.election import choose
+from seglog.cluster.model import NO_LEADER, PartitionState, partition_name
+from seglog.storage.layout import META_PROPERTIES as META
+from tests.replication.disk import PATHS, Contents
+from tests.replication.simulator import view_of
 
 if TYPE_CHECKING:
     from tests.replication.node import Node
@@ -33,6 +36,11 @@ class Nemesis:
         self._begin(faults.disk_every, self._fail_disk)
         self._begin(faults.clock_every, self._set_clock)
         self._begin(faults.away_every, self._take_store_away)
+        self._begin(faults.blackout_every, self._black_out)
+        self._begin(faults.tamper_every, self._tamper)
+        self._begin(faults.choose_every, self.choose_leaders)
+        self._backups: dict[int, tuple[int, Contents]] = {}
+        """Of each broker the number of the store's counter, and what its disks had then."""
 
     def _begin(self, every: int, act: Callable[[], None]) -> None:
         if every:
@@ -148,3 +156,75 @@ class Nemesis:
         node = self._anyone()
         self._note("clock set")
         node.clock.set_wall(node.clock.now_ms() + self.world.rng.choice((-_HOUR_MS, -1_000, 1_000, _HOUR_MS)))
+
+    # Operators, and the power company
+
+    def _black_out(self) -> None:
+        """All machines lose their power at once. Unless all is flushed that is more than is promised to survive."""
+        self._note("blackout")
+        for node in self.world.nodes.values():
+            node.crash(power=True)
+            self._start_later(node)
+        self.world.history.blackouts += not self.world.scenario.flushed
+
+    def _tamper(self) -> None:
+        """Do something to the disks of one broker, which is down or killed for it."""
+        node, store = self._anyone(), self.world.store
+        if node.is_up:
+            node.crash(power=False)
+        backup = self._backups.get(node.node_id)
+        what = self.world.rng.choice(("empty", "back up", "back up", "restore", "restore", "swap"))
+        if what == "restore" and (backup is None or store.lives.get(node.node_id, 0) <= backup[0]):
+            what = "back up"
+        self._note(what)
+        self.world.note(what, node.node_id)
+        if what == "empty":
+            node.disk.put({}, store.count)
+        elif what == "back up":
+            self._backups[node.node_id] = (store.count, node.disk.copy())
+        elif what == "restore" and backup is not None:
+            node.disk.put(backup[1], store.count)
+        else:
+            self._swap(node)
+        self._start_later(node)
+
+    def _swap(self, node: Node) -> None:
+        """Two brokers get each other's disks, do not start, and get their own ones back."""
+        other = self._anyone()
+        if other is node:
+            return
+        if other.is_up:
+            other.crash(power=False)
+        mine, theirs = node.disk.copy(), other.disk.copy()
+        before = [(one.disk.emptied_at, one.disk.has_lost) for one in (node, other)]
+        for one, contents in ((node, theirs), (other, mine)):
+            one.disk.put(contents, self.world.store.count)
+            one.start()
+            is_known = any(path.endswith(META) for path in contents)
+            assert not one.is_up or not is_known, f"{one.node_id} has started with the disks of another broker"
+        for one, contents, (emptied_at, has_lost) in zip((node, other), (mine, theirs), before, strict=True):
+            if one.is_up:
+                one.crash(power=False)
+            one.disk.put(contents, emptied_at)
+            one.disk.has_lost = has_lost
+            one.disk.fs.kill()
+        self._start_later(other)
+
+    def choose_leaders(self) -> None:
+        """`seglog cluster choose-leader`, where a partition has no leader, or a replica refuses to cut."""
+        world = self.world
+        view = view_of(world.store.values)
+        for (topic_id, number), (state, version) in sorted(view.partitions.items()):
+            refusals = [one.node_id for one in state.evidence if one.refused_cut >= 0]
+            if state.leader != NO_LEADER and not refusals:
+                continue
+            there = [node for node in state.replicas if node in view.brokers and not view.brokers[node].is_stopping]
+            if state.leader == NO_LEADER:
+                ends = {one.node_id: (one.last_epoch, one.end) for one in state.evidence}
+                nodes = sorted((node for node in there if node in ends), key=ends.__getitem__)[-1:]
+            else:
+                nodes = [node for node in (state.leader, *refusals) if node in there]
+            if nodes:
+                self._note("choose")
+                node = world.rng.choice(nodes)
+                world.store.cas(partition_name(topic_id, number), choose(state, node, view.brokers), version)

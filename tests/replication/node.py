@@ -10,8 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.model import Broker, Member, PartitionState, Stored, broker_name, offline_name
-from seglog.core.errors import LogDirOfflineError, SeglogError
+from seglog.cluster.model import (
+    Broker,
+    Member,
+    PartitionState,
+    Stored,
+    broker_name,
+    offline_name,
+    partition_name,
+)
+from seglog.core.errors import InvalidLogDirError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.log import Log
@@ -40,7 +48,7 @@ class Node:
         self.world = world
         self.node_id = node_id
         self.clock = ManualClock()
-        self.disk = Disk(self.clock, world.scenario)
+        self.disk = Disk(self.clock, world.scenario, node_id)
         self.kept_since: int | None = None
         self.life = 0
         self.is_up = False
@@ -77,12 +85,16 @@ class Node:
     def start(self) -> None:
         if self.is_up:
             return
+        self._catch_up()
+        self.disk.replace_failed()
+        try:
+            self.directories = self.disk.open(self.world.rng)
+        except InvalidLogDirError:  # the disks of another broker
+            self.world.note("not ours", self.node_id)
+            return
         self.is_up = True
         self.life += 1
         self._forget()
-        self._catch_up()
-        self.disk.replace_failed()
-        self.directories = self.disk.open(self.world.rng)
         self.directories.failed = lambda directory, _: self.later(0, lambda: self._directory_failed(directory))
         self.later(_HOUSEKEEPING_MS, self._keep_house)
         self._register()
@@ -194,12 +206,13 @@ class Node:
                 self.later(100, self._register)
                 return
             try:
-                self.kept_since = self.directories.kept_since(epoch)
+                self.kept_since = self.directories.kept_since(epoch, store.lives.get(self.node_id))
             except LogDirOfflineError:  # none is left: a broker ends then
                 self.crash(power=False)
                 return
             self.disk.has_lost = bool(self.disk.failed)
-            broker = self._registration(Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since))
+            wanted = Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since, reports=True)
+            broker = self._registration(wanted)
             self.world.ask_store(self.node_id, lambda: self._enter(broker), lambda found: self._entered(broker, found))
 
         self.world.ask_store(self.node_id, store.next_number, numbered)
@@ -241,6 +254,7 @@ class Node:
         store.remove(broker_name(self.node_id))
         session = store.open_session(self.node_id)
         store.create(broker_name(self.node_id), broker, session)
+        store.lives[self.node_id] = broker.epoch
         self._early.clear()
         self._entering = session
 
@@ -393,6 +407,33 @@ class Node:
             self._weigh(number, partition)
         self.readers.look()
         self.leadership.advanced(number)
+        self.report(number)
+
+    def report(self, number: int) -> None:
+        """What this replica has, if it is asked (`seglog.replication.evidence_reports`)."""
+        name = partition_name(self.world.topic.topic_id, number)
+        partition, found = self.partitions.get(number), self.values.get(name)
+        if partition is None or found is None or self.me is None or self.has_resigned:
+            return
+        kept = self.directories.kept(partition.topic_partition)
+        state = None if kept is None else partition.report(Stored(*found), self.me, kept)
+        if state is None:
+            return
+        version = found[1]
+
+        def written(answer: Any) -> None:
+            if answer is None:  # nobody knows
+                self.later(200, lambda: self.report(number))
+            elif not isinstance(answer, RefusedError):
+                self.note(name, state, answer)
+
+        self.world.ask_store(self.node_id, lambda: self.world.store.cas(name, state, version), written)
+
+    def _cut_refused(self, replica: Replica) -> None:
+        number = replica.topic_partition.partition
+        self.world.note("refused", self.node_id, number, replica.refused_cut)
+        self.world.history.cut_refused(self.node_id, number, replica)
+        self.later(0, lambda: self.report(number))
 
     def _hold(self, number: int) -> Replica | None:
         key = TopicPartition(TOPIC, number)
@@ -405,6 +446,7 @@ class Node:
             return None
         directory = self.directories.dir_of(key)
         replica = self.partitions[number] = Replica(directory, key, self.world.topic.topic_id, log)
+        replica.refused = self._cut_refused
         return replica
 
     def _let_go(self, number: int) -> None:

@@ -31,6 +31,8 @@ class Rules:
         self.committed = dict.fromkeys(range(world.scenario.partitions), 0)
         self._shown: dict[int, dict[int, tuple[int, int]]] = {number: {} for number in self.committed}
         self._epochs: dict[tuple[int, int, int], int] = {}
+        self._floors: dict[tuple[int, int], tuple[Replica, int, int]] = {}
+        """Of each replica its high watermark, and the epoch of the record just below that."""
 
     def forget(self, number: int) -> None:
         """An unclean election: nothing counts as committed."""
@@ -61,11 +63,20 @@ class Rules:
         key = (node.node_id, node.life, number)
         assert partition.leader_epoch >= self._epochs.get(key, -1), f"P6: {key} goes back to {partition.leader_epoch}"
         self._epochs[key] = partition.leader_epoch
+        self._check_floor((node.node_id, number), partition)
         if partition.progress is None or partition.leader_epoch < self.world.history.unclean_epoch[number]:
             return
         if high > self.committed[number]:
             self.committed[number] = high
         self._check_quorum(node, number, partition)
+
+    def _check_floor(self, key: tuple[int, int], partition: Replica) -> None:
+        """What a replica knew to be committed is not cut, unless an unclean election came after it was written."""
+        log = partition.log
+        seen, high, epoch = self._floors.get(key, (partition, 0, -1))
+        if seen is partition and log.high_watermark < high:
+            assert epoch < partition._unclean_epoch, f"floor: {key} goes back from {high} to {log.high_watermark}"
+        self._floors[key] = partition, log.high_watermark, log.epochs.epoch_for_offset(log.high_watermark - 1)
 
     def _check_quorum(self, node: Node, number: int, partition: Replica) -> None:
         """ReplicationQuorumSuperset: a leader that may commit counts all who may be elected."""
@@ -140,7 +151,7 @@ class Rules:
     def _agrees(self, node: Node, number: int) -> bool:
         epoch = node.agreeing.get(number)
         if epoch is None:
-            return not self.world.scenario.unclean
+            return not self.world.scenario.may_lose
         return epoch >= self.world.history.unclean_epoch[number]
 
     def _check_isr(self, number: int, state: PartitionState, leader: Node) -> None:

@@ -36,18 +36,19 @@ def run(
     seed: int,
     *,
     unclean: bool = False,
+    operators: bool = False,
     scenario: Scenario | None = None,
     rates: Mapping[str, float] = MappingProxyType({}),
     seconds: int = SECONDS,
 ) -> Run:
     """A world with faults for so long, then without, until everyone agrees. ``rates`` of `Faults` are instead of what
     the seed says. AssertionError names the property."""
-    world = World(seed, scenario or draw(seed, unclean=unclean))
+    world = World(seed, scenario or draw(seed, unclean=unclean, operators=operators))
     for name, rate in rates.items():
         setattr(world.faults, name, rate)
-    clients, operators, nemesis = Clients(world), Operators(world), Nemesis(world)
+    clients, requests, nemesis = Clients(world), Operators(world), Nemesis(world)
     world.run_until(seconds * 1000)
-    nemesis.is_on = clients.is_on = operators.is_on = False
+    nemesis.is_on = clients.is_on = requests.is_on = False
     world.faults.heal()
     world.store.come_back()
     for node in world.nodes.values():
@@ -55,14 +56,17 @@ def run(
         if node.disk.failed and node.is_up:
             node.crash(power=False)
         node.start()
-    settle(world)
+    settle(world, nemesis)
     world.history.at_the_end()
-    return Run(world, clients, operators, nemesis)
+    return Run(world, clients, requests, nemesis)
 
 
-def settle(world: World) -> None:
-    """P15: in a while all replicas are in sync and committed, and no reassignment is under way."""
-    for _ in range(_SETTLING_SECONDS):
+def settle(world: World, nemesis: Nemesis | None = None) -> None:
+    """P15: in a while all replicas are in sync and committed, and no reassignment is under way. Where operators have
+    taken what was needed, they choose who leads."""
+    for second in range(_SETTLING_SECONDS):
+        if nemesis is not None and world.scenario.operators and second % 5 == 4:
+            nemesis.choose_leaders()
         world.run_until(world.now + 1_000)
         if all(_is_settled(world, number) for number in range(world.scenario.partitions)):
             return

@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 
 class Scenario(NamedTuple):
-    """``retention``: old segments go. ``unclean``: anyone may lead when nobody else can, and power is cut anywhere."""
+    """``retention``: old segments go. ``unclean``: anyone may lead when nobody else can, and power is cut anywhere.
+
+    ``operators``: disks are emptied, swapped and restored from backups, all machines lose power at once, and somebody
+    chooses leaders where there is none. ``flushed``: each append is fsynced, so that no power cut loses anything.
+    """
 
     nodes: int = 3
     partitions: int = 1
@@ -16,6 +20,12 @@ class Scenario(NamedTuple):
     retention: bool = False
     flush_ms: int | None = None
     unclean: bool = False
+    operators: bool = False
+    flushed: bool = False
+
+    @property
+    def may_lose(self) -> bool:
+        return self.unclean or self.operators
 
     @property
     def assignment(self) -> tuple[tuple[int, ...], ...]:
@@ -28,10 +38,10 @@ _KINDS = ((3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (4, 3, 2), (5, 
 """Brokers, replicas, min.insync.replicas."""
 
 
-def draw(seed: int, *, unclean: bool = False) -> Scenario:
+def draw(seed: int, *, unclean: bool = False, operators: bool = False) -> Scenario:
     rng = random.Random(seed + 2)
     nodes, replicas, min_insync = rng.choice(_KINDS)
-    return Scenario(
+    scenario = Scenario(
         nodes=nodes,
         partitions=rng.choice((1, 1, 2, 3)),
         replicas=replicas,
@@ -40,3 +50,7 @@ def draw(seed: int, *, unclean: bool = False) -> Scenario:
         flush_ms=rng.choice((None, None, 1_000)),
         unclean=unclean,
     )
+    if not operators:
+        return scenario
+    min_insync = rng.choice((1, min_insync))
+    return scenario._replace(operators=True, min_insync=min_insync, flushed=rng.random() < 0.5)

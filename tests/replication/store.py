@@ -33,6 +33,8 @@ class Store:
     def __init__(self, world: World) -> None:
         self.world = world
         self.values: dict[str, tuple[Any, int]] = {}
+        self.lives: dict[int, int] = {}
+        """The epoch of each broker's last registration."""
         self.leases: dict[int, Lease] = {}
         self.readers: dict[int, Callable[[str, Any, int], None]] = {}
         self._told_at: dict[int, int] = {}
@@ -63,6 +65,10 @@ class Store:
         for acts in held.values():
             for act in acts:
                 act()
+
+    @property
+    def count(self) -> int:
+        return self._counter
 
     def open_session(self, node_id: int) -> int:
         number = self.next_number()

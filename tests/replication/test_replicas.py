@@ -15,7 +15,9 @@ import pytest
 
 from seglog.cluster.model import (
     DELETED,
+    NO_LEADER,
     Broker,
+    Evidence,
     PartitionState,
     Stored,
     decode_partition,
@@ -27,11 +29,12 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, Versioned
-from seglog.core.errors import NotLeaderError
+from seglog.core.errors import CutRefusedError, NotLeaderError
 from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
 from seglog.replication.replica import NOT_LEADER_OR_FOLLOWER, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.epochs import EpochEnd
+from seglog.storage.life import Kept
 from tests.cluster.faulty import AFTER, BEFORE
 from tests.replication.brokers import Node, cluster, is_whole
 from tests.replication.leading import BROKERS, FOLLOWER, LAG_MS, LEADER, Disk, batch, content
@@ -334,12 +337,91 @@ def test_readers_of_the_directory_see_that_a_follower_has_less(tmp_path: Path) -
     replica.append(batch())
     replica.advance(BROKERS, 0)
     assert list(replica.mark) == [2, 2]
-    disk.apply(replica, FOLLOWER, 1, [FOLLOWER])
+    disk.apply(replica, FOLLOWER, 1, [FOLLOWER], unclean_epoch=1)
     asked = replica.ask(LEADER, 1 << 20)
     replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=1), None, 0, 0), b"")
     assert list(replica.mark) == [1, 1]
     replica.out_of_range(50, 60)
     assert list(replica.mark) == [50, 50]
+    disk.close()
+
+
+def _follower(tmp_path: Path, high_watermark: int) -> tuple[Disk, Replica, list[str]]:
+    """Of broker 2 in epoch 1, with four records of epoch 0; and what it tells."""
+    disk = Disk(tmp_path, LEADER)
+    (replica,) = disk.have("t")
+    told: list[str] = []
+    replica.refused = lambda one: told.append(f"refused at {one.refused_cut}")
+    replica.saved = lambda _, saved: told.append(f"saved {saved.start} to {saved.end}")
+    disk.apply(replica, LEADER, 0, [LEADER])
+    for _ in range(4):
+        replica.append(batch())
+    replica.log.update_high_watermark(high_watermark)
+    disk.apply(replica, FOLLOWER, 1, [FOLLOWER])
+    return disk, replica, told
+
+
+def _diverge(replica: Replica, end: int) -> None:
+    asked = replica.ask(LEADER, 1 << 20)
+    replica.take(asked, ReplicaAnswer(EpochEnd(epoch=0, end_offset=end), None, 0, 0), b"")
+
+
+def test_follower_refuses_to_cut_what_it_knows_to_be_committed(tmp_path: Path) -> None:
+    disk, replica, told = _follower(tmp_path, 3)
+    for _ in range(2):
+        with pytest.raises(CutRefusedError, match="does not have offsets 2 to 2"):
+            _diverge(replica, 2)
+        with pytest.raises(CutRefusedError, match="does not have offsets 0 to 2"):
+            replica.out_of_range(0, 0)
+    assert replica.log.log_end_offset == 4
+    assert told == ["refused at 2", "refused at 0"] * 2
+    _diverge(replica, 3)
+    assert (replica.log.log_end_offset, replica.refused_cut) == (3, -1), "what is not committed goes"
+    replica.out_of_range(9, 12)
+    assert (replica.log.log_start_offset, replica.log.log_end_offset) == (9, 9), "the leader has deleted that"
+    disk.close()
+
+
+def test_unclean_election_lifts_the_floor_and_what_is_cut_is_saved(tmp_path: Path) -> None:
+    disk, replica, told = _follower(tmp_path, 4)
+    disk.apply(replica, FOLLOWER, 2, [FOLLOWER], unclean_epoch=0)
+    with pytest.raises(CutRefusedError):
+        _diverge(replica, 2)  # these records were written in the unclean epoch itself
+    disk.apply(replica, FOLLOWER, 3, [FOLLOWER], unclean_epoch=2)
+    _diverge(replica, 2)
+    assert (replica.log.log_end_offset, told) == (2, ["refused at 2", "saved 2 to 4"])
+    (saved,) = (tmp_path / "t-0" / ".seglog").iterdir()
+    (file,) = saved.iterdir()
+    assert len(file.read_bytes()) == 2 * len(batch())
+    disk.close()
+
+
+def test_log_that_is_emptied_at_an_empty_leader_is_saved_first(tmp_path: Path) -> None:
+    """Nothing in it is known to be committed: that may be, and then the leader is right."""
+    disk, replica, told = _follower(tmp_path, 0)
+    replica.out_of_range(0, 0)
+    assert (replica.log.log_end_offset, told) == (0, ["saved 0 to 4"])
+    disk.close()
+
+
+def test_replica_reports_what_it_has_once_and_only_if_it_is_asked(tmp_path: Path) -> None:
+    disk, replica, _ = _follower(tmp_path, 3)
+    kept = Kept("disk", 1, 10)
+    led = PartitionState(replicas=(1, 2), leader=2, leader_epoch=1, isr=(FOLLOWER,))
+    leaderless = PartitionState(replicas=(1, 2), leader=NO_LEADER, leader_epoch=2, isr=(), elr=(FOLLOWER,))
+    assert replica.report(Stored(led, replica.version), LEADER, kept) is None
+    assert replica.report(Stored(leaderless, 7), LEADER, kept) is None, "it may be following yet"
+    replica.apply(Stored(leaderless, 7), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+    state = replica.report(Stored(leaderless, 7), LEADER, kept)
+    assert state is not None
+    said = Evidence(1, 10, "disk", 0, start=0, flushed=0, high_watermark=3, end=4, made=1, kept_since=10)
+    assert state == replace(leaderless, evidence=(said,))
+    assert replica.report(Stored(state, 7), LEADER, kept) is None
+    replica.apply(Stored(led, 8), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+    with pytest.raises(CutRefusedError):
+        _diverge(replica, 1)
+    refused = replica.report(Stored(led, 8), LEADER, kept)
+    assert refused == replace(led, evidence=(said._replace(refused_cut=1),))
     disk.close()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from uuid import UUID
 
 import pytest
 
@@ -14,12 +15,14 @@ from seglog.core.types import TopicPartition
 from seglog.storage.checkpoint import write_offsets
 from seglog.storage.layout import HIGH_WATERMARKS, LIFE
 from seglog.storage.life import BOOT_ID, Life, boot_id, decode_life, encode_life, read_life
+from seglog.storage.log import Log
 from seglog.storage.log_dirs import LogDirs
 from seglog.storage.repair import carry_out, plan_repair
+from seglog.storage.replica_changes import Wanted
 from seglog.testing import Call, CrashFs, ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.disk import fill
-from tests.storage.test_log_dirs import ONE, PATHS, logs, open_dirs, wanted
+from tests.storage.test_log_dirs import ONE, PATHS, TWO, logs, open_dirs, wanted
 
 TWO_DIRS = PATHS[:2]
 
@@ -68,6 +71,8 @@ def test_a_first_life_has_kept_nothing_from_before_and_keeps_it_through_clean_st
         dirs.close()
         machine.start()  # the machine is started anew, too
     assert {read_life(machine.fs, path) for path in TWO_DIRS} == {read_life(machine.fs, "/d1")}
+    assert (life := read_life(machine.fs, "/d1")) is not None
+    assert life.epoch == 12
 
 
 def test_a_process_that_dies_loses_nothing_and_a_machine_that_does_may(machine: Machine) -> None:
@@ -230,3 +235,111 @@ def test_this_machine_has_an_id_of_its_start() -> None:
     found = boot_id(OsFs())
     assert found == boot_id(OsFs())
     assert found is None or len(found) == 36
+
+
+FLUSHED = {"flush.messages": "1"}
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def kept_since(dirs: LogDirs, *partitions: TopicPartition) -> list[int]:
+    found = [dirs.kept(one) for one in partitions]
+    return [one.kept_since for one in found if one is not None]
+
+
+def hold(dirs: LogDirs, name: str, topic_id: UUID, number: int, config: Mapping[str, str], *, is_new: bool) -> Log:
+    (log,) = dirs.hold_many([Wanted(name, topic_id, number, config, is_new=is_new)])
+    assert isinstance(log, Log)
+    return log
+
+
+def test_power_cut_takes_nothing_from_a_partition_that_is_always_flushed(machine: Machine) -> None:
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    dirs.kept_since(1)
+    fill(hold(dirs, "a", ONE, 0, FLUSHED, is_new=True), 2)
+    fill(hold(dirs, "b", TWO, 0, {}, is_new=True), 2)
+    assert kept_since(dirs, A0, B0) == [1, 1]
+    for epoch in (2, 3):
+        machine.power_cut(random.Random(1))
+        dirs = open_dirs(machine.fs, TWO_DIRS)
+        assert dirs.kept_since(epoch) == epoch
+        assert kept_since(dirs, A0, B0) == [1, epoch]
+        assert dirs.logs[A0].log_end_offset == 2
+
+
+def test_what_is_said_of_flushes_is_taken_back_before_it_is_wrong(machine: Machine) -> None:
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    dirs.kept_since(1)
+    hold(dirs, "a", ONE, 0, FLUSHED, is_new=True)
+    before = machine.fs.calls.copy()
+    dirs.set_config("a", {})
+    machine.power_cut(random.Random(1))
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    dirs.kept_since(2)
+    assert kept_since(dirs, A0) == [2]
+    assert before["fsync"] < machine.fs.calls["fsync"]
+    fill(dirs.logs[A0], 3)
+    dirs.set_config("a", FLUSHED)
+    assert dirs.logs[A0].recovery_point == 3, "what had come before is flushed, too"
+    machine.power_cut(random.Random(1))
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    dirs.kept_since(3)
+    assert kept_since(dirs, A0) == [2]
+
+
+def test_log_in_an_emptied_directory_is_a_new_one_for_ever(machine: Machine) -> None:
+    dirs = open_dirs(machine.fs, ("/d1",))
+    dirs.kept_since(1)
+    fill(hold(dirs, "a", ONE, 0, {}, is_new=True), 2)
+    dirs.close()
+    _remove(machine, "/d1")
+    for epoch in (5, 6):
+        dirs = open_dirs(machine.fs, ("/d1",))
+        hold(dirs, "a", ONE, 0, {}, is_new=False)
+        dirs.kept_since(epoch, epoch - 1)
+        found = dirs.kept(A0)
+        assert found is not None
+        assert (found.made, found.kept_since) == (5, 5)
+        dirs.close()
+
+
+def test_one_of_two_disks_that_is_replaced_takes_its_own_partitions_only(machine: Machine) -> None:
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    dirs.kept_since(1)
+    for number in (0, 1):
+        fill(hold(dirs, "a", ONE, number, {}, is_new=True), 2)
+    gone, left = (A0, A1) if dirs.dir_of(A0).path == "/d1" else (A1, A0)
+    dirs.close()
+    _remove(machine, "/d1")
+    for epoch in (4, 5):
+        dirs = open_dirs(machine.fs, TWO_DIRS)
+        hold(dirs, "a", ONE, gone.partition, {}, is_new=False)
+        dirs.kept_since(epoch)
+        assert kept_since(dirs, gone, left) == [4, 1]
+        dirs.close()
+
+
+def test_partition_whose_files_are_gone_is_a_new_one(machine: Machine) -> None:
+    dirs = open_dirs(machine.fs, ("/d1",))
+    dirs.kept_since(1)
+    for number in (0, 1):
+        fill(hold(dirs, "a", ONE, number, {}, is_new=True), 2)
+    dirs.close()
+    _remove(machine, "/d1/a-0")
+    dirs = open_dirs(machine.fs, ("/d1",))
+    hold(dirs, "a", ONE, 0, {}, is_new=False)
+    machine.fs.kill()  # before it was registered
+    dirs = open_dirs(machine.fs, ("/d1",))
+    dirs.kept_since(7)
+    found = [dirs.kept(one) for one in (A0, A1)]
+    assert [one.made for one in found if one is not None] == [7, 1]
+
+
+def test_older_copy_of_a_directory_keeps_nothing(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    live(machine, 3)[0].close()
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    assert dirs.kept_since(9, 8) == 9, "this broker was in epoch 8, and its directories do not know it"
+    assert "/d1 is a copy from epoch 3 of this broker, which was in epoch 8" in caplog.text
+    assert kept_since(dirs, A0) == [9]
+    dirs.close()
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    assert dirs.kept_since(12, 9) == 9, "the copy is the directory now"

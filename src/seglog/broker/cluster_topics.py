@@ -110,7 +110,7 @@ class ClusterTopics(Topics):
             state_of.isr_nodes,
             self._offline(key, state_of.replicas),
             tuple(member.node_id for member in state_of.elr),
-            state_of.last_known,
+            state_of.last_known_nodes,
             state_of.needed,
         )
 

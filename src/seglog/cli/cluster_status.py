@@ -13,6 +13,7 @@ from seglog.cli.options import with_options
 from seglog.cli.output import DAMAGE, FINE, Out, format_size, is_terminal, show_table
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.cluster.health import ClusterSeen, Finding, PartitionSeen, judge
+from seglog.cluster.model import Evidence
 from seglog.core.errors import RequestFailedError
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
@@ -113,6 +114,9 @@ def _row(one: PartitionSeen) -> dict[str, Any]:
         "minInsync": one.min_insync,
         "ends": {str(node): end for node, end in sorted(one.ends.items())},
         "sizes": {str(node): size for node, size in sorted(one.sizes.items())},
+        "evidence": [said._asdict() for said in one.evidence],
+        "unheard": list(one.unheard),
+        "recovery": None if one.recovery is None else one.recovery._asdict(),
     }
 
 
@@ -137,12 +141,24 @@ def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everythi
         if broker.strays:
             strays = f"{_count(range(broker.strays), 'stray')} ({format_size(broker.stray_bytes)})"
             out.line(f"broker {node} keeps {strays}, which the cluster does not name: see seglog cluster strays DIR")
+    for one in seen.partitions:
+        if one.recovery is not None and (everything or one.recovery.leader_epoch == one.leader_epoch):
+            out.line(f"{one.topic}-{one.number}: {one.recovery}")
+        for said in one.evidence if one.leader is None else ():
+            out.line(f"{one.topic}-{one.number}: {describe(said, is_heard=said.node_id not in one.unheard)}")
     out.line("")
     if not findings:
         out.line("healthy")
-    for one in findings:
-        out.line(f"{one.kind}: {one.what}")
-        out.line(f"  {one.advice}")
+    for finding in findings:
+        out.line(f"{finding.kind}: {finding.what}")
+        out.line(f"  {finding.advice}")
+
+
+def describe(said: Evidence, *, is_heard: bool = True) -> str:
+    """What a replica has, on one line. ``is_heard``: it is no candidate, or has the log that it had as one."""
+    has = f"offsets {said.start} to {said.end - 1}" if said.end > said.start else f"nothing, up to offset {said.end}"
+    lost = "" if is_heard else "; this is not the log that it had when it was in sync"
+    return f"broker {said.node_id} has {has}, the last of epoch {said.last_epoch}, flushed to {said.flushed}{lost}"
 
 
 def _count(things: Sized, what: str) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from seglog.cluster import model
+from seglog.cluster.election import missing_candidates
 from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
 from seglog.cluster.open import open_store
 from seglog.cluster.store import Versioned
@@ -33,6 +34,7 @@ async def _load(address: str) -> dict[str, Versioned]:
 def read(values: Mapping[str, Versioned]) -> ClusterSeen:
     """What the values of a store say. What a later seglog has written is left out."""
     brokers: dict[int, BrokerSeen] = {}
+    registered: dict[int, model.Broker] = {}
     names: dict[UUID, str] = {}
     states: dict[tuple[UUID, int], model.PartitionState] = {}
     assigned: dict[tuple[UUID, int], tuple[int, ...]] = {}
@@ -42,6 +44,7 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
             if kind == model.BROKERS and rest:
                 broker = model.decode_broker(name, value)
                 strays, stray_bytes = _strays(values, broker.node_id)
+                registered[broker.node_id] = broker
                 brokers[broker.node_id] = BrokerSeen(
                     node_id=broker.node_id,
                     rack=broker.rack,
@@ -59,7 +62,13 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
             elif kind == model.PARTITIONS and rest:
                 states[model.parse_partition_name(name)] = model.decode_partition(name, value)
     partitions = [
-        _seen(names[topic_id], number, states.get((topic_id, number)), replicas)
+        _seen(
+            names[topic_id],
+            number,
+            states.get((topic_id, number)),
+            replicas,
+            model.of_partition(registered, (topic_id, number)),
+        )
         for (topic_id, number), replicas in assigned.items()
     ]
     return ClusterSeen(
@@ -70,7 +79,13 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
     )
 
 
-def _seen(topic: str, number: int, state: model.PartitionState | None, assigned: tuple[int, ...]) -> PartitionSeen:
+def _seen(
+    topic: str,
+    number: int,
+    state: model.PartitionState | None,
+    assigned: tuple[int, ...],
+    brokers: Mapping[int, model.Broker],
+) -> PartitionSeen:
     """One without a state is so new that nobody has looked at it yet."""
     if state is None:
         return PartitionSeen(topic=topic, number=number, replicas=assigned, isr=(), leader=None)
@@ -82,10 +97,13 @@ def _seen(topic: str, number: int, state: model.PartitionState | None, assigned:
         leader=None if state.leader == model.NO_LEADER else state.leader,
         leader_epoch=state.leader_epoch,
         elr=tuple(member.node_id for member in state.elr),
-        last_known=state.last_known,
+        last_known=state.last_known_nodes,
         adding=state.adding,
         removing=state.removing,
         min_insync=state.min_insync,
+        evidence=state.evidence,
+        unheard=missing_candidates(state, brokers) if state.leader == model.NO_LEADER else (),
+        recovery=state.recovery,
     )
 
 

@@ -74,6 +74,9 @@ GROUPS_COMMANDS: Final[Mapping[str, Command]] = {
 CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "up": Command("seglog.cli.cluster_up", "Run a cluster of several brokers on this machine."),
     "status": Command("seglog.cli.cluster_status", "How a cluster is, and what to do about what is wrong."),
+    "choose-leader": Command(
+        "seglog.cli.cluster_choice", "Let a replica lead that may have lost something.", "choose_leader"
+    ),
     "add-broker": Command("seglog.cli.cluster_moves", "Give new brokers their share of the partitions.", "add_broker"),
     "remove-broker": Command("seglog.cli.cluster_moves", "Move everything off a broker.", "remove_broker"),
     "upgrade": Command("seglog.cli.cluster_upgrade", "Let brokers write the metadata of a later release."),

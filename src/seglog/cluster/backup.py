@@ -25,11 +25,13 @@ from typing import Final, NamedTuple
 from seglog.cluster.formats import BROKER_EPOCHS, SPEAKS
 from seglog.cluster.membership import count
 from seglog.cluster.model import (
+    ANY_EPOCH,
     BROKERS,
     GENERATION,
     GENERATION_BASE,
     NO_LEADER,
     PARTITIONS,
+    Member,
     PartitionState,
     decode_partition,
     encode,
@@ -169,7 +171,10 @@ def distrusted(values: Mapping[str, Versioned], now_ms: int) -> dict[str, bytes]
 
 def undecided(state: PartitionState, leader_epoch: int) -> PartitionState:
     """Without a leader, and each replica may have everything: what they report decides."""
-    return replace(state, leader=NO_LEADER, leader_epoch=leader_epoch, isr=(), elr=(), last_known=state.replicas)
+    asked = tuple(Member(node, ANY_EPOCH) for node in state.replicas)
+    return replace(
+        state, leader=NO_LEADER, leader_epoch=leader_epoch, isr=(), elr=(), last_known=asked, evidence=(), left=()
+    )
 
 
 def counters(

@@ -5,6 +5,9 @@
 Rules of Kafka's ``PartitionChangeBuilder.java`` with eligible leader replicas (KIP-966). Where Kafka's controller sees
 each registration in turn, this one may miss some: a replica counts by what its broker says of its own losses
 (`Broker.kept_since`).
+
+If no replica is known to have everything, evidence decides among those that had it (`PartitionState.candidates`), and
+never lets another one lead: see docs/decisions/0011-evidence-decides.md.
 """
 
 from __future__ import annotations
@@ -12,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState
+from seglog.cluster.model import (
+    NO_LEADER,
+    Broker,
+    ElectionKind,
+    Evidence,
+    Member,
+    PartitionState,
+    Recovery,
+)
 
 Brokers = Mapping[int, Broker]
 
@@ -39,22 +50,36 @@ def settle(state: PartitionState, brokers: Brokers, *, min_insync: int, unclean:
     min_insync, next_epoch = max(min_insync, 1), state.leader_epoch + 1
     if min_insync > state.min_insync:
         state = _with_min_insync(state, min_insync)
-    state = with_isr(state, [member for member in state.isr if _is_current(member, brokers)], brokers)
+    state = _without(state, [member for member in state.isr if not _is_current(member, brokers)], brokers)
     # A smaller one after that: who has gone makes no ISR large enough to do without those who are eligible.
     state = _with_min_insync(state, min_insync)
     state = _reassigned(state, brokers)
-    staying = [member for member in state.isr if not brokers[member.node_id].is_stopping]
-    if staying and len(staying) < len(state.isr):
-        state = with_isr(state, staying, brokers)
+    state = _with_current_evidence(state, brokers)
+    leaving = [member for member in state.isr if brokers[member.node_id].is_stopping]
+    if len(leaving) < len(state.isr):
+        state = _without(state, leaving, brokers)
     if state.leader in state.isr_nodes:
         return state
-    elected = _elect(state, brokers, unclean=unclean)
-    return replace(elected, leader_epoch=min(elected.leader_epoch, next_epoch))
+    # A reassignment may have begun the next epoch already.
+    return _elect(replace(state, leader_epoch=next_epoch - 1), brokers, unclean=unclean, least=state.leader_epoch)
 
 
 def _is_current(member: Member, brokers: Brokers) -> bool:
     broker = brokers.get(member.node_id)
     return broker is not None and broker.epoch == member.epoch
+
+
+def _without(state: PartitionState, gone: Iterable[Member], brokers: Brokers) -> PartitionState:
+    """Take members out of the ISR, of which its leader may never hear."""
+    gone = tuple(gone)
+    smaller = with_isr(state, [member for member in state.isr if member not in gone], brokers)
+    return replace(smaller, left=_left(smaller, (*state.left, *gone)))
+
+
+def _left(state: PartitionState, members: Iterable[Member]) -> tuple[Member, ...]:
+    """The last of each broker that is no candidate."""
+    inside = {member.node_id for member in state.candidates}
+    return tuple({member.node_id: member for member in members if member.node_id not in inside}.values())
 
 
 def with_isr(state: PartitionState, isr: Iterable[Member], brokers: Brokers) -> PartitionState:
@@ -63,18 +88,21 @@ def with_isr(state: PartitionState, isr: Iterable[Member], brokers: Brokers) -> 
     isr = tuple(isr)
     inside = {member.node_id for member in isr}
     if len(isr) >= state.needed:
-        return replace(state, isr=isr, elr=(), last_known=())
+        state = replace(state, isr=isr, elr=(), last_known=())
+        return replace(state, left=_left(state, state.left))
     elr: list[Member] = []
-    last_known = [node for node in state.last_known if node not in inside]
+    last_known = [member for member in state.last_known if member.node_id not in inside]
+    lost = {member.node_id for member in last_known}
     for member in dict.fromkeys((*state.elr, *state.isr)):
-        if member.node_id in inside or member.node_id in last_known:
+        if member.node_id in inside or member.node_id in lost:
             continue
         broker = brokers.get(member.node_id)
         if broker is None or broker.has_kept(member):
             elr.append(member)
         else:
-            last_known.append(member.node_id)
-    return replace(state, isr=isr, elr=tuple(elr), last_known=tuple(last_known))
+            last_known.append(member)
+    state = replace(state, isr=isr, elr=tuple(elr), last_known=tuple(last_known))
+    return replace(state, left=_left(state, state.left))
 
 
 def _with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
@@ -86,35 +114,128 @@ def _with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
     return replace(changed, elr=(), last_known=()) if len(changed.isr) >= changed.needed else changed
 
 
-def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
-    """Another leader, in a new epoch: from the ISR, else of those who have everything too, else of those who had, if
-    there is one only; else anyone, if that is allowed. Else there is none until someone comes back."""
+def _with_current_evidence(state: PartitionState, brokers: Brokers) -> PartitionState:
+    """Without what brokers reported in an earlier life. While there is a leader only refusals count."""
+    current = tuple(
+        one
+        for one in state.evidence
+        if one.node_id in brokers
+        and brokers[one.node_id].epoch == one.epoch
+        and one.node_id in state.replicas
+        and one.node_id not in state.isr_nodes
+        and (state.leader == NO_LEADER or one.refused_cut >= 0)
+    )
+    return state if current == state.evidence else replace(state, evidence=current)
+
+
+def with_evidence(state: PartitionState, evidence: Evidence) -> PartitionState:
+    """The state with a report of a replica, in place of its former one."""
+    others = (one for one in state.evidence if one.node_id != evidence.node_id)
+    return replace(state, evidence=tuple(sorted((*others, evidence))))
+
+
+def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool, least: int) -> PartitionState:
+    """Another leader, in the next epoch: from the ISR, else of those who have everything too, else by evidence, else
+    anyone, if that is allowed. Else there is none until someone comes back."""
     in_sync = set(state.isr_nodes)
     leader = next((node for node in state.replicas if node in in_sync), NO_LEADER)
-    if leader == NO_LEADER:
-        leader = _elect_outside(state, brokers, unclean=unclean)
-        if leader != NO_LEADER:
-            had_all = any(member.node_id == leader for member in state.elr)
-            state = with_isr(state, [Member(leader, brokers[leader].epoch)], brokers)
-            if not had_all:  # what the others have is another history now
-                state = replace(state, elr=(), last_known=())
-    if leader == state.leader == NO_LEADER:
-        return state
-    # Also for the same one as before: it is in another life, and may have less than it had.
+    if leader != NO_LEADER:
+        return _led(state, leader)
+    chosen = _elect_outside(state, brokers, unclean=unclean)
+    if chosen is not None:
+        return _led_from_outside(state, *chosen, brokers)
+    if state.leader == NO_LEADER:
+        return replace(state, leader_epoch=least)
+    return replace(state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1)
+
+
+def _led(state: PartitionState, leader: int) -> PartitionState:
+    # A new epoch also for the same leader: it is in another life, and may have less than it had.
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
 
 
-def _elect_outside(state: PartitionState, brokers: Brokers, *, unclean: bool) -> int:
+def _led_from_outside(
+    state: PartitionState, leader: int, kind: ElectionKind | None, brokers: Brokers
+) -> PartitionState:
+    """``kind`` is None for an eligible leader, which has everything."""
+    elected = with_isr(state, [Member(leader, brokers[leader].epoch)], brokers)
+    elected = replace(_led(elected, leader), evidence=(), left=())
+    if kind is None:
+        return elected
+    own = state.evidence_of(leader)
+    furthest = max((one.end for one in state.evidence if one.node_id != leader), default=-1)
+    recovery = Recovery(elected.leader_epoch, leader, kind, -1 if own is None else own.end, furthest)
+    elected = replace(elected, recovery=recovery)
+    if kind is ElectionKind.PROVEN:
+        return elected
+    elected = replace(elected, elr=(), last_known=())  # what the others have is another history now
+    return elected if kind is ElectionKind.LONGEST else replace(elected, unclean_epoch=elected.leader_epoch)
+
+
+def _elect_outside(state: PartitionState, brokers: Brokers, *, unclean: bool) -> tuple[int, ElectionKind | None] | None:
     there = [node for node in state.replicas if node in brokers and not brokers[node].is_stopping]
-    eligible = {member.node_id for member in state.elr if member.node_id in there}
+    eligible = {member.node_id for member in state.elr}
     for node in there:
         if node in eligible:
-            return node
-    if not state.elr and len(state.last_known) == 1 and state.last_known[0] in there:
-        return state.last_known[0]
+            return node, None
+    reports = {one.node_id: one for one in state.evidence}
+    candidates = {member.node_id: member for member in state.candidates}
+    for node in there:
+        if node in candidates and node in reports and brokers[node].proves(reports[node], candidates[node]):
+            return node, ElectionKind.PROVEN
+    left = {member.node_id for member in state.left if _is_heard_or_will_be(member, state, brokers)}
+    if candidates and not missing_candidates(state, brokers) and left <= reports.keys():
+        longest = _longest(there, [reports[node] for node in (*candidates, *left)])
+        if longest is not None:
+            return longest, ElectionKind.LONGEST
     if not unclean:
-        return NO_LEADER
-    return next((node for node in there if node in state.last_known), there[0] if there else NO_LEADER)
+        return None
+    if any(node not in reports and brokers[node].reports for node in there):
+        return None  # it is about to say what it has
+    longest = _longest(there, [reports[node] for node in there if node in reports])
+    if longest is not None:
+        return longest, ElectionKind.UNCLEAN
+    node = next((node for node in there if node in candidates), there[0] if there else NO_LEADER)
+    return None if node == NO_LEADER else (node, ElectionKind.UNCLEAN)
+
+
+def _is_heard_or_will_be(member: Member, state: PartitionState, brokers: Brokers) -> bool:
+    """Whether what a former member has counts if all candidates have lost something. It is no candidate: it may lack
+    what was committed without it; but all that it has is of the same history."""
+    broker, said = brokers.get(member.node_id), state.evidence_of(member.node_id)
+    return broker is not None and (broker.reports if said is None else broker.had(said, member))
+
+
+def missing_candidates(state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
+    """Candidates that have not reported the log that they had: they are away, or it was emptied or replaced. What they
+    had nobody knows, and so none of the others is known to have all that is committed."""
+    reports = {one.node_id: one for one in state.evidence}
+    return tuple(
+        member.node_id
+        for member in state.candidates
+        if member.node_id not in reports
+        or member.node_id not in brokers
+        or not brokers[member.node_id].had(reports[member.node_id], member)
+    )
+
+
+def _longest(order: list[int], reports: list[Evidence]) -> int | None:
+    """Who has the greatest (epoch of its last batch, log end); of several the first in ``order``. Each log is a part of
+    one history, so that it has all that any of the others has and was committed."""
+    most = max(((one.last_epoch, one.end) for one in reports), default=None)
+    best = {one.node_id for one in reports if (one.last_epoch, one.end) == most}
+    return next((node for node in order if node in best), None)
+
+
+def choose(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
+    """Led by ``node`` because an operator says so, also if another one leads: what only others have may be cut.
+    ValueError if it is no replica, or not there."""
+    if node not in state.replicas:
+        raise ValueError(f"broker {node} is none of the replicas {', '.join(map(str, state.replicas))}")
+    if node not in brokers or brokers[node].is_stopping:
+        raise ValueError(f"broker {node} is not there: start it first")
+    emptied = replace(state, isr=(), elr=(), last_known=(), left=())
+    return _led_from_outside(emptied, node, ElectionKind.CHOSEN, brokers)
 
 
 # Reassignment (KIP-455)
@@ -125,7 +246,7 @@ def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
 
     Replicas that an earlier move was adding stay so long, too, if they may have what nobody else has.
     """
-    has_data = {*state.isr_nodes, *(member.node_id for member in state.elr), *state.last_known}
+    has_data = {member.node_id for member in state.candidates}
     now = tuple(node for node in state.replicas if node not in state.adding or node in has_data - set(target))
     adding = tuple(node for node in target if node not in now)
     removing = tuple(node for node in now if node not in target)
@@ -148,7 +269,7 @@ def _may_be_left(state: PartitionState, replicas: set[int]) -> bool:
     goes would leave another to be elected for being the only one."""
     if state.isr or state.elr:
         return any(member.node_id in replicas for member in state.isr or state.elr)
-    return replicas.issuperset(state.last_known)
+    return replicas.issuperset(state.last_known_nodes)
 
 
 def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
@@ -176,7 +297,9 @@ def _among(state: PartitionState, replicas: tuple[int, ...], former: tuple[int, 
         state,
         leader_epoch=state.leader_epoch + (not set(former) <= set(replicas)),
         elr=tuple(member for member in state.elr if member.node_id in replicas),
-        last_known=tuple(node for node in state.last_known if node in replicas),
+        last_known=tuple(member for member in state.last_known if member.node_id in replicas),
+        left=tuple(member for member in state.left if member.node_id in replicas),
+        evidence=tuple(one for one in state.evidence if one.node_id in replicas),
         isr=tuple(member for member in state.isr if member.node_id in replicas),
     )
     return replace(state, elr=(), last_known=()) if len(state.isr) >= state.needed else state

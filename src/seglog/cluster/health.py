@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from seglog.cluster.model import Evidence, Recovery
 from seglog.cluster.moves import Place
 
 
@@ -29,7 +30,11 @@ class BrokerSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSeen:
-    """A partition. ``ends`` are log end offsets and ``sizes`` bytes on the disk, of the replicas that were asked."""
+    """A partition. ``ends`` are log end offsets and ``sizes`` bytes on the disk, of the replicas that were asked.
+
+    Known to the metadata store only: ``evidence`` of its replicas, ``unheard`` (the candidates that have not said what
+    they have, or no longer have it) and ``recovery``.
+    """
 
     topic: str
     number: int
@@ -44,6 +49,9 @@ class PartitionSeen:
     min_insync: int | None = None
     ends: Mapping[int, int] = field(default_factory=dict)
     sizes: Mapping[int, int] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
+    unheard: tuple[int, ...] = ()
+    recovery: Recovery | None = None
 
     @property
     def place(self) -> Place:
@@ -99,6 +107,7 @@ def judge(seen: ClusterSeen) -> list[Finding]:
     """What is wrong, the worst first; nothing for a healthy cluster. A reassignment that goes on is no finding."""
     return [
         *_no_leader(seen),
+        *_cuts_refused(seen),
         *_too_few_in_sync(seen),
         *_gone(seen),
         *_brokers(seen),
@@ -114,21 +123,56 @@ def _no_leader(seen: ClusterSeen) -> Iterator[Finding]:
             "if it stays so, look at the brokers' logs and whether they reach the metadata store",
         )
     for nodes, places in _grouped((_who_has_all(one), one) for one in seen.partitions if one.leader is None):
+        if not nodes:
+            yield from _only_last_known(seen, places)
+            continue
         away = [node for node in nodes if node not in seen.brokers]
-        if nodes and not away:
+        if not away:
             advice = f"{_brokers_named(nodes)} may lead, and is there: wait for the controller"
-        elif nodes:
-            who = "it can lead" if len(away) == 1 else "whoever of them comes first can lead"
-            advice = f"start {_brokers_named(away, 'or')}: {who}. {_UNCLEAN}"
         else:
-            advice = f"no replica is known to have everything. {_UNCLEAN}"
+            who = "it can lead" if len(away) == 1 else "whoever of them comes first can lead"
+            advice = f"start {_brokers_named(away, 'or')}, with its own disk: {who}. {_CHOOSE}"
         yield Finding("no-leader", f"{_count(places)} without a leader: {_named(places)}", advice, places)
 
 
-_UNCLEAN = (
-    "If their disks are lost for good: seglog configs alter -t TOPIC --add-config unclean.leader.election.enable=true "
-    "lets another replica lead (where there is none: start them with empty disks), and what only they had is lost"
+def _only_last_known(seen: ClusterSeen, places: tuple[Place, ...]) -> Iterator[Finding]:
+    """No replica is known to have everything: those that had it last must all say what they have."""
+    partitions = [one for one in seen.partitions if one.place in set(places)]
+    for nodes, some in _grouped((tuple(sorted(one.unheard or one.last_known)), one) for one in partitions):
+        there = [node for node in nodes if node in seen.brokers]
+        away = [node for node in nodes if node not in seen.brokers]
+        if not nodes:
+            advice = f"no replica is known to have everything. {_CHOOSE}"
+        elif away:
+            advice = f"start {_brokers_named(away)}, with its own disk: what it has decides. {_CHOOSE}"
+        else:
+            advice = (
+                f"what {_brokers_named(there)} had is gone, or not reported yet. If a disk was taken out: stop the "
+                f"broker, put the disk back, start it. {_CHOOSE}"
+            )
+        yield Finding("no-leader", f"{_count(some)} without a leader: {_named(some)}", advice, some)
+
+
+_CHOOSE = (
+    "If the disk is lost for good: seglog cluster choose-leader TOPIC PARTITION --store ADDRESS shows what each "
+    "replica has and lets one lead; what only the lost disk had is lost"
 )
+
+
+def _cuts_refused(seen: ClusterSeen) -> Iterator[Finding]:
+    """Replicas that keep what their leader does not have."""
+    for one in seen.partitions:
+        for said in one.evidence:
+            if said.refused_cut >= 0 and one.leader is not None:
+                name, offsets = f"{one.topic}-{one.number}", f"{said.refused_cut} to {said.high_watermark - 1}"
+                yield Finding(
+                    "cut-refused",
+                    f"broker {said.node_id} keeps offsets {offsets} of {name}, which were committed and leader "
+                    f"{one.leader} does not have: it is not in sync",
+                    f"seglog cluster choose-leader {one.topic} {one.number} --store ADDRESS --node {said.node_id} lets "
+                    f"it lead; with --node {one.leader} it cuts them, and saves them first",
+                    (one.place,),
+                )
 
 
 def _who_has_all(partition: PartitionSeen) -> tuple[int, ...]:

@@ -68,8 +68,8 @@ class Membership:
     """`join`, then `run` as long as the broker runs, then `leave`.
 
     ``me`` is None before the first registration and from the loss of a session to the next one. ``kept_since`` is given
-    the epoch that we are about to have, writes it down, and returns since which epoch nothing was lost; it is called in
-    a thread.
+    the epoch that we are about to have and that of our last registration (None: there was none), writes the new one
+    down, and returns since which epoch nothing was lost; it is called in a thread.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Membership:
         registration: Registration,
         *,
         session_timeout_ms: int,
-        kept_since: Callable[[int], int],
+        kept_since: Callable[[int, int | None], int],
         clock: Clock,
     ) -> None:
         self.me: Member | None = None
@@ -93,6 +93,9 @@ class Membership:
         self._kept_since = kept_since
         self._clock = clock
         self._name = broker_name(registration.node_id)
+        self._epoch_name = f"{BROKER_EPOCHS}-{registration.node_id}"
+        """The epoch of the last registration of this node id: log directories that know only earlier ones are a former
+        copy of what it had."""
         self._wanted = Broker(
             node_id=registration.node_id,
             epoch=0,
@@ -100,6 +103,7 @@ class Membership:
             listeners=dict(registration.listeners),
             rack=registration.rack,
             directories=registration.directories,
+            reports=True,
         )
         """As it is to be; its epochs are those of the last registration."""
         self._is_written = True
@@ -185,7 +189,8 @@ class Membership:
         """The registration in the store; None if it has gone again. `FormatError`."""
         speaks = speaks_name(self._wanted.node_id)
         while True:
-            found = await self._store.get_many([BROKER_EPOCHS, self._name, FORMAT, speaks, GENERATION])
+            names = [BROKER_EPOCHS, self._epoch_name, self._name, FORMAT, speaks, GENERATION]
+            found = await self._store.get_many(names)
             counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
             epoch = count(BROKER_EPOCHS, counter) + 1
             steps: list[Step] = [
@@ -199,7 +204,10 @@ class Membership:
                 steps.append(Change(self._name, None, former.version))
             if speaks in found:
                 steps.append(Change(speaks, None, found[speaks].version))
-            kept_since = await asyncio.to_thread(self._kept_since, epoch)
+            last = found.get(self._epoch_name)
+            last_epoch = None if last is None else count(self._epoch_name, last)
+            steps.append(Change(self._epoch_name, b"%d" % epoch, MISSING if last is None else last.version))
+            kept_since = await asyncio.to_thread(self._kept_since, epoch, last_epoch)
             self._wanted = replace(self._wanted, epoch=epoch, kept_since=kept_since)
             value = encode(self._wanted)
             steps.append(Change(self._name, value, MISSING, session))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -24,6 +25,8 @@ from seglog.cluster.store import ANY_VERSION, Change, Versioned
 from seglog.core.errors import SeglogError
 
 NO_LEADER: Final = -1
+ANY_EPOCH: Final = -2
+"""Of a candidate that may have had everything, where nobody knows when: whatever log it has counts, none is proved."""
 BROKERS: Final = "brokers"
 TOPICS: Final = "topics"
 PARTITIONS: Final = "partitions"
@@ -50,6 +53,69 @@ class Member(NamedTuple):
     epoch: int
 
 
+class Evidence(NamedTuple):
+    """What one replica of a partition without a leader has, and how much of what it had it provably kept.
+
+    ``epoch`` is the broker epoch in which it was reported: in any other it is void. ``last_epoch`` is the leader epoch
+    of the last batch; offsets are the log's. ``directory`` is the id of the log directory.
+
+    The other epochs are broker epochs. ``made``: this log was made in it, or put back from a backup. ``kept_since``: a
+    member of this epoch, or of a later one, has lost nothing of this partition.
+
+    ``refused_cut`` is the offset at which the replica was told to cut its log, below its high watermark; -1 if it was
+    not. Only such a replica reports while the partition has a leader.
+    """
+
+    node_id: int
+    epoch: int
+    directory: str
+    last_epoch: int
+    start: int
+    flushed: int
+    high_watermark: int
+    end: int
+    made: int
+    kept_since: int
+    refused_cut: int = -1
+
+
+class ElectionKind(StrEnum):
+    """Why a replica leads that was not in sync: it provably lost nothing; it has the longest log of all candidates; the
+    topic allows unclean elections; an operator chose it."""
+
+    PROVEN = "proven"
+    LONGEST = "longest"
+    UNCLEAN = "unclean"
+    CHOSEN = "chosen"
+
+
+class Recovery(NamedTuple):
+    """The last election of a replica that was not in sync: in which leader epoch, who, why, and where its log ended (-1
+    if it had not said). ``furthest`` is the largest end that any other replica had reported by then (-1: none)."""
+
+    leader_epoch: int
+    leader: int
+    kind: ElectionKind
+    end: int
+    furthest: int
+
+    def __str__(self) -> str:
+        first = f"broker {self.leader} leads since epoch {self.leader_epoch}: {_REASONS[self.kind]}"
+        if self.kind is ElectionKind.PROVEN:
+            return first
+        end = "Where its log ended is not known" if self.end < 0 else f"It ends at offset {self.end}"
+        more = f", and another replica had offsets up to {self.furthest - 1}" if self.furthest > self.end else ""
+        return f"{first}. {end}: records from there on may be missing{more}"
+
+
+_REASONS: Final[Mapping[ElectionKind, str]] = {
+    ElectionKind.PROVEN: "it provably lost nothing",
+    ElectionKind.LONGEST: "its log is the longest of all that had everything",
+    ElectionKind.UNCLEAN: "unclean.leader.election.enable let it",
+    ElectionKind.CHOSEN: "an operator chose it",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
     """A broker that is there. ``epoch`` counts registrations in the whole cluster, so that each is another one.
@@ -69,10 +135,21 @@ class Broker:
     directories: tuple[str, ...] = ()
     offline: tuple[str, ...] = ()
     """Partitions, as `offline_name` names them, that it cannot serve: their log directory has failed (KIP-112)."""
+    reports: bool = False
+    """Whether it says what its replicas have (`Evidence`): an older seglog does not."""
 
     def has_kept(self, member: Member) -> bool:
         """Whether a replica of this broker that had everything as ``member`` still has it."""
         return self.node_id == member.node_id and self.kept_since <= member.epoch <= self.epoch
+
+    def had(self, evidence: Evidence, member: Member) -> bool:
+        """Whether ``evidence`` is about the log that ``member`` had: not one that was made later, nor a former copy."""
+        is_ours = evidence.node_id == member.node_id == self.node_id and evidence.epoch == self.epoch
+        return is_ours and (evidence.made <= member.epoch or member.epoch == ANY_EPOCH)
+
+    def proves(self, evidence: Evidence, member: Member) -> bool:
+        """Whether ``evidence`` says that ``member`` still has everything that it had."""
+        return self.had(evidence, member) and evidence.kept_since <= member.epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +168,9 @@ class PartitionState:
     """Who has a partition.
 
     ``isr`` has everything that is committed, and so have ``elr``, the eligible leaders: they left the ISR while it was
-    smaller than ``min_insync``, when nothing more was committed (KIP-966). ``last_known`` had everything, and lost
-    some of it in a crash. ``min_insync`` is part of the state and not only a configuration, because what ``elr``
-    promises depends on it.
+    smaller than ``min_insync``, when nothing more was committed (KIP-966). ``last_known`` had everything, and may
+    have lost some of it since: evidence decides. ``min_insync`` is part of the state and not only a configuration,
+    because what ``elr`` promises depends on it.
     """
 
     replicas: tuple[int, ...]
@@ -102,21 +179,34 @@ class PartitionState:
     isr: tuple[Member, ...]
     min_insync: int = 1
     elr: tuple[Member, ...] = ()
-    last_known: tuple[int, ...] = ()
+    last_known: tuple[Member, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     is_new: bool = False
     """No leader has opened a log for it yet, so brokers name no leader to clients: a leader that refuses the first of
     two pipelined batches, and takes the second, leaves an idempotent producer stuck. The first leader clears it."""
+    left: tuple[Member, ...] = ()
+    """Members that the controller took out of an ISR that stayed large enough, since a leader last wrote the ISR. That
+    leader may be as dead as they are, and its session only not over yet."""
+    evidence: tuple[Evidence, ...] = ()
+    """What replicas report while nobody leads; with a leader, of those that refuse to cut what it does not have."""
+    unclean_epoch: int = -1
+    """The last leader epoch that an unclean election began, or an operator: only then may a follower cut what it knew
+    to be committed in an earlier one."""
+    recovery: Recovery | None = None
 
     def check(self) -> None:
         """Assert the invariants; tests and the simulator call it for every state that is written."""
-        isr, elr = set(self.isr_nodes), {member.node_id for member in self.elr}
+        isr, elr, last_known = set(self.isr_nodes), {member.node_id for member in self.elr}, set(self.last_known_nodes)
         assert self.leader == NO_LEADER or self.leader in isr
         assert len(isr) == len(self.isr)
-        assert isr | elr | set(self.last_known) <= set(self.replicas)
+        assert isr | elr | last_known <= set(self.replicas)
+        assert {member.node_id for member in self.left} <= set(self.replicas) - isr - elr - last_known
         assert not isr & elr
-        assert not (isr | elr) & set(self.last_known)
+        assert not (isr | elr) & last_known
+        assert len({one.node_id for one in self.evidence}) == len(self.evidence)
+        assert {one.node_id for one in self.evidence} <= set(self.replicas)
+        assert self.unclean_epoch <= self.leader_epoch
         assert len(isr) < self.needed or not (elr or self.last_known)
         assert set(self.adding) | set(self.removing) <= set(self.replicas)
         assert not set(self.adding) & set(self.removing)
@@ -124,6 +214,19 @@ class PartitionState:
     @property
     def isr_nodes(self) -> tuple[int, ...]:
         return tuple(member.node_id for member in self.isr)
+
+    @property
+    def last_known_nodes(self) -> tuple[int, ...]:
+        return tuple(member.node_id for member in self.last_known)
+
+    @property
+    def candidates(self) -> tuple[Member, ...]:
+        """Who may lead if the partition may lose nothing: each had everything, and a record that is committed was in
+        the log of each of them."""
+        return (*self.isr, *self.elr, *self.last_known)
+
+    def evidence_of(self, node_id: int) -> Evidence | None:
+        return next((one for one in self.evidence if one.node_id == node_id), None)
 
     @property
     def needed(self) -> int:
@@ -241,7 +344,11 @@ def decode_broker(name: str, data: bytes) -> Broker:
         name,
         data,
         lambda told: Broker(
-            **{**told, "directories": tuple(told["directories"]), "offline": tuple(told.get("offline", ()))}
+            **{
+                **{one.name: told[one.name] for one in fields(Broker) if one.name in told},
+                "directories": tuple(told["directories"]),
+                "offline": tuple(told.get("offline", ())),
+            }
         ),
     )
 
@@ -270,10 +377,14 @@ def decode_partition(name: str, data: bytes) -> PartitionState:
             isr=_members(told["isr"]),
             min_insync=told["min_insync"],
             elr=_members(told["elr"]),
-            last_known=_numbers(told["last_known"]),
+            last_known=_last_known(told["last_known"]),
             adding=_numbers(told["adding"]),
             removing=_numbers(told["removing"]),
             is_new=bool(told.get("is_new", False)),
+            left=_members(told.get("left", ())),
+            evidence=tuple(Evidence(*one) for one in told.get("evidence", ())),
+            unclean_epoch=told.get("unclean_epoch", -1),
+            recovery=_recovery(told.get("recovery")),
         ),
     )
 
@@ -291,6 +402,18 @@ def _decode(name: str, data: bytes, make: Callable[[dict[str, Any]], T]) -> T:
 
 def _numbers(values: Iterable[int]) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
+
+
+def _last_known(values: Iterable[int | Iterable[int]]) -> tuple[Member, ...]:
+    """Before there was evidence they had no epoch: what they had then is not known, and so never proved."""
+    return tuple(Member(value, -1) if isinstance(value, int) else Member(*_numbers(value)) for value in values)
+
+
+def _recovery(told: list[Any] | None) -> Recovery | None:
+    if told is None:
+        return None
+    leader_epoch, leader, kind, end, furthest = told
+    return Recovery(leader_epoch, leader, ElectionKind(kind), end, furthest)
 
 
 def _members(values: Iterable[Iterable[int]]) -> tuple[Member, ...]:

@@ -19,6 +19,7 @@ from seglog.cluster.model import (
     GENERATION,
     RAISED,
     TOPICS,
+    ElectionKind,
     InvalidStateError,
     Member,
     decode_topic,
@@ -228,6 +229,7 @@ class Office:
                     decisions = await self._without_topics_that_are(decisions)
                 self._log_growth(decisions)
                 await self._write(decisions)
+                self._tell(decisions)
                 done += len(some)
                 await asyncio.sleep(0)
         finally:
@@ -240,6 +242,18 @@ class Office:
             if state is not None and version is not None and before is not None and state.adding > before.state.adding:
                 name = self._view.topics_by_id[topic_id].name
                 _log.info("%s-%d gets replicas on brokers %s: more have joined", name, number, list(state.adding))
+
+    def _tell(self, decisions: Sequence[Decision]) -> None:
+        """Say which replica leads that was not in sync, why, and which offsets may be missing."""
+        for one in decisions:
+            stored = self._view.partitions.get((one.topic_id, one.number))
+            if one.state is None or stored is None or one.state.recovery is None:
+                continue
+            recovery, topic = one.state.recovery, self._view.topics_by_id.get(one.topic_id)
+            if recovery.leader_epoch == one.state.leader_epoch == stored.state.leader_epoch:
+                level = logging.INFO if recovery.kind is ElectionKind.PROVEN else logging.WARNING
+                name = one.topic_id if topic is None else topic.name
+                _log.log(level, "%s-%d: %s", name, one.number, recovery)
 
     def _changed_keys(self) -> Sequence[Key]:
         keys, topics, is_all = self._keys, self._topics, self._is_all

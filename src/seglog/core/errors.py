@@ -182,6 +182,10 @@ class NotLeaderError(SeglogError):
     retriable = True
 
 
+class CutRefusedError(SeglogError):
+    """A leader's log ends below what this replica knows to be committed, and no unclean election explains it."""
+
+
 class NotEnoughReplicasError(SeglogError):
     """Fewer replicas in sync than ``min.insync.replicas``; nothing was written."""
 

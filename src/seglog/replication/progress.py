@@ -246,7 +246,7 @@ class Progress:
             ):
                 isr.append(Member(node, follower.broker_epoch))
         if tuple(isr) != self.state.isr:
-            self.proposed = replace(with_isr(self.state, isr, brokers), is_new=False)
+            self.proposed = replace(with_isr(self.state, isr, brokers), is_new=False, left=())
         elif self.state.is_new:
             self.proposed = replace(self.state, is_new=False)
         else:

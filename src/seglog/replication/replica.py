@@ -11,8 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState, Stored, offline_name
-from seglog.core.errors import LogDirFullError, NotEnoughReplicasError, NotLeaderError
+from seglog.cluster.election import with_evidence
+from seglog.cluster.model import (
+    NO_LEADER,
+    Broker,
+    Evidence,
+    Member,
+    PartitionState,
+    Stored,
+    offline_name,
+)
+from seglog.core.errors import CutRefusedError, LogDirFullError, NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
 from seglog.replication.partition import COMMITTED, Partition
@@ -20,6 +29,7 @@ from seglog.replication.progress import Heard, Progress
 from seglog.replication.waiters import Waiting
 from seglog.storage.admit import Origin
 from seglog.storage.epochs import EpochEnd
+from seglog.storage.life import Kept
 from seglog.storage.log import Appended, Log
 from seglog.storage.log_dir import LogDir
 from seglog.storage.reads import Fetched, UpTo
@@ -44,6 +54,14 @@ class ReplicaFetch(NamedTuple):
     heard: Heard | None = None
 
 
+class SavedCut(NamedTuple):
+    """What was cut from a log, offsets from ``start`` to ``end`` (exclusive), and where a copy of it is."""
+
+    start: int
+    end: int
+    path: str
+
+
 class ReplicaAnswer(NamedTuple):
     """What it gets: a slice up to the log's end, or where the logs go apart."""
 
@@ -66,10 +84,15 @@ class Replica(Partition):
     ``followers`` are told when the end of the log grows, and by how much, and with 0 when only more is committed.
     ``appended`` is told when it has been appended to as the leader,
     and ``committed`` when the high watermark has moved.
+
+    A follower never cuts what it knows to be committed, unless an unclean election has begun an epoch since that was
+    written: ``refused_cut`` is the offset at which its leader wants it to (-1: it does not), and ``refused`` is told.
+    ``saved`` is told of what was copied before it was cut.
     """
 
     __slots__ = (
         "_former",
+        "_unclean_epoch",
         "_unseen",
         "appended",
         "committed",
@@ -78,6 +101,9 @@ class Replica(Partition):
         "is_suspended",
         "leader",
         "progress",
+        "refused",
+        "refused_cut",
+        "saved",
         "version",
     )
 
@@ -91,6 +117,10 @@ class Replica(Partition):
         self.followers: dict[Waiting, None] = {}
         self.appended: Callable[[Replica], None] = _nothing
         self.committed: Callable[[Replica], None] = _nothing
+        self.refused_cut = -1
+        self.refused: Callable[[Replica], None] = _nothing
+        self.saved: Callable[[Replica, SavedCut], None] = lambda _, __: None
+        self._unclean_epoch = NO_EPOCH
         self._unseen = 0
         """Bytes that were appended since the high watermark moved."""
         self._former: Progress | None = None
@@ -126,6 +156,7 @@ class Replica(Partition):
         if version <= self.version:
             return False
         self.version = version
+        self._unclean_epoch = state.unclean_epoch
         leads = state.leader == me.node_id and me in state.isr
         self._suspend(is_suspended=self.in_doubt and leads)  # until `weigh` has judged this state
         is_new = state.leader_epoch != self.leader_epoch or leads != (self.progress is not None)
@@ -137,6 +168,7 @@ class Replica(Partition):
                 self.leader = _other(state.leader, me)
             return False
         self.leader_epoch = state.leader_epoch
+        self.refused_cut = -1
         try:
             if leads:
                 self._lead(stored, me, now_ms, lag_max_ms=lag_max_ms)
@@ -209,6 +241,33 @@ class Replica(Partition):
         return (
             f"{self.topic_partition} may be led by another broker: the metadata store has not confirmed this one, and "
             f"too few replicas in sync fetch from it"
+        )
+
+    def report(self, stored: Stored, me: Member, kept: Kept) -> PartitionState | None:
+        """The state with what this replica has, to be written by compare-and-set; None if there is nothing to report:
+        somebody leads whose log we take, the state says it already, or we have not taken it up yet."""
+        state, version = stored
+        is_asked = state.leader == NO_LEADER or (self.refused_cut >= 0 and me.node_id not in state.isr_nodes)
+        if not is_asked or version != self.version or me.node_id not in state.replicas:
+            return None
+        evidence = self._evidence(me, kept)
+        return None if state.evidence_of(me.node_id) == evidence else with_evidence(state, evidence)
+
+    def _evidence(self, me: Member, kept: Kept) -> Evidence:
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        return Evidence(
+            node_id=me.node_id,
+            epoch=me.epoch,
+            directory=kept.directory,
+            last_epoch=log.epochs.epoch_for_offset(end - 1) if start < end else log.epochs.latest,
+            start=start,
+            flushed=log.recovery_point,
+            high_watermark=log.high_watermark,
+            end=end,
+            made=kept.made,
+            kept_since=kept.kept_since,
+            refused_cut=self.refused_cut,
         )
 
     def _check_leads(self) -> Progress:
@@ -338,6 +397,7 @@ class Replica(Partition):
         if answer.diverging is not None:
             self._truncate(truncation_point(answer.diverging, log.epochs, log.log_end_offset))
             return
+        self.refused_cut = -1
         if records:
             log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
             self._unseen += len(records)
@@ -357,9 +417,33 @@ class Replica(Partition):
 
     def _truncate(self, offset: int) -> None:
         """By the directory, which lowers its checkpoints first: no crash makes of the cut a damage, nor the old end
-        come back under a new one."""
+        come back under a new one. `CutRefusedError`."""
+        if offset < self.log.log_end_offset:
+            self._before_cut(offset)
         self.directory.truncate_to(*self.topic_partition, offset)
         self._show()
+
+    def _before_cut(self, offset: int) -> None:
+        """The floor under every cut. What only an unclean election takes, or leaves nothing behind, is saved first."""
+        log = self.log
+        start, committed, end = log.log_start_offset, log.high_watermark, log.log_end_offset
+        is_committed = offset < committed
+        last_cut = committed - 1 if is_committed else end - 1
+        is_unclean = log.epochs.epoch_for_offset(last_cut) < self._unclean_epoch
+        if is_committed and not is_unclean:
+            is_known = self.refused_cut == offset
+            self.refused_cut = offset
+            if not is_known:
+                self.refused(self)
+            raise CutRefusedError(
+                f"{self.topic_partition}: leader {self.leader} of epoch {self.leader_epoch} does not have offsets "
+                f"{offset} to {committed - 1}. They are committed, and no election may have lost them: they are kept "
+                "here. Choose who leads with seglog cluster choose-leader"
+            )
+        if is_unclean or offset <= start < end:
+            saved = self.directory.save_from(*self.topic_partition, offset)
+            self.saved(self, SavedCut(max(offset, start), end, saved))
+        self.refused_cut = -1
 
     def _show(self) -> None:
         """Readers of the directory see what is committed; after an unclean election that may be less than before."""

@@ -17,15 +17,16 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import NO_LEADER, TOPICS, Broker, of_partition, partition_name, tombstone_name
+from seglog.cluster.model import NO_LEADER, TOPICS, Broker, PartitionState, of_partition, partition_name, tombstone_name
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError, TooManyFilesError
 from seglog.core.types import TopicPartition
+from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.followed import Followed
 from seglog.replication.isr_writes import IsrWrites
-from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
+from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, SavedCut
 from seglog.storage.log_dir import LogDir
 from seglog.storage.log_dirs import LogDirs
 from seglog.storage.replica_changes import Wanted
@@ -100,6 +101,7 @@ class Replicas:
         self._has_work = asyncio.Event()
         self._store = store
         self._isr_writes = IsrWrites(store, view, membership, lambda: self.now_ms)
+        self._reports = EvidenceReports(store, view, node_id, self._report)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-replicas")
 
     @property
@@ -152,6 +154,7 @@ class Replicas:
         self.resign()
         await self._followed.close()
         await self._isr_writes.close()
+        await self._reports.close()
         await asyncio.to_thread(self._executor.shutdown)
 
     # Who leads
@@ -264,6 +267,8 @@ class Replicas:
             return
         if self._is_in_doubt:
             self._weigh((key,))
+        if stored.state.leader == NO_LEADER:
+            self._reports.want(key)
         if replica.progress is not None:
             self._followed.unfollow(key)
             self._isr_writes.propose(replica)
@@ -355,6 +360,7 @@ class Replicas:
             self._not_yet.discard(key)
             replica = Replica(directory, one.partition, one.topic_id, log)
             replica.appended = replica.committed = self._advance
+            replica.refused, replica.saved = self._cut_refused, _cut_saved
             self._by_key[key] = replica
             self.shown(replica)
             if self._is_mine(key):
@@ -498,6 +504,30 @@ class Replicas:
         self._isr_writes.propose_joins(replica)
         return answer
 
+    # What replicas have that nobody leads, or that do not take what their leader has
+
+    def _report(self, key: Key) -> PartitionState | None:
+        me, stored, replica = self._membership.me, self._view.partitions.get(key), self._by_key.get(key)
+        if me is None or stored is None or replica is None or not self._membership.is_certain or key in self._offline:
+            return None
+        kept = self._directories.kept(replica.topic_partition)
+        return None if kept is None else replica.report(stored, me, kept)
+
+    def _cut_refused(self, replica: Replica) -> None:
+        log = replica.log
+        _logger.warning(
+            "%s: leader %d of epoch %d has nothing from offset %d on. Offsets %d to %d are committed, and kept here. "
+            "This replica stays out of sync until an operator chooses a leader: seglog cluster choose-leader %s %d",
+            replica.topic_partition,
+            replica.leader,
+            replica.leader_epoch,
+            replica.refused_cut,
+            replica.refused_cut,
+            log.high_watermark - 1,
+            *replica.topic_partition,
+        )
+        self._reports.want((replica.topic_id, replica.topic_partition.partition))
+
     def _advance(self, replica: Replica) -> None:
         replica.advance(self._view.brokers, self.now_ms)
 
@@ -515,3 +545,15 @@ class Replicas:
         brokers = self._view.brokers
         others = [node for node in replica.progress.state.isr_nodes if node != self._node_id and node in brokers]
         return any(not brokers[node].is_stopping for node in others)
+
+
+def _cut_saved(replica: Replica, saved: SavedCut) -> None:
+    _logger.warning(
+        "%s: offsets %d to %d are cut, which leader %d of epoch %d does not have; they are saved in %s",
+        replica.topic_partition,
+        saved.start,
+        saved.end - 1,
+        replica.leader,
+        replica.leader_epoch,
+        saved.path,
+    )

@@ -5,7 +5,8 @@ The bytes from the bad batch on, and the segments behind it, go to a directory o
     .seglog/cut-<ms since 1970>/00000000000000000000.log.from-4711     the tail, from position 4711 on
     .seglog/cut-<ms since 1970>/00000000000000009000.log               a later segment, whole
 
-All segments of a log that ends below its start go to ``.seglog/emptied-<ms since 1970>/`` in the same way.
+All segments of a log that ends below its start go to ``.seglog/emptied-<ms since 1970>/`` in the same way, and what a
+replica cuts after an unclean election to ``.seglog/unclean-<ms since 1970>/``. Those stay.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from seglog.core.fs import File, Fs, write_atomically
 from seglog.storage.layout import LOG, OWN_DIRECTORY, SNAPSHOT, SegmentPaths, parse_file_name
 from seglog.storage.segment import Segment
 
+_UNCLEAN: Final = "unclean-"
 MAX_SAVED: Final = 16
 """Cuts kept in a partition, the newest: a machine that crashes again and again must not fill its disk."""
 _PREFIX: Final = "cut-"
@@ -134,6 +136,19 @@ def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], 
     offset = bad.offset if bad.offset is not None else segment.base_offset
     bases = tuple(paths.base_offset for paths in later)
     return Cut(segment.paths.log, position, offset, bad.reason, end - position, saved, bases)
+
+
+def save_from(fs: Fs, path: str, segments: Sequence[Segment], position: int, now_ms: int) -> str:
+    """Copy what is about to be cut from the log at ``path``: the first of ``segments`` from ``position`` on, and the
+    others whole. Returns the directory that has them, durable."""
+    saved = _make_directory(fs, path, _UNCLEAN, now_ms)
+    for segment in segments:
+        name = os.path.basename(segment.paths.log)
+        name = f"{name}.from-{position}" if position else name
+        _copy(fs, segment.log, position, segment.size, os.path.join(saved, name))
+        position = 0
+    fs.fsync_dir(saved)
+    return saved
 
 
 def _new_directory(fs: Fs, path: str, now_ms: int) -> str:

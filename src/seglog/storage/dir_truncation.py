@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seglog.core.types import TopicPartition
-from seglog.storage import housekeeping
+from seglog.storage import cut, housekeeping
 from seglog.storage.log import Log
 from seglog.storage.reads import segment_at
 
@@ -19,6 +19,8 @@ def truncate_to(directory: LogDir, partition: TopicPartition, offset: int) -> bo
     with log.lock:
         _lower_checkpoints(directory, log, _start_of_batch(log, offset))
         changed = log.truncate_to(offset)
+        if changed:
+            log.flush()  # or a power cut brings back a tail of a later epoch, and it seems to be the longer history
         _make_durable(directory, log)
         return changed
 
@@ -30,6 +32,16 @@ def truncate_fully_and_start_at(directory: LogDir, partition: TopicPartition, of
         _lower_checkpoints(directory, log, 0)
         log.truncate_fully_and_start_at(offset)
         _make_durable(directory, log)
+
+
+def save_from(directory: LogDir, partition: TopicPartition, offset: int) -> str:
+    """See `LogDir.save_from`."""
+    log = directory.log(*partition)
+    with log.lock, directory.health.guard():
+        at = max(segment_at(log.segments, offset), 0)
+        found = log.segments[at].locate(offset)
+        position = log.segments[at].size if found is None else found.position
+        return cut.save_from(directory.fs, log.path, log.segments[at:], position, directory.clock.now_ms())
 
 
 def _lower_checkpoints(directory: LogDir, log: Log, offset: int) -> None:

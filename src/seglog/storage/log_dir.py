@@ -304,6 +304,10 @@ class LogDir:
         """`Log.truncate_fully_and_start_at`, with the checkpoints lowered before."""
         dir_truncation.truncate_fully_and_start_at(self, TopicPartition(topic, partition), offset)
 
+    def save_from(self, topic: str, partition: int, offset: int) -> str:
+        """Copy what `truncate_to` would cut into the partition's ``.seglog``; where it is now."""
+        return dir_truncation.save_from(self, TopicPartition(topic, partition), offset)
+
     # Looking after
 
     def housekeeping(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import (
     DamagedPartitionError,
+    LogDirFullError,
     LogDirOfflineError,
     SeglogError,
     TooManyFilesError,
@@ -29,6 +31,7 @@ from seglog.core.types import TopicPartition
 from seglog.storage import life, log_dirs_opening, replica_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.cluster_mark import ClusterMark, has_mark, read_marks, write_mark
+from seglog.storage.life import PENDING, Kept, Life
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
 from seglog.storage.replica_changes import Wanted, best_strays
@@ -52,8 +55,9 @@ class LogDirs:
         self.offline = dict(offline)
         self._has_unseen = bool(self.offline)
         self._where: dict[TopicPartition, LogDir] = {}
-        self._kept: int | None = None
         self._mark: ClusterMark | None = None
+        self._lives: dict[LogDir, Life] = {}
+        """What the directories that are in order say, once this broker was registered."""
         self._failed: Failed | None = None
         self._untold: list[tuple[LogDir, OSError]] = []
         self._lock = threading.RLock()
@@ -149,22 +153,92 @@ class LogDirs:
             reason = LogDirOfflineError(f"{directory.path} is out of use since: {error}")
             self.offline[directory.path] = reason
             _logger.error("%s. Its partitions are served by their other replicas; see docs/replication.md", reason)
-            life.note_failure(self.healthy, directory)
+            written = self._lives or self._past_lives()
+            others = {one: written[one] for one in self.healthy if one in written}
+            noted = life.note_failure(others, directory)
+            if self._lives:
+                self._lives = dict(noted)
             tell = self._failed
             if tell is None:
                 self._untold.append((directory, error))
         if tell is not None:
             tell(directory, error)
 
-    def kept_since(self, epoch: int) -> int:
-        """Since which broker epoch nothing was lost, for a registration with ``epoch``. `seglog.storage.life`."""
+    def _past_lives(self) -> Mapping[LogDir, Life]:
+        """What stands in the files before this broker is registered."""
+        found = {directory: life.read_life(directory.fs, directory.path) for directory in self.healthy}
+        return {directory: told for directory, told in found.items() if told is not None}
+
+    def kept_since(self, epoch: int, last: int | None = None) -> int:
+        """Since which broker epoch nothing was lost, for a registration with ``epoch``; ``last`` is the epoch of this
+        broker's last one, if that is known. `seglog.storage.life`."""
+        healthy = self.healthy
+        flushed = {} if self._lives else {one: life.flush_synced(one, list(one.logs)) for one in healthy}
         with self._failing:
-            if self._kept is None:
-                healthy = self.healthy
-                if not healthy:
-                    raise LogDirOfflineError(f"no log directory can be used: {', '.join(self.offline)}")
-                self._kept = life.keep(healthy, self._past, epoch)
-            return self._kept
+            healthy = self.healthy
+            if not healthy:
+                raise LogDirOfflineError(f"no log directory can be used: {', '.join(self.offline)}")
+            if self._lives:
+                self._write({one: told._replace(epoch=epoch) for one, told in self._lives.items()})
+            else:
+                in_order = {one: flushed[one] for one in healthy if one in flushed}
+                self._lives = dict(life.keep(in_order, self._past, epoch, last))
+            return next(iter(self._lives.values())).kept_since
+
+    def kept(self, partition: TopicPartition) -> Kept | None:
+        """What the log of a partition provably kept; None before the first registration, or if its disk has failed."""
+        with self._failing:
+            directory = self._where.get(partition)
+            told = self._lives.get(directory) if directory is not None else None
+            if directory is None or told is None or directory.health.failure is not None:
+                return None
+            return life.kept_of(directory, partition, told)
+
+    def _write(self, lives: Mapping[LogDir, Life]) -> None:
+        """Under `_failing`."""
+        self._lives = {**self._lives, **lives}
+        life.write_all(lives)
+        self._lives = {one: told for one, told in self._lives.items() if one.health.failure is None}
+
+    @contextmanager
+    def _changing(self, directory: LogDir, topics: Set[str]) -> Iterator[None]:
+        """While partitions of these topics are made, or have another configuration: what a directory says of them is
+        taken back before it may be wrong, and said again when it is so."""
+        ours: Set[tuple[str, int]] = frozenset()
+        with self._failing:
+            before = self._lives.get(directory)
+            if before is not None:
+                ours = {one for one in before.synced if one[0].rpartition("-")[0] in topics}
+                if ours:
+                    self._write({directory: before._replace(synced=before.synced - ours)})
+        yield
+        if before is None or before.epoch is None:
+            return
+        flushed = life.flush_synced(directory, [one for one in list(directory.logs) if one.topic in topics])
+        with self._failing:
+            now = self._lives.get(directory)
+            if now is not None and flushed:
+                made, synced = dict(now.made), dict(ours)
+                said = ((name, max(synced.get(name, before.epoch), made.get(name, 0))) for name in flushed)
+                with suppress(LogDirFullError):  # what is not said is not believed
+                    self._write({directory: now._replace(synced=now.synced.union(said))})
+
+    def _note_made(self, directory: LogDir, partitions: Iterable[TopicPartition]) -> None:
+        """These are made anew in a directory that had belonged to this broker before: durable before they are there."""
+        names = {str(partition) for partition in partitions}
+        with self._failing:
+            told = self._lives.get(directory)
+            at = PENDING if told is None or told.epoch is None else told.epoch
+            if told is None:
+                told = self._past.lives.get(directory)
+            if names and told is not None:
+                kept = frozenset(one for one in told.made if one[0] not in names)
+                noted = told._replace(made=kept | {(name, at) for name in names})
+                if self._lives:
+                    self._write({directory: noted})
+                else:
+                    life.write_all({directory: noted})
+                    self._past = self._past._replace(lives={**self._past.lives, directory: noted})
 
     # Whose they are
 
@@ -244,7 +318,7 @@ class LogDirs:
                     groups.setdefault(place, []).append(want)
             for directory, group in groups.items():
                 try:
-                    held = directory.hold_many(group)
+                    held = self._hold(directory, group)
                 except SeglogError as error:  # nothing that is wrong in one directory is for the others
                     held = [error] * len(group)
                 for want, log in zip(group, held, strict=True):
@@ -262,6 +336,16 @@ class LogDirs:
         best, where = best_strays(one for one, _ in strays), {one.path: directory for one, directory in strays}
         found = ((one.partition, best.get((one.topic_id, one.number))) for one in absent)
         return {partition: where[stray.path] for partition, stray in found if stray is not None}
+
+    def _hold(self, directory: LogDir, group: Sequence[Wanted]) -> list[Log | SeglogError]:
+        """A partition of an earlier time that is not here was lost if its files are missing, or lay in a directory that
+        has gone; else this broker never had it, and its new log has all that it had: nothing."""
+        lost = {one.partition for one in group} & directory.missing
+        if not self._past.has_all:
+            lost |= {one.partition for one in group if not one.is_new} - {*directory.logs, *directory.refused}
+        self._note_made(directory, lost)
+        with self._changing(directory, {one.topic for one in group}):
+            return directory.hold_many(group)
 
     def _place(self, want: Wanted, counts: dict[LogDir, int], room: int) -> LogDir | SeglogError:
         found = self._where.get(want.partition)
@@ -334,13 +418,15 @@ class LogDirs:
         with self._lock:
             for directory in self.healthy:
                 if name in directory.entries:
-                    directory.set_config(name, config)
+                    with self._changing(directory, {name}):
+                        directory.set_config(name, config)
 
     # All of them
 
     def reconfigure(self, config: LogDirConfig) -> None:
         for directory in self.healthy:
-            directory.reconfigure(config)
+            with self._changing(directory, directory.topic_names()):
+                directory.reconfigure(config)
 
     def housekeeping(self) -> None:
         for directory in self.healthy:
