@@ -112,6 +112,28 @@ def test_what_is_wrong_with_brokers() -> None:
     findings = judge(replace(cluster, brokers={**cluster.brokers, 2: silent}))
     assert [one.kind for one in findings] == ["no-controller", "log-dir-failed", "broker-silent"]
     assert findings[1].what == "broker 2: log directory /d: KAFKA_STORAGE_ERROR"
+    assert "replace-disk 2" in findings[1].advice
+
+
+def test_nobody_is_told_to_replace_what_may_be_the_last_copy() -> None:
+    alone = replace(FINE, isr=(2,), leader=2)
+    leaderless = replace(FINE, number=1, leader=None)
+    cluster = seen(alone, leaderless)
+    failed = {node: replace(one, failed={"/d": "KAFKA_STORAGE_ERROR"}) for node, one in cluster.brokers.items()}
+    found = {one.what: one for one in judge(replace(cluster, brokers=failed)) if one.kind == "log-dir-failed"}
+    assert len(found) == 3
+    assert all("keep the disk" in one.advice and "replace" not in one.advice for one in found.values())
+    assert found["broker 2: log directory /d: KAFKA_STORAGE_ERROR"].places == (("t", 0), ("t", 1))
+
+
+def test_a_full_disk_is_named_with_what_frees_it() -> None:
+    cluster = seen(FINE)
+    full = {node: replace(one, full={"/d": 4096}) for node, one in cluster.brokers.items()}
+    findings = judge(replace(cluster, brokers=full))
+    assert [one.kind for one in findings] == ["log-dir-full"] * 3
+    assert findings[0].what == "broker 1: log directory /d is full: 4096 bytes are free"
+    assert "DeleteRecords" in findings[0].advice
+    assert "replace" not in findings[0].advice
 
 
 def test_replicas_in_another_order_are_the_same_finding() -> None:

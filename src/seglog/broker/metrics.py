@@ -205,6 +205,7 @@ class Metrics:
         found = list(_partitions(self._topics))
         directories = self._topics.directories()
         failed = sum(one.health.failure is not None for one in directories)
+        full = sum(one.health.full is not None for one in directories)
         counts = count_partitions(self._topics, self._identity.node_id)
         kinds: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
             ("size", "Bytes of a partition's segments.", lambda one: one.log.size),
@@ -233,6 +234,7 @@ class Metrics:
             ),
             ("seglog_stray_bytes", "Their bytes.", self._topics.strays[1]),
             ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories that have failed.", failed),
+            ("seglog_fulllogdirectorycount", "Log directories whose disk is full.", full),
             (f"{_SERVER}kafkaserver_brokerstate", "3: running.", _RUNNING),
         )
         for name, text, value in gauges:

@@ -81,6 +81,7 @@ def _document(seen: ClusterSeen, findings: Sequence[Finding]) -> dict[str, Any]:
                 "stopping": broker.is_stopping,
                 "answers": broker.answers,
                 "failed": dict(broker.failed),
+                "full": dict(broker.full),
                 "strays": broker.strays,
                 "strayBytes": broker.stray_bytes,
             }

@@ -18,6 +18,7 @@ from seglog.cluster.moves import Move, Place
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.reading import Message
+from seglog.storage.reserve import is_short
 
 _TOPIC: Final = 2
 """The resource type of a topic's configuration."""
@@ -36,11 +37,14 @@ _AT_ONCE: Final = 500
 
 
 class Directory(NamedTuple):
-    """A log directory of a broker: why it cannot be used (None: it can), and bytes of each replica in it."""
+    """A log directory of a broker: why it cannot be used (None: it can), and bytes of each replica in it, free on its
+    disk, and in all."""
 
     path: str
     error: str | None
     sizes: Mapping[Place, int]
+    free: int
+    total: int
 
 
 class ClusterAdmin(Admin):
@@ -88,7 +92,8 @@ class ClusterAdmin(Admin):
                 for place, size in directory.sizes.items():
                     sizes.setdefault(place, {})[node] = size
             failed = {one.path: one.error for one in directories if one.error is not None}
-            brokers[node] = replace(broker, answers=True, failed=failed)
+            full = {one.path: one.free for one in directories if one.error is None and is_short(one.free, one.total)}
+            brokers[node] = replace(broker, answers=True, failed=failed, full=full)
         partitions = tuple(
             replace(one, ends=ends.get(one.place, {}), sizes=sizes.get(one.place, {})) for one in seen.partitions
         )
@@ -107,6 +112,8 @@ class ClusterAdmin(Admin):
                     for partition in topic.partitions
                     if not partition.is_future_key
                 },
+                one.usable_bytes,
+                one.total_bytes,
             )
             for one in answer.results
         ]

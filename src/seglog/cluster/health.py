@@ -23,6 +23,8 @@ class BrokerSeen:
     is_stopping: bool = False
     answers: bool | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
+    full: Mapping[str, int] = field(default_factory=dict)
+    """Log directories whose disk is full, or nearly, with the bytes that are free."""
     strays: int = 0
     stray_bytes: int = 0
     """Replicas that the cluster does not name and the broker keeps; known to the metadata store only."""
@@ -204,11 +206,23 @@ def _gone(seen: ClusterSeen) -> Iterator[Finding]:
 
 def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
     for node, broker in sorted(seen.brokers.items()):
+        last = tuple(one.place for one in seen.partitions if _may_be_last(one, node, seen))
         for directory, reason in broker.failed.items():
             yield Finding(
                 "log-dir-failed",
                 f"broker {node}: log directory {directory}: {reason}",
-                f"replace the disk, start the broker again, then seglog cluster replace-disk {node}",
+                f"keep the disk: it may have the last copy of {_count(last)}. Repair or copy it, and start the broker "
+                "again"
+                if last
+                else f"replace the disk, start the broker again, then seglog cluster replace-disk {node}",
+                last,
+            )
+        for directory, free in broker.full.items():
+            yield Finding(
+                "log-dir-full",
+                f"broker {node}: log directory {directory} is full: {free} bytes are free",
+                "delete records (retention.bytes, retention.ms, DeleteRecords) or topics, or make the disk larger; "
+                "the broker goes on by itself. Remove no file by hand",
             )
         if broker.answers is False:
             yield Finding(
@@ -216,6 +230,12 @@ def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
                 f"broker {node} is registered and does not answer at {', '.join(broker.listeners.values())}",
                 "it has just died (look again when its session is over), hangs, or cannot be reached from here",
             )
+
+
+def _may_be_last(partition: PartitionSeen, node: int, seen: ClusterSeen) -> bool:
+    """Whether no other broker that is there is known to have all of it."""
+    others = {one for one in partition.isr if one != node and one in seen.brokers}
+    return node in partition.replicas and (partition.leader is None or not others)
 
 
 def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
