@@ -7,7 +7,7 @@ from seglog.storage.index import OffsetPosition, TimestampOffset, count_offset_e
 from seglog.storage.log import Log
 from seglog.storage.producers import decode_snapshot
 from seglog.storage.segment import Segment
-from tests.storage.disk import fill, load, name, new_disk
+from tests.storage.disk import SMALL, fill, load, name, new_disk
 
 _RECORDS = [NewRecord(b"v" * 50)] * 2
 _SIZE = len(encode_batch(_RECORDS))
@@ -124,3 +124,16 @@ def test_a_roll_leaves_a_snapshot_of_the_producers() -> None:
     log.roll()
     kept = decode_snapshot(log.fs.read(name(2, ".snapshot"))).entries[7]
     assert (kept.epoch, kept.last_sequence, kept.batches[-1].last_offset) == (3, 41, 1)
+
+
+def test_the_first_segment_is_preallocated_as_the_others_are() -> None:
+    log = load(new_disk(), config=SMALL.with_overrides({"preallocate": "true"})).log
+    sizes = []
+    for _ in range(30):
+        fill(log, 1)
+        sizes.append(log.fs.stat(log.active.paths.log).size)
+    assert set(sizes) == {2_000}
+    assert len(log.segments) > 1
+    assert all(segment.size == log.fs.stat(segment.paths.log).size for segment in log.segments[:-1])
+    log.close()
+    assert log.active.size == log.fs.stat(log.active.paths.log).size

@@ -367,6 +367,8 @@ class _Loader:
             return end
         self._empty_log(end)
         self._segments = [self._new_segment(known.log_start_offset, active=True)]
+        if self._config.preallocate:
+            self._segments[0].preallocate(self._config.segment_bytes)
         self._producers = None
         self._epochs_changed |= self._epochs.clear()
         for offset in snapshots.list_snapshots(self._fs, self._path):
