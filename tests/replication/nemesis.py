@@ -130,8 +130,14 @@ class Nemesis:
         node = self._anyone()
         if node.me is not None and not node.is_stopping:
             self._note("controlled shutdown")
-            node.when_running(node.stop)
-            self.world.at(2_500 + self.world.rng.choice((10, 500, 5_000)), node.start)
+            later = 2_500 + self.world.rng.choice((10, 500, 5_000))
+
+            def stop() -> None:  # one that is paused stops when it goes on
+                node.stop()
+                self.world.at(later, node.start)
+
+            node.when_running(stop)
+            self.world.at(later, node.start)
 
     def _fail_disk(self) -> None:
         """One directory of a broker takes no write any more; later somebody puts in another disk, and starts anew."""
