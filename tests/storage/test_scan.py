@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import seglog
 from seglog.core.errors import (
     CorruptBatchError,
     UnknownTopicError,
@@ -273,3 +276,18 @@ def test_chunks_may_end_anywhere(tmp_path_factory: pytest.TempPathFactory, count
     path = write_segment(tmp_path_factory.mktemp("log") / "web-0", 0, numbered(0, count, per))
     found = iter_table_batches(OsFs(), Stretch(str(path)), Wanted(("offset",)), chunk_bytes=chunk)
     assert pa.Table.from_batches(found).column("offset").to_pylist() == list(range(count))
+
+
+def test_a_small_scan_imports_no_pandas(tmp_path: Path) -> None:
+    """pyarrow imports it for a scalar, which took most of the time that a scan of one record needs."""
+    with seglog.open(tmp_path) as directory:
+        directory.create_topic("t", 1)
+    program = (
+        "import sys, seglog; from seglog.records.columns import constant; import pyarrow as pa; "
+        "arrays = [constant(value, kind, 3) for value, kind in "
+        "((7, pa.int32()), (-1, pa.int64()), ('tö', pa.string()), ('', pa.string()), (None, pa.string()))]; "
+        f"[array.validate(full=True) for array in arrays]; seglog.scan({str(tmp_path)!r}).read_all(); "
+        "assert 'pandas' not in sys.modules; print([array.to_pylist() for array in arrays])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[[value] * 3 for value in (7, -1, 'tö', '', None)]}\n"

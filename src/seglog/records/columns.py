@@ -176,7 +176,14 @@ def _sequences(source: Source, rows: I64, _origin: Origin) -> pa.Array:
 
 
 def constant(value: str | int | None, type_: pa.DataType, size: int) -> pa.Array:
-    return pa.nulls(size, type_) if value is None else pa.repeat(pa.scalar(value, type_), size)
+    """The same value ``size`` times. Without ``pa.scalar``, which imports pandas."""
+    if value is None:
+        return pa.nulls(size, type_)
+    if isinstance(value, int):
+        return _fixed(type_, np.full(size, value, str(type_)))
+    data = value.encode()
+    offsets = np.arange(size + 1, dtype=np.int32) * np.int32(len(data))
+    return pa.Array.from_buffers(type_, size, [None, pa.py_buffer(offsets), pa.py_buffer(data * size)], 0)
 
 
 _Builder = Callable[[Source, I64, Origin], pa.Array]
