@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from seglog.records.encoding import NewRecord, encode_batch
+from seglog.storage.log_dir import LogDir
 from tests import golden
 from tests.cli.logs import write_log
 from tests.cli.run import Run, printed_on, start_seglog
@@ -176,3 +177,14 @@ def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> 
     assert lines[0].startswith("flights-0  SEGMENT 0")
     assert "  FIRST 2013-01-01T10:00:00Z" in lines
     assert max(map(len, lines)) <= 40
+
+
+def test_room_that_is_preallocated_is_no_damage(tmp_path: Path, run: Run) -> None:
+    with LogDir.open(tmp_path / "logs") as opened:
+        opened.create_topic("t", 1, {"preallocate": True, "segment.bytes": 1 << 20})
+        opened.log("t").append(encode_batch([NewRecord(b"v", timestamp=1)]))
+        opened.flush()
+        size = opened.log("t").size
+        ran = run("ls", "--json", str(tmp_path / "logs"))
+        assert (ran.code, ran.err) == (0, "")
+        assert json.loads(ran.text)["partitions"][0]["size"] == size

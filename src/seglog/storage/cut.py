@@ -116,7 +116,7 @@ def cut_log(fs: Fs, path: str, segment: Segment, later: Sequence[SegmentPaths], 
     position, end = segment.size, segment.log.size()
     worth_saving = [paths for paths in later if not _only_zeros_at(fs, paths.log)]
     saved = None
-    if worth_saving or not _only_zeros(segment.log, position, end):
+    if worth_saving or not only_zeros(segment.log, position, end):
         saved = _new_directory(fs, path, now_ms)
         name = f"{os.path.basename(segment.paths.log)}.from-{position}"
         _copy(fs, segment.log, position, end, os.path.join(saved, name))
@@ -204,7 +204,8 @@ def _copy(fs: Fs, source: File, start: int, end: int, path: str) -> None:
         target.close()
 
 
-def _only_zeros(file: File, start: int, end: int) -> bool:
+def only_zeros(file: File, start: int, end: int) -> bool:
+    """Whether a file has nothing but zeros from ``start`` to ``end``."""
     position = start
     while position < end:
         data = file.pread(min(_CHUNK, end - position), position)
@@ -217,6 +218,6 @@ def _only_zeros(file: File, start: int, end: int) -> bool:
 def _only_zeros_at(fs: Fs, path: str) -> bool:
     file = fs.open(path, write=False)
     try:
-        return _only_zeros(file, 0, file.size())
+        return only_zeros(file, 0, file.size())
     finally:
         file.close()

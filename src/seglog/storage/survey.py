@@ -10,6 +10,7 @@ from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import NO_TIMESTAMP, TopicPartition
 from seglog.storage.checkpoint import read_partition_metadata
+from seglog.storage.cut import only_zeros
 from seglog.storage.inspect import iter_headers
 from seglog.storage.layout import SegmentPaths, list_segments
 
@@ -73,16 +74,20 @@ def survey_partition(
 ) -> PartitionFacts:
     """Read the headers of all batches of a partition; ``advance`` is told how many bytes were dealt with."""
     segments = []
-    for paths in list_segments(fs, path):
-        facts = survey_segment(fs, paths)
+    found = list_segments(fs, path)
+    for paths in found:
+        facts = survey_segment(fs, paths, is_last=paths is found[-1])
         segments.append(facts)
         if advance is not None:
             advance(facts.size)
     return PartitionFacts(path, topic_partition, read_partition_metadata(fs, path), tuple(segments))
 
 
-def survey_segment(fs: Fs, paths: SegmentPaths) -> SegmentFacts:
-    """Read the headers of a segment's batches, as far as they can be read."""
+def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> SegmentFacts:
+    """Read the headers of a segment's batches, as far as they can be read.
+
+    Zeros at the end of the last one are room for more (``preallocate``), and not counted.
+    """
     try:
         file = fs.open(paths.log, write=False)
     except NotRegularFileError as problem:
@@ -106,7 +111,10 @@ def survey_segment(fs: Fs, paths: SegmentPaths) -> SegmentFacts:
             batches += 1
             position = facts.end
     except CorruptError as problem:
-        error = problem
+        if is_last and only_zeros(file, position, size):
+            size = position
+        else:
+            error = problem
     return SegmentFacts(
         base_offset=paths.base_offset,
         next_offset=next_offset,
