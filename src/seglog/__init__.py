@@ -7,7 +7,7 @@
 ...     _ = directory.create_topic("flights", partitions=2, config={"retention.ms": "-1"})
 ...     log = directory.log("flights", 0)
 ...     done = log.append_records([seglog.NewRecord(b"EWR-IAH", key=b"N14228", timestamp=1357034400000)])
-...     [record.value for record in log.read(0).records()]
+...     [record.value for record in log.records()]
 [b'EWR-IAH']
 >>> seglog.scan(path, columns=["key", "offset"]).read_all().to_pylist()
 [{'key': b'N14228', 'offset': 0}]
@@ -26,20 +26,36 @@ if TYPE_CHECKING:
     from seglog.records.record import NewRecord, Record
     from seglog.storage.log import Log
     from seglog.storage.log_dir import LogDir
+    from seglog.storage.reader import Isolation, RecordReader
     from seglog.storage.reads import UpTo
     from seglog.storage.scan import scan
 
     open = LogDir.open
 
 __version__ = "0.1.0"
-__all__ = ["Codec", "Log", "LogDir", "NewRecord", "Record", "SeglogError", "UpTo", "__version__", "open", "scan"]
+__all__ = [
+    "Codec",
+    "Isolation",
+    "Log",
+    "LogDir",
+    "NewRecord",
+    "Record",
+    "RecordReader",
+    "SeglogError",
+    "UpTo",
+    "__version__",
+    "open",
+    "scan",
+]
 
 _HOMES: Final = {
     "Codec": "seglog.records.compression",
     "Log": "seglog.storage.log",
     "LogDir": "seglog.storage.log_dir",
+    "Isolation": "seglog.storage.reader",
     "NewRecord": "seglog.records.record",
     "Record": "seglog.records.record",
+    "RecordReader": "seglog.storage.reader",
     "SeglogError": "seglog.core.errors",
     "UpTo": "seglog.storage.reads",
     "scan": "seglog.storage.scan",

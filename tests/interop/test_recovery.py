@@ -13,6 +13,7 @@ from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.background import DirHealth
+from seglog.storage.layout import MANIFEST, WITNESS
 from seglog.storage.recovery import Known, load_log
 from seglog.testing import ManualClock
 from tests import golden
@@ -56,7 +57,8 @@ def no_derived_files(partition: Path) -> None:
 
 
 def files(partition: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in partition.iterdir() if file.is_file()}
+    ours = (MANIFEST, WITNESS)
+    return {file.name: file.read_bytes() for file in partition.iterdir() if file.is_file() and file.name not in ours}
 
 
 @pytest.mark.parametrize("harm", [as_it_is, torn_tail, bad_batch, zeros, no_derived_files])

@@ -14,6 +14,7 @@ from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.admit import Origin
 from seglog.storage.background import DirHealth
+from seglog.storage.layout import MANIFEST, WITNESS
 from seglog.storage.log import Log
 from seglog.storage.recovery import Known, load_log
 from seglog.testing.clock import ManualClock
@@ -120,7 +121,7 @@ def _files(directory: Path) -> dict[str, bytes]:
     return {
         path.name: path.read_bytes()
         for path in directory.iterdir()
-        if path.is_file() and path.name != "partition.metadata"
+        if path.is_file() and path.name not in ("partition.metadata", MANIFEST, WITNESS)
     }
 
 

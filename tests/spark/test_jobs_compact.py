@@ -98,7 +98,7 @@ def test_a_second_job_has_nothing_to_do(spark: SparkSession, tmp_path: Path) -> 
     assert (second.partitions, second.clean, second.failed) == ((), 1, {})
     assert _files(tmp_path) == held
     assert not (tmp_path / "t-0" / ".seglog").exists()
-    assert not list((tmp_path / "t-0").glob("*.deleted"))
+    assert not list((tmp_path / "t-0").glob("*.log.deleted"))
 
 
 def test_a_dry_run_says_what_would_be_done(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from seglog.records.batch import LOG_OVERHEAD, read_header
+from seglog.storage.manifest import discard
 from seglog.storage.recovery import Known
 from seglog.testing import ManualClock, MemoryFs
-from tests.storage.disk import fill, load, name, new_disk
+from tests.storage.disk import PATH, fill, load, name, new_disk
 
 UNCLEAN = Known()
 NOW_MS = ManualClock().now_ms()
@@ -19,6 +20,7 @@ def filled(count: int = 60) -> tuple[MemoryFs, list[int], Known]:
     bases = [segment.base_offset for segment in log.segments]
     assert len(bases) > 3
     log.close()
+    discard(fs, PATH)  # as of another writer: these tests do to files what nothing of ours does
     return fs, bases, Known(recovery_point=count, high_watermark=count)
 
 

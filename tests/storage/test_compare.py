@@ -323,10 +323,10 @@ def test_sizes_that_are_damaged_end_what_can_be_compared_of_a_piece(tmp_path: Pa
     for path in (left, right):
         with seglog.open(path) as directory:
             log = directory.log("t")
-            log.append_records([NewRecord(b"x")])
+            log.append_records([NewRecord(b"x", timestamp=1_000)])
             if not last:
                 log.roll()
-                log.append_records([NewRecord(b"y")])
+                log.append_records([NewRecord(b"y", timestamp=1_000)])
     file = tmp_path / "right" / "t-0" / f"{0:020d}.log"
     data = bytearray(file.read_bytes())
     fifth = next(at for at in range(len(data)) if data[at : at + 8] == (8).to_bytes(8, "big"))
@@ -370,7 +370,7 @@ def test_a_log_is_cut_into_pieces_of_even_size(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "log") as directory:
         directory.create_topic("t", config=config)
         for at in range(300):
-            directory.log("t").append_records([NewRecord(b"%d" % at)])
+            directory.log("t").append_records([NewRecord(b"%d" % at, timestamp=1_700_000_000_000)])
     (pair,) = pairs(OsFs(), str(tmp_path / "log"), str(tmp_path / "log"))
     cuts = pair.cuts(OsFs(), 2000)
     assert len(cuts) > 8

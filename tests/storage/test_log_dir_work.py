@@ -102,7 +102,7 @@ def test_expired_segments_go_with_the_retention_check(disk: Disk) -> None:
     assert any(name.endswith(".log.deleted") for name in disk.names(f"{DIR}/web-0"))
     disk.clock.advance(1_000)
     opened.housekeeping()
-    assert not any(name.endswith(".deleted") for name in disk.names(f"{DIR}/web-0"))
+    assert not any(name.endswith(".log.deleted") for name in disk.names(f"{DIR}/web-0"))
     assert values(log) == prefix(100, start=log.log_start_offset)
     opened.close()
 
@@ -234,7 +234,7 @@ def test_a_thread_does_it_all(tmp_path: Path) -> None:
         done = threading.Event()
 
         def look() -> None:
-            if log.size <= 8_000 and log.recovery_point == 300 and not list((tmp_path / "logs").rglob("*.deleted")):
+            if log.size <= 8_000 and log.recovery_point == 300 and not list((tmp_path / "logs").rglob("*.log.deleted")):
                 done.set()
             else:
                 opened.worker.schedule(5, look)

@@ -25,6 +25,7 @@ def test_a_new_partition_is_one_empty_segment() -> None:
 
 def test_a_clean_start_reads_no_batches_and_changes_nothing() -> None:
     fs, _, _ = filled()
+    load(fs, CLEAN._replace(recovery_point=60)).log.close()
     before = fs.files()
     loaded = load(fs, CLEAN._replace(recovery_point=60))
     assert loaded.report.scanned == ()

@@ -209,8 +209,8 @@ def _class_decoder(name: str | None) -> Callable[[Buffer], str]:
     size = _NUMBER_BYTES[short]
 
     def decode(data: Buffer) -> str:
-        if len(data) != size:
+        if len(data) < size:
             raise CorruptRecordError(f"{len(data)} bytes are not {'an' if size == 4 else 'a'} {short}: it has {size}")
-        return str(int.from_bytes(data, signed=True))
+        return str(int.from_bytes(data[:size], signed=True))  # Kafka's passes over the bytes behind, too
 
     return decode

@@ -24,6 +24,13 @@ Strict = Annotated[
 def verify(
     paths: Paths,
     strict: Strict = False,
+    since_manifest: Annotated[
+        bool,
+        typer.Option(
+            "--since-manifest",
+            help="Of sealed segments in a seglog.manifest check only presence, size and end; read the rest in full.",
+        ),
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Threads or processes.", show_default="one per CPU")
     ] = None,
@@ -32,7 +39,9 @@ def verify(
     """Check every byte and change nothing. Exit code 1 if there is damage; what is only unusual is a note."""
     fs = OsFs()
     with progress("checking", measure(paths, fs=fs)) as advance:
-        verified = verify_paths(paths, fs=fs, strict=strict, workers=workers, progress=advance)
+        verified = verify_paths(
+            paths, fs=fs, strict=strict, workers=workers, since_manifest=since_manifest, progress=advance
+        )
     return report(verified, json=json)
 
 

@@ -161,6 +161,10 @@ class OffsetOutOfRangeError(SeglogError):
     code = 1
 
 
+class InvalidReadError(SeglogError, ValueError):
+    """A read that means nothing: a start that is no offset and no time, an isolation level that does not exist."""
+
+
 class DataLossError(OffsetOutOfRangeError):
     """Records that a query was to read are no longer there. ``failOnDataLoss=false`` goes on without them."""
 

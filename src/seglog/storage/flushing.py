@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from seglog.core.errors import LogDirFullError
+from seglog.core.errors import LogClosedError, LogDirFullError
 from seglog.storage import reads, snapshots
+from seglog.storage.manifest import Sealed
 from seglog.storage.segment import Segment
 
 _AGAIN_MS: Final = 1000
@@ -41,8 +44,25 @@ def flush_rolled(log: Log, segment: Segment, end_offset: int) -> None:
                 segment.flush()
                 _flush_snapshot(log, end_offset)
         log.flush(end_offset)
+        if not log.closed:
+            with log._guard():
+                note_sealed(log)
     except LogDirFullError:  # an index that has not found its place: it is tried again until it has
         log.background.schedule(_AGAIN_MS, lambda: flush_rolled(log, segment, end_offset))
+
+
+def note_sealed(log: Log) -> None:
+    """Write sealed segments that are flushed and not in the manifest into it."""
+    segments = log.segments
+    if len(segments) - 1 <= len(log.manifest.entries):
+        return
+    known = log.manifest.entries
+    new: dict[int, tuple[Segment, Sealed]] = {}
+    for segment, following in pairwise(segments):
+        if segment.base_offset not in known and following.base_offset <= log.recovery_point:
+            with suppress(LogClosedError, FileNotFoundError):  # retention or compaction has taken it away meanwhile
+                new[segment.base_offset] = segment, segment.sealed()
+    log.manifest.add([entry for _, entry in new.values()], lambda entry: new[entry.base_offset][0] in log.segments[:-1])
 
 
 def _flush_snapshot(log: Log, offset: int) -> None:

@@ -53,6 +53,10 @@ CLUSTER_MARK: Final = "seglog.cluster"
 METADATA: Final = "seglog.metadata"
 METADATA_FILES: Final = (METADATA, f"{METADATA}-wal", f"{METADATA}-shm")
 """The metadata store of a broker that is alone, and what SQLite has beside it while it is open."""
+MANIFEST: Final = "seglog.manifest"
+"""Ours, in a partition: its sealed segments (`seglog.storage.manifest`)."""
+WITNESS: Final = "09223372036854775807.snapshot.deleted"
+"""Ours, beside the manifest: another program that loads the partition deletes it."""
 OWN_DIRECTORY: Final = ".seglog"
 """Inside of a partition: staging and saved bytes. Kafka ignores it there, and dies of one beside partitions."""
 

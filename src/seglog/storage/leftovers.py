@@ -19,9 +19,11 @@ from seglog.storage.layout import (
     DELETED,
     LEADER_EPOCHS,
     LOG,
+    MANIFEST,
     PARTITION_METADATA,
     SNAPSHOT,
     SWAP,
+    WITNESS,
     SegmentFile,
     file_name,
     parse_file_name,
@@ -49,7 +51,7 @@ def clear_leftovers(fs: Fs, path: str) -> Leftovers:
             raise InvalidLogDirError(
                 f"{os.path.join(path, name)} is a symbolic link: none is followed inside of a log directory"
             )
-    parsed = {name: file for name in names if (file := parse_file_name(name))}
+    parsed = {name: file for name in names if name != WITNESS and (file := parse_file_name(name))}
     removed = [name for name, file in parsed.items() if file.state == DELETED]
     removed += [name for name in names if _is_unfinished(name)]
     removed += _invalid_swaps(parsed)
@@ -74,7 +76,7 @@ def _is_unfinished(name: str) -> bool:
     if not dot or extension != "tmp":
         return False
     file = parse_file_name(final)
-    return final in (LEADER_EPOCHS, PARTITION_METADATA) or (file is not None and file.kind == SNAPSHOT)
+    return final in (LEADER_EPOCHS, MANIFEST, PARTITION_METADATA) or (file is not None and file.kind == SNAPSHOT)
 
 
 def _invalid_swaps(parsed: dict[str, SegmentFile]) -> list[str]:

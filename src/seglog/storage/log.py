@@ -7,15 +7,16 @@ immutable tuple of segments, and at sizes that grow after the bytes are there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
-from seglog.core.errors import LogClosedError
+from seglog.core.errors import InvalidReadError, InvalidRecordError, LogClosedError, LogDirFullError, SeglogError
 from seglog.core.fs import Fs, NoSpaceError
-from seglog.core.types import Buffer, TopicPartition
+from seglog.core.types import NO_TIMESTAMP, Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage import flushing, reads, retention, snapshots, trim
@@ -24,7 +25,9 @@ from seglog.storage.background import Background, DirHealth, Inline
 from seglog.storage.checkpoint import write_leader_epochs
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.layout import segment_paths
+from seglog.storage.manifest import Manifest
 from seglog.storage.producers import Producers
+from seglog.storage.reader import Isolation, RecordReader
 from seglog.storage.reads import Fetched, FoundOffset, UpTo
 from seglog.storage.retention import should_roll
 from seglog.storage.segment import Segment, SegmentConfig
@@ -55,6 +58,7 @@ class LoadedLog(NamedTuple):
     log_end_offset: int
     recovery_point: int
     high_watermark: int
+    manifest: Manifest
 
 
 class Log:
@@ -87,6 +91,7 @@ class Log:
         self.segments: tuple[Segment, ...] = tuple(loaded.segments)
         self.producers = loaded.producers
         self.epochs = loaded.epochs
+        self.manifest = loaded.manifest
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -101,7 +106,16 @@ class Log:
         self._draw_jitter = jitter
         self._jitter_ms = self._new_jitter()
         self._first_unstable: int | None = None
+        self._watchers: tuple[Callable[[], object], ...] = ()
         self.refresh_stable_offset()
+
+    def __repr__(self) -> str:
+        state = "deleted" if self.deleted else "closed" if self.closed else "open"
+        segments = len(self.segments)
+        return (
+            f"<Log {self.topic_partition}: offsets {self.log_start_offset} to {self.log_end_offset}, {segments} "
+            f"segment{'s' if segments != 1 else ''}, {self.size} bytes, {state}, {self.path}>"
+        )
 
     # Offsets
 
@@ -114,6 +128,10 @@ class Log:
         """Up to here (exclusive) every transaction is decided; what a read_committed consumer sees."""
         unstable = self._first_unstable
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.closed or self.deleted)
 
     @property
     def size(self) -> int:
@@ -190,8 +208,17 @@ class Log:
         level: int | None = None,
         leader_epoch: int | None = None,
     ) -> Appended:
-        """Append records as one batch, compressed by ``codec`` (or one of Kafka's names: "zstd")."""
+        """Append records as one batch, compressed by ``codec`` (or one of Kafka's names: "zstd").
+
+        A record without a timestamp gets the current time.
+        """
         codec = Codec.parse(codec) if isinstance(codec, str) else codec
+        _check_records(records)
+        if any(record.timestamp == NO_TIMESTAMP for record in records):
+            now_ms = self.clock.now_ms()
+            records = [
+                record._replace(timestamp=now_ms) if record.timestamp == NO_TIMESTAMP else record for record in records
+            ]
         return self.append(encode_batch(records, codec=codec, level=level), leader_epoch=leader_epoch)
 
     def _apply(self, plan: AppendPlan) -> None:
@@ -237,6 +264,8 @@ class Log:
         producers.map_end_offset = end_offset
         if updates is not None:
             self.refresh_stable_offset()
+        if self._watchers:
+            self._wake()
         if end_offset - self.recovery_point >= config.flush_messages:
             self.flush()
 
@@ -267,6 +296,7 @@ class Log:
         with self.lock:
             self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
             self.refresh_stable_offset()
+            self._wake()
             return self.high_watermark
 
     def refresh_stable_offset(self) -> None:
@@ -346,15 +376,59 @@ class Log:
         """Whole batches from the one that holds ``offset`` on, at most ``max_bytes``; the last may be cut off.
 
         With ``min_one`` the first batch comes whole even if it is larger, else nothing does. `OffsetOutOfRangeError`
-        outside of the log.
+        outside of the log. CRCs are checked by who decodes: `Fetched.records`. For a loop over all records: `records`.
         """
         self._check_open()
+        if type(offset) is not int or type(max_bytes) is not int or type(up_to) is not UpTo:
+            raise _invalid_read(offset, max_bytes, up_to)
         return reads.fetch(self, offset, max_bytes, up_to, min_one=min_one)
 
-    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+    def records(
+        self,
+        start: int | datetime | None = None,
+        end: int | datetime | None = None,
+        *,
+        isolation: Isolation | str = Isolation.READ_UNCOMMITTED,
+        follow: bool = False,
+        check_crcs: bool = True,
+    ) -> RecordReader:
+        """All records from ``start`` to ``end`` (exclusive), each an offset or a time with a zone: an iterator.
+
+        By default from the log's start to its high watermark as it is now; with ``isolation="read_committed"`` without
+        records of aborted transactions, and up to the first open one. ``follow`` goes on with what is appended later,
+        for ``for`` and ``async for``: the iterator is woken by the append, and ends when the log is closed. One process
+        has a log open, so there are no appends of others to wait for.
+
+        Raises `InvalidReadError` and `OffsetOutOfRangeError` at once; `CorruptError` where a batch is damaged;
+        `OffsetOutOfRangeError` if retention has passed `RecordReader.next_offset`.
+        """
+        self._check_open()
+        return RecordReader(self, start=start, end=end, isolation=isolation, follow=follow, check_crcs=check_crcs)
+
+    def watch(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Call ``wake``, from whichever thread, when there may be more to read and when the log is closed.
+
+        Returns what ends that.
+        """
+        with self.lock:
+            self._watchers = (*self._watchers, wake)
+
+        def unwatch() -> None:
+            with self.lock:
+                self._watchers = tuple(one for one in self._watchers if one is not wake)
+
+        return unwatch
+
+    def _wake(self) -> None:
+        for wake in self._watchers:
+            wake()
+
+    def offset_for_timestamp(self, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
         """The first record at ``timestamp`` ms or later, or EARLIEST, LATEST, MAX_TIMESTAMP. None: there is none."""
         self._check_open()
-        return reads.offset_for_timestamp(self, timestamp)
+        if type(timestamp) is not int:
+            raise InvalidReadError(f"timestamp {timestamp!r} is not milliseconds since 1970 (int)")
+        return reads.offset_for_timestamp(self, timestamp, check_crcs=check_crcs)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Where the largest epoch at or below ``epoch`` ends (KIP-101, KIP-279)."""
@@ -397,15 +471,22 @@ class Log:
                 with self._guard():
                     self.active.become_inactive()
                 self.flush()
+                with suppress(LogDirFullError), self._guard():  # the next start makes good for it
+                    flushing.note_sealed(self)
+                    if self.manifest.entries:
+                        self.manifest.close(self.active.sealed())
             self.closed = True
             for segment in self.segments:
                 segment.close(write=self._health.failure is None)
+            self._wake()
 
     def moved_to(self, path: str) -> None:
         """The partition's directory was renamed, as the deletion of a topic does."""
         with self.lock:
             self.path = path
             self.deleted = True
+            self.manifest.moved_to(path)
+            self._wake()
             for segment in self.segments:
                 segment.moved_to(path)
 
@@ -430,3 +511,17 @@ class Log:
             raise LogClosedError(f"{self.path} is {'deleted' if self.deleted else 'closed'}")
         if self._health.failure is not None:
             self._health.check()
+
+
+def _invalid_read(offset: object, max_bytes: object, up_to: object) -> SeglogError:
+    if type(offset) is not int:
+        return InvalidReadError(f"offset {offset!r} is not a number")
+    if type(max_bytes) is not int:
+        return InvalidReadError(f"max_bytes {max_bytes!r} is not a number")
+    return InvalidReadError(f"up_to {up_to!r} is none of {', '.join(str(one) for one in UpTo)}")
+
+
+def _check_records(records: Iterable[object]) -> None:
+    for record in records:
+        if not isinstance(record, NewRecord):
+            raise InvalidRecordError(f"{record!r:.80} is not a NewRecord")

@@ -150,6 +150,11 @@ class LogDir:
             lock.release()
             raise
 
+    def __repr__(self) -> str:
+        refused = f", {len(self.refused)} refused" if self.refused else ""
+        state = "closed" if self.closed else "out of use" if self.health.failure is not None else "open"
+        return f"<LogDir {self.path}: {len(self.topic_names())} topics, {len(self.logs)} partitions{refused}, {state}>"
+
     # Topics and partitions
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.errors import CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import File
 from seglog.core.types import NO_EPOCH, NO_TIMESTAMP
 from seglog.records import view
-from seglog.records.batch import BatchHeader, entries
+from seglog.records.batch import BatchHeader, Entry, entries
 from seglog.records.record import Record
 from seglog.storage.segment import Segment
 from seglog.storage.txnindex import AbortedTxn
@@ -68,17 +68,32 @@ class Fetched(NamedTuple):
         for entry in entries(data):
             yield view.describe(data, entry), data[entry.position : entry.position + entry.size]
 
-    def records(self) -> Iterator[Record]:
-        """The records from ``offset`` on: no control records, and none of transactions that `aborted` lists."""
-        data = memoryview(self.read())
-        aborted = AbortedFilter(self.aborted)
-        for entry in entries(data):
-            header = view.describe(data, entry)
-            if aborted.skips(header) or header.is_control:
-                continue
-            for record in view.decode(data, entry):
+    def records(self, *, check_crcs: bool = True) -> Iterator[Record]:
+        """The records from ``offset`` on: no control records, and none of transactions that `aborted` lists.
+
+        These are of one slice of one segment: for all of a log, `Log.records`. `CorruptError` names file and position;
+        ``check_crcs`` is Kafka's ``check.crcs``.
+        """
+        for _, records in self.decoded(check_crcs=check_crcs):
+            for record in records:
                 if record.offset >= self.offset:
                     yield record
+
+    def decoded(self, *, check_crcs: bool = True) -> Iterator[tuple[BatchHeader, list[Record]]]:
+        """The whole batches of the slice, and the records in each: none of control batches and aborted transactions."""
+        data = memoryview(self.read())
+        aborted = AbortedFilter(self.aborted)
+        entry: Entry | None = None
+        try:
+            for entry in entries(data):
+                if check_crcs:
+                    view.check(data, entry)
+                header = view.describe(data, entry)
+                is_skipped = aborted.skips(header) or header.is_control
+                yield header, [] if is_skipped else view.decode(data, entry)
+        except CorruptError as error:
+            file = self.file.path if self.file is not None else None
+            raise error.at(file=file, base=self.position, offset=entry.offset if entry else self.offset) from error
 
 
 class AbortedFilter:
@@ -180,7 +195,7 @@ def _aborted(segments: Sequence[Segment], at: int, start: int, end: int) -> list
     return sorted(found, key=lambda txn: txn.first_offset)
 
 
-def offset_for_timestamp(log: Log, timestamp: int) -> FoundOffset | None:
+def offset_for_timestamp(log: Log, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
     """See `Log.offset_for_timestamp`; rules of ``UnifiedLog.fetchOffsetByTimestamp``."""
     segments = log.segments
     if timestamp == EARLIEST:
@@ -191,14 +206,14 @@ def offset_for_timestamp(log: Log, timestamp: int) -> FoundOffset | None:
         newest = max(segments, key=lambda segment: (segment.max_timestamp, -segment.base_offset))
         if newest.max_timestamp < 0:
             return None
-        return _first_in([newest], newest.max_timestamp, log.log_start_offset)
-    return _first_in(segments, timestamp, log.log_start_offset)
+        return _first_in([newest], newest.max_timestamp, log.log_start_offset, check_crcs)
+    return _first_in(segments, timestamp, log.log_start_offset, check_crcs)
 
 
-def _first_in(segments: Sequence[Segment], timestamp: int, from_offset: int) -> FoundOffset | None:
+def _first_in(segments: Sequence[Segment], timestamp: int, from_offset: int, check_crcs: bool) -> FoundOffset | None:
     for segment in segments:
         if segment.max_timestamp >= timestamp:
-            found = segment.find_timestamp(timestamp, from_offset)
+            found = segment.find_timestamp(timestamp, from_offset, check_crcs=check_crcs)
             if found is not None:
                 (at, offset), epoch = found
                 return FoundOffset(at, offset, epoch if epoch >= 0 else NO_EPOCH)

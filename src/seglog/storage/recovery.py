@@ -7,6 +7,7 @@ the partition and name the tool that repairs it. What is cut above it is saved i
 
 from __future__ import annotations
 
+import logging
 import os.path
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import (
     AppendError,
     CorruptBatchError,
+    CorruptCheckpointError,
     CorruptError,
     CorruptIndexError,
     DamagedPartitionError,
@@ -40,10 +42,13 @@ from seglog.storage.cut import (
 from seglog.storage.layout import LOG_START_OFFSETS, SegmentPaths, list_segments
 from seglog.storage.leftovers import Leftovers, clear_leftovers
 from seglog.storage.log import LoadedLog, Log
+from seglog.storage.manifest import Difference, Manifest, differences, exchanged
 from seglog.storage.producers import Producers
 from seglog.storage.rescan import Scan, rescan
 from seglog.storage.segment import Segment, SegmentConfig
 from seglog.storage.split import split_overflowed
+
+_logger = logging.getLogger("seglog")
 
 
 class Known(NamedTuple):
@@ -118,6 +123,7 @@ def load_log(
     flushed: then nothing was cut. Other errors: `CorruptCheckpointError` (leader epochs), `InvalidLogDirError` (a
     symbolic link), OSError.
     """
+    manifest, unreadable = _open_manifest(fs, path, known)
     leftovers = clear_leftovers(fs, path)
     loader = _Loader(
         fs,
@@ -125,10 +131,12 @@ def load_log(
         path,
         config,
         known,
+        manifest,
         progress,
         has_gaps=has_gaps,
         producer_id_expiration_ms=producer_id_expiration_ms,
     )
+    loader.unreadable += unreadable
     try:
         loaded = loader.load()
     except BaseException:
@@ -152,6 +160,28 @@ def load_log(
     return Loaded(log, loader.report(log, leftovers))
 
 
+def _open_manifest(fs: Fs, path: str, known: Known) -> tuple[Manifest, list[str]]:
+    """The manifest, and what is wrong with it. Before anything is cleared: what is cleared may be evidence.
+
+    `DamagedPartitionError` if a sealed segment is missing or has another size.
+    """
+    try:
+        manifest = Manifest.open(fs, path)
+    except CorruptCheckpointError as error:
+        _logger.warning("%s; it is made anew, and segments are not held to it", error)
+        return Manifest(fs, path), [str(error)]
+    for found in differences(fs, path, manifest.entries, log_start=known.log_start_offset):
+        raise differs(path, found)
+    return manifest, []
+
+
+def differs(path: str, found: Difference) -> DamagedPartitionError:
+    return DamagedPartitionError(
+        f"{found}. It was flushed when it was sealed, so this is damage. The partition is not opened and nothing was "
+        f"changed: bring the file back, take the partition from a replica, or see `seglog repair {path}`"
+    )
+
+
 class _Loader:
     def __init__(
         self,
@@ -160,6 +190,7 @@ class _Loader:
         path: str,
         config: LogConfig,
         known: Known,
+        manifest: Manifest,
         progress: Callable[[int, int], None] | None,
         *,
         has_gaps: bool,
@@ -171,6 +202,7 @@ class _Loader:
         self._config = config
         self._segment_config = SegmentConfig(config.segment_index_bytes, config.index_interval_bytes)
         self._known = known
+        self._manifest = manifest
         self._has_gaps = has_gaps
         self._expiration_ms = producer_id_expiration_ms
         self._progress = progress
@@ -221,11 +253,17 @@ class _Loader:
         self._epochs_changed |= self._epochs.truncate_from_start(known.log_start_offset)
         if self._epochs_changed:
             write_leader_epochs(self._fs, self._path, self._epochs)
-        self._segments[-1].become_active()
+        active = self._segments[-1]
+        left = self._manifest.active
+        if known.clean and left is not None and (left.base_offset, left.size) == (active.base_offset, active.size):
+            active.resume(left.chain)
+        active.become_active()
         producers = self._producers_at(end, log_start, trust_none=known.clean)
         reload.remove_stray(self._fs, self._path, {segment.base_offset for segment in self._segments}, end)
         high_watermark = max(log_start, min(known.high_watermark, end))
-        return LoadedLog(self._segments, producers, self._epochs, log_start, end, recovery_point, high_watermark)
+        return LoadedLog(
+            self._segments, producers, self._epochs, log_start, end, recovery_point, high_watermark, self._manifest
+        )
 
     # Segments
 
@@ -253,6 +291,7 @@ class _Loader:
                 self.rebuilt[segment.base_offset] = wrong
             scan = self._scan(segment)
             if scan.overflow:
+                self._manifest.forget_from(segment.base_offset)
                 made = split_overflowed(self._fs, self._clock, self._path, segment, self._segment_config)
                 self._segments.remove(segment)
                 self.split.append(segment.base_offset)
@@ -261,6 +300,7 @@ class _Loader:
             if scan.bad is not None:
                 self._cut(segment, scan.bad, found[at + 1 :])
                 break
+            self._check_recovered(segment)
             expected = scan.next_offset if at >= unflushed_from else None
         return True
 
@@ -292,15 +332,31 @@ class _Loader:
     def _look_wrong(self, segment: Segment) -> str | None:
         """Whether the indexes of a flushed segment cannot be its own, or its last batch is not whole."""
         try:
-            following, end = segment.base_offset, 0
+            following, end, crc = segment.base_offset, 0, 0
             last = segment.offset_index.lookup(segment.offset_index.last_offset)
             for header, position, _ in segment.headers(last.position):
-                following, end = header.next_offset, position + header.size
+                following, end, crc = header.next_offset, position + header.size, header.crc
             segment.offset_index.check(following, segment.size)
             segment.time_index.check(following, segment.size)
         except CorruptError as error:
             return str(error)
+        entry = self._manifest.entries.get(segment.base_offset)
+        found = exchanged(self._path, entry, following, crc) if entry is not None else None
+        if found is not None:
+            raise differs(self._path, found)
         return None if end == segment.size else f"{segment.size - end} bytes behind the last batch"
+
+    def _check_recovered(self, segment: Segment) -> None:
+        """Hold a sealed segment of which all batches were just checked to its entry."""
+        entry = self._manifest.entries.get(segment.base_offset)
+        if entry is not None:
+            sealed = segment.sealed()
+            found = exchanged(self._path, entry, sealed.end_offset, sealed.last_crc)
+            if found is None and None not in (sealed.chain, entry.chain) and sealed.chain != entry.chain:
+                file = segment.paths.log
+                found = Difference(file, entry, "it is another file: the chain of its batches' CRCs is another")
+            if found is not None:
+                raise differs(self._path, found)
 
     def _scan(self, segment: Segment) -> Scan:
         """Check every batch and make the indexes anew; the producers' state follows."""
@@ -331,7 +387,7 @@ class _Loader:
         known = self._known
         if known.clean:
             return MAX_INT64
-        seen = 0 if known.has_followers else known.high_watermark
+        seen = max(0 if known.has_followers else known.high_watermark, self._manifest.flushed)
         if known.recovery_point is None:  # lost; segments before the last were flushed when they were rolled
             return max(self._last_base, seen)
         return max(known.recovery_point, seen)
@@ -401,6 +457,7 @@ class _Loader:
             )
         for segment in self._segments:
             segment.close(write=False)
+        self._manifest.forget_from(0)
         self.emptied = save_log(self._fs, self._path, f"{checkpoint}: {reason}", self._clock.now_ms())
 
     # Producers

@@ -29,6 +29,7 @@ from seglog.records.batch import (
 )
 from seglog.records.record import parse_control
 from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.manifest import CHAINED
 from seglog.storage.producers import Producers
 from seglog.storage.segment import Segment
 from seglog.storage.txnindex import AbortedTxn
@@ -93,7 +94,7 @@ def rescan(
         position, wanted = walk.end, CHUNK
         if progress is not None:
             progress(position)
-    segment.size = walk.end
+    segment.recovered(walk.end, walk.chain)
     segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
     for index in (segment.offset_index, segment.time_index):
         with suppress(NoSpaceError):  # what has no place stays in memory: a shorter index is a right one
@@ -113,7 +114,7 @@ class _Walk:
     """Where the walk is: ``end`` and ``next_offset`` are behind the last good batch."""
 
     __slots__ = (
-        "_epochs", "_interval", "_last_entry", "_producers", "_segment", "batches", "end", "epochs_changed",
+        "_epochs", "_interval", "_last_entry", "_producers", "_segment", "batches", "chain", "end", "epochs_changed",
         "next_offset",
     )  # fmt: skip
 
@@ -126,6 +127,7 @@ class _Walk:
         self.end = 0
         self.next_offset = segment.base_offset
         self.batches = 0
+        self.chain = 0
         self.epochs_changed = False
 
     def chunk(self, chunk: bytes, position: int) -> int:
@@ -138,7 +140,7 @@ class _Walk:
         data, limit = memoryview(chunk), segment.base_offset + MAX_INT32
         next_offset, last_entry, interval = self.next_offset, self._last_entry, self._interval
         max_timestamp, epochs, last_epoch, next_epoch_start = segment.max_timestamp, self._epochs, NO_EPOCH, next_offset
-        at, left, batches = 0, len(chunk), 0
+        at, left, batches, chain = 0, len(chunk), 0, self.chain
         try:
             while left >= MIN_ENTRY:
                 if chunk[at + MAGIC_POSITION] == 2:
@@ -179,12 +181,14 @@ class _Walk:
                     self.epochs_changed |= epochs.agree(epoch, base)
                     last_epoch, next_epoch_start = epoch, epochs.next_start(base)
                 next_offset = last + 1
+                chain = crc(data[at : at + CHAINED], chain)
                 at += size
                 left -= size
                 batches += 1
         finally:
             self.next_offset, self._last_entry, self.end = next_offset, last_entry, position + at
             self.batches += batches
+            self.chain = chain
             self._producers.map_end_offset = max(self._producers.map_end_offset, next_offset)
         return at
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from seglog.core.errors import CorruptBatchError, CorruptError, TooLargeError
 from seglog.core.fs import File, Fs, NoSpaceError
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
@@ -19,6 +21,7 @@ from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, Entr
 from seglog.records.record import Record
 from seglog.storage.index import OffsetIndex, TimeIndex, TimestampOffset
 from seglog.storage.layout import SegmentPaths, segment_paths
+from seglog.storage.manifest import CHAINED, Sealed
 from seglog.storage.segment_files import SealedFile
 from seglog.storage.txnindex import TxnIndex
 
@@ -56,6 +59,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_chain",
         "_first_timestamp",
         "_fs",
         "_interval",
@@ -102,6 +106,7 @@ class Segment:
         else:
             self.log = SealedFile(fs, self.paths.log)
             self.size = fs.stat(self.paths.log).size
+        self._chain: int | None = None if self.size else 0
         self.offset_index = OffsetIndex(fs, self.paths.offset_index, base_offset, config.index_bytes, active=active)
         self.time_index = TimeIndex(fs, self.paths.timeindex, base_offset, config.index_bytes, active=active)
         self.txn_index = TxnIndex(fs, self.paths.txnindex, base_offset)
@@ -124,6 +129,7 @@ class Segment:
             self.log.truncate(position)
             self.log.truncate(max(self._preallocated, position))
             raise
+        start, chain = position, self._chain
         for base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ in batches:
             last_offset = base_offset + delta
             if max_timestamp > self.max_timestamp:
@@ -137,10 +143,13 @@ class Segment:
                 if not self.time_index.is_full:
                     self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
                 self._since_entry = 0
+            if chain is not None:
+                at = position - start
+                chain = crc32c(data[at : at + CHAINED], chain)
             size = length + LOG_OVERHEAD
             self._since_entry += size
             position += size
-        self.size = position
+        self.size, self._chain = position, chain
 
     def reset_indexes(self) -> None:
         """Forget the indexes, the largest timestamp and the abort list: recovery is about to note every batch again."""
@@ -206,8 +215,17 @@ class Segment:
         cut = self.log.size() - size
         if cut > 0:
             self.log.truncate(size)
-        self.size = size
+        if size != self.size:
+            self.size, self._chain = size, None if size else 0
         return max(cut, 0)
+
+    def resume(self, chain: int | None) -> None:
+        """Go on with the chain of the batches that are here, as it was when the segment was closed."""
+        self._chain = chain
+
+    def recovered(self, size: int, chain: int) -> None:
+        """Recovery has checked all batches: the good ones are ``size`` bytes, and their chain is ``chain``."""
+        self.size, self._chain = size, chain
 
     def read_largest_timestamp(self) -> None:
         """Find the largest timestamp anew: the time index's last, or one of a batch behind it."""
@@ -292,13 +310,20 @@ class Segment:
             if wanted > limit - position:
                 return
 
-    def find_timestamp(self, timestamp: int, from_offset: int) -> tuple[TimestampOffset, int] | None:
-        """The first record from ``from_offset`` on at ``timestamp`` or later, and its leader epoch, if it is here."""
+    def find_timestamp(
+        self, timestamp: int, from_offset: int, *, check_crcs: bool = True
+    ) -> tuple[TimestampOffset, int] | None:
+        """The first record from ``from_offset`` on at ``timestamp`` or later, and its leader epoch, if it is here.
+
+        The CRC of each batch that is decoded is checked, unless ``check_crcs`` is off.
+        """
         near = max(self.time_index.lookup(timestamp).offset, from_offset)
         start = self.offset_index.lookup(near).position
         for header, position, data in self.headers(start):
             if header.max_timestamp < timestamp or header.last_offset < from_offset:
                 continue
+            if check_crcs:
+                self._check_crc(data, header, position)
             try:
                 for record in self._records(data, header, position):
                     if record.timestamp >= timestamp and record.offset >= from_offset:
@@ -306,6 +331,12 @@ class Segment:
             except TooLargeError:  # one of its records is it: who reads from here on finds it
                 return TimestampOffset(timestamp, max(header.base_offset, from_offset)), header.leader_epoch
         return None
+
+    def _check_crc(self, data: Buffer, header: BatchHeader, position: int) -> None:
+        try:
+            view.check(data, Entry(0, header.size, header.base_offset, header.magic))
+        except CorruptError as error:
+            raise error.at(file=self.paths.log, base=position, offset=header.base_offset) from error
 
     def _records(self, data: Buffer, header: BatchHeader, position: int) -> Iterator[Record]:
         """As `decode`, one at a time, and of no more than `LOOKUP_LIMIT` decompressed bytes."""
@@ -329,6 +360,19 @@ class Segment:
         for header, _, _ in self.headers(start):
             following = header.next_offset
         return following
+
+    def tail(self) -> tuple[int, int]:
+        """The offset behind the last batch, and that batch's CRC, found from the last index entry on."""
+        start = self.offset_index.lookup(self.offset_index.last_offset).position
+        following, crc = self.base_offset, 0
+        for header, _, _ in self.headers(start):
+            following, crc = header.next_offset, header.crc
+        return following, crc
+
+    def sealed(self) -> Sealed:
+        """What the manifest says of this segment, which is written no more."""
+        following, crc = self.tail()
+        return Sealed(self.base_offset, following, self.size, crc, self._chain)
 
     # Facts for rolling and retention
 

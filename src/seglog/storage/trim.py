@@ -32,6 +32,7 @@ def truncate_to(log: Log, offset: int) -> bool:
     kept = [segment for segment in log.segments if segment.base_offset <= offset]
     gone = log.segments[len(kept) :]
     log.segments = tuple(kept)
+    log.manifest.forget_from(log.active.base_offset)
     remove_segments(log, gone[::-1], later=False)  # from the end: a crash in between leaves no hole
     with _whole():
         log.active.truncate_to(offset, log.clock.now_ms())
@@ -50,6 +51,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         raise ValueError(f"{log.topic_partition} cannot start at offset {offset}")
     gone = log.segments
     stale = [segment for segment in gone if segment.base_offset != offset]
+    log.manifest.forget_from(0)
     remove_segments(log, stale, later=False)
     reused = next((segment for segment in gone if segment.base_offset == offset), None)
     if reused is not None:
@@ -138,6 +140,7 @@ def delete_old_segments(log: Log) -> list[retention.Expired]:
     gone = [segment for segment in log.segments if segment.base_offset in bases]
     log.segments = tuple(segment for segment in log.segments if segment.base_offset not in bases)
     _move_start(log, log.segments[0].base_offset)
+    log.manifest.forget(bases)
     remove_segments(log, gone, later=True)
     return expired
 

@@ -30,10 +30,13 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
     files that they have open.
     """
     bases = {segment.base_offset for segment in new}
+    replaced = [segment.base_offset for segment in old]
+    log.manifest.forget(replaced)  # before a crash can leave the new ones in their place
     for segment in sorted(new, key=lambda segment: -segment.base_offset):
         segment.rename(SWAP)
     kept = [segment for segment in log.segments if segment not in old]
     log.segments = tuple(sorted([*kept, *new], key=lambda segment: segment.base_offset))
+    log.manifest.forget(replaced)  # a flush may have written them down again
     for segment in old:
         if segment.base_offset in bases:  # its producer snapshot is the new segment's now
             segment.rename(DELETED)

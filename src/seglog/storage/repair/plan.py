@@ -13,13 +13,21 @@ from seglog.storage.layout import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
+    MANIFEST,
     OWN_DIRECTORY,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     SNAPSHOT,
+    WITNESS,
 )
 from seglog.storage.repair.log import Gone, LogRepair, plan_log
-from seglog.storage.verify.finish import in_order, log_end, partition_findings, segment_findings
+from seglog.storage.verify.finish import (
+    in_order,
+    log_end,
+    manifest_findings,
+    partition_findings,
+    segment_findings,
+)
 from seglog.storage.verify.partition import Around, Plan, Stretch, facts_of, prepare
 from seglog.storage.verify.run import walk_stretch
 from seglog.storage.verify.summary import Facts, Summary
@@ -41,6 +49,7 @@ class PartitionRepair(NamedTuple):
 
     ``epochs``: the checkpoint of leader epochs is made anew; ``topic_id`` is written, if it is not None.
     ``forgets_topic_id``: ``partition.metadata`` cannot be read, and nothing else tells what it said.
+    ``forgotten``: base offsets of segments that are taken out of the manifest; ``remakes_manifest``: it is made anew.
     ``empties``: why all segments are moved away, so that the log begins and ends at ``end_offset``; "" if they stay.
 
     ``refusals``: what cannot be repaired, or not in this way; then nothing of the partition is touched.
@@ -53,6 +62,8 @@ class PartitionRepair(NamedTuple):
     epochs: bool
     topic_id: UUID | None
     forgets_topic_id: bool
+    forgotten: frozenset[int]
+    remakes_manifest: bool
     end_offset: int
     empties: str
     steps: Sequence[Step]
@@ -74,6 +85,7 @@ def look_through(fs: Fs, path: str, around: Around) -> tuple[Plan, list[Facts], 
         facts.append(known)
         summaries.append(walk_stretch(fs, Stretch(known, 0, segment.size), fast=False))
         findings += wrong + segment_findings(plan, at, known, summaries[-1], strict=around.recent)
+        findings += manifest_findings(fs, plan, at, known)
     findings += partition_findings(fs, plan, summaries)
     return plan, facts, summaries, in_order(findings)
 
@@ -113,6 +125,7 @@ class _Planner:
         self._refusals: list[str] = []
         self._logs: dict[int, LogRepair] = {}
         self._empties = ""
+        self._forgotten: set[int] = set()
         self._end = log_end(self._plan, self._summaries)
 
     def plan(self) -> PartitionRepair:
@@ -153,6 +166,7 @@ class _Planner:
                 self._steps.append(Step(metadata, what))
             else:
                 self._steps.append(Step(metadata, "write the topic's id, which the rest of the log directory tells"))
+        remakes_manifest = self._plan_manifest()
         self._refuse_the_rest(epochs=epochs)
         return PartitionRepair(
             plan,
@@ -162,11 +176,38 @@ class _Planner:
             epochs,
             topic_id,
             forgets_topic_id,
+            frozenset(self._forgotten),
+            remakes_manifest,
             self._end,
             self._empties,
             self._steps,
             self._refusals,
         )
+
+    def _plan_manifest(self) -> bool:
+        """Which segments are not as the manifest has them, and will not be; whether it is made anew as a whole."""
+        for file in (os.path.join(self._path, MANIFEST), os.path.join(self._path, WITNESS)):
+            if file in self.damaged:
+                self._steps.append(Step(file, f"make the manifest anew ({self._reason(file)})"))
+                return True
+        repaired = {self._plan.segments[at].paths.base_offset: repair for at, repair in self._logs.items()}
+        for entry in self._plan.sealed.values():
+            file = os.path.join(self._path, entry.log)
+            reason = next((one.reason for one in self._findings if one.file == file and MANIFEST in one.reason), "")
+            repair = repaired.get(entry.base_offset)
+            if repair is not None and repair.gone:
+                self._forgotten.add(entry.base_offset)
+            elif reason and repair is None:
+                lost = f"what is missing of offsets {entry.base_offset} to {entry.end_offset - 1}"
+                if self._salvage:
+                    self._forgotten.add(entry.base_offset)
+                    self._steps.append(Step(file, f"go on without what it was ({reason})", lost))
+                else:
+                    self._refusals.append(
+                        f"{file}: {reason}: bring the file back, take the records from a replica, or go on without "
+                        "them with --salvage"
+                    )
+        return False
 
     def _refuse_the_rest(self, *, epochs: bool) -> None:
         """Damage that no step is about."""

@@ -13,14 +13,17 @@ from seglog.storage.checkpoint import encode_partition_metadata
 from seglog.storage.cut import forget_refused_start, save_log
 from seglog.storage.epochs import encode_epochs
 from seglog.storage.findings import Severity
-from seglog.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, SegmentPaths
+from seglog.storage.layout import LEADER_EPOCHS, MANIFEST, PARTITION_METADATA, WITNESS, SegmentPaths
+from seglog.storage.manifest import Manifest, Sealed
 from seglog.storage.repair.build import build_epochs, build_indexes, build_producer_files
 from seglog.storage.repair.files import Replacer, own_directory, read_pieces
 from seglog.storage.repair.log import LogRepair, PatchedFile
 from seglog.storage.repair.plan import PartitionRepair, look_through
 from seglog.storage.snapshots import snapshot_path
 from seglog.storage.verify.finish import log_end, replay_of
+from seglog.storage.verify.indexes import NO_PROBES
 from seglog.storage.verify.partition import Around
+from seglog.storage.verify.sealed import chain_of, tail_of
 
 
 class Done(NamedTuple):
@@ -41,9 +44,11 @@ def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_int
     work = Replacer(fs, path, own_directory(path), clock)
     work.finish()  # of a repair that was stopped
     if repair.empties:
+        Manifest.open(fs, path).forget_from(0)
         emptied = save_log(fs, path, repair.empties, clock.now_ms())
         forget_refused_start(fs, path)
         return Done(path, repair.end_offset, emptied.saved, {})
+    _forget_sealed(fs, work, path, repair)
     for at, log in repair.logs.items():
         _repair_log(fs, work, repair.plan.segments[at].paths, log)
     for at in sorted(repair.indexes):
@@ -51,8 +56,46 @@ def repair_partition(fs: Fs, clock: Clock, repair: PartitionRepair, *, index_int
     end, ongoing = _make_the_rest(fs, work, path, repair.plan.around, repair.topic_id, epochs=repair.epochs)
     if repair.forgets_topic_id:
         work.remove(os.path.join(path, PARTITION_METADATA))
+    _check_sealed(fs, path, repair)
     work.finish()
     return Done(path, end, work.backup, ongoing if any(log.gone for log in repair.logs.values()) else {})
+
+
+def _forget_sealed(fs: Fs, work: Replacer, path: str, repair: PartitionRepair) -> None:
+    """Before a segment becomes another one: a crash must not leave one that the manifest does not know."""
+    if repair.remakes_manifest:
+        for name in (WITNESS, MANIFEST):
+            work.remove(os.path.join(path, name))
+    elif repair.forgotten:
+        Manifest.open(fs, path).forget(repair.forgotten)
+
+
+def _check_sealed(fs: Fs, path: str, repair: PartitionRepair) -> None:
+    """Bring the manifest up to what the segments are now."""
+    segments = [one.paths for one in repair.plan.segments]
+    manifest = Manifest.open(fs, path)
+    if repair.remakes_manifest and len(segments) > 1:
+        manifest.add(_sealed(fs, paths) for paths in segments[:-1])
+        if repair.plan.around.clean:
+            manifest.close(_sealed(fs, segments[-1]))
+    changed = [segments[at] for at in repair.logs if segments[at].base_offset in manifest.entries]
+    manifest.forget(
+        paths.base_offset for paths in changed if _differs(_sealed(fs, paths), manifest.entries[paths.base_offset])
+    )
+
+
+def _differs(found: Sealed, entry: Sealed) -> bool:
+    return found != (entry if entry.chain is not None else entry._replace(chain=found.chain))
+
+
+def _sealed(fs: Fs, paths: SegmentPaths) -> Sealed:
+    file = fs.open(paths.log, write=False)
+    try:
+        chain, size = chain_of(file), file.size()
+    finally:
+        file.close()
+    end_offset, crc = tail_of(fs, paths, NO_PROBES) or (paths.base_offset, 0)
+    return Sealed(paths.base_offset, end_offset, size, crc, chain)
 
 
 def _repair_log(fs: Fs, work: Replacer, paths: SegmentPaths, log: LogRepair) -> None:

@@ -38,13 +38,15 @@ def verify(
     workers: int | None = None,
     fast: bool | None = None,
     limit: int = DEFAULT_LIMIT,
+    since_manifest: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Verified:
     """Look at log directories, partitions' directories and single files of any kind.
 
     ``workers``: threads or processes (default: one for each CPU). ``fast``: whether to use compiled loops (default: if
     they can be imported, and there is enough to do); the findings are the same. ``limit``: most bytes that a batch may
-    decompress to. ``progress`` is told how many more bytes of logs were looked at.
+    decompress to. ``since_manifest``: of sealed segments in a manifest only presence, size and end are checked; a bit
+    that flipped in one is not found. ``progress`` is told how many more bytes of logs were looked at.
 
     Raises `InvalidLogDirError` where ``paths`` has what is none of these, and OSError.
     """
@@ -60,7 +62,9 @@ def verify(
     elif count > 1 and enough and isinstance(fs, OsFs):
         pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
     with pool as executor:
-        run = Run(fs, executor, count, strict=strict, fast=fast, limit=limit, progress=progress)
+        run = Run(
+            fs, executor, count, strict=strict, fast=fast, limit=limit, progress=progress, since_manifest=since_manifest
+        )
         for path in absolute:
             run.look_at(path)
         return run.result()

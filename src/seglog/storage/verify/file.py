@@ -15,13 +15,16 @@ from seglog.storage.layout import (
     LEADER_EPOCHS,
     LOCK,
     LOG,
+    MANIFEST,
     META_PROPERTIES,
     PARTITION_METADATA,
     SNAPSHOT,
     TIME_INDEX,
     TOPICS,
+    WITNESS,
     parse_file_name,
 )
+from seglog.storage.manifest import decode_manifest
 from seglog.storage.producers import decode_snapshot
 from seglog.storage.topics_file import decode_topics
 from seglog.storage.txnindex import decode_aborted
@@ -30,14 +33,14 @@ from seglog.storage.verify.log_dir import OFFSET_FILES, read_offset_file
 from seglog.storage.verify.partition import read_epochs, read_topic_id
 
 _BATCHES: Final = (LOG, ".checkpoint")
-_NOTHING_TO_SAY: Final = (CLEAN_SHUTDOWN, LOCK, "quorum-state")
+_NOTHING_TO_SAY: Final = (CLEAN_SHUTDOWN, LOCK, WITNESS, "quorum-state")
 """Any content of these is right, or theirs who wrote it."""
 
 
 def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
     """What is wrong with a file; None: it is one of batches. `InvalidLogDirError` if its name is none of Kafka's."""
     name = os.path.basename(path)
-    parsed = parse_file_name(name)
+    parsed = parse_file_name(name) if name != WITNESS else None
     findings: list[Finding] = []
     if parsed is not None and parsed.kind == LOG:
         return None
@@ -64,6 +67,8 @@ def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
             decode_meta_properties(fs.read(path), path)
         elif name == TOPICS:
             decode_topics(fs.read(path), path)
+        elif name == MANIFEST:
+            decode_manifest(fs.read(path), path)
         elif name not in _NOTHING_TO_SAY:
             raise InvalidLogDirError(f"{path}: not a file of Kafka's")
     except CorruptError as error:

@@ -22,6 +22,7 @@ from seglog.storage.verify.indexes import (
 )
 from seglog.storage.verify.partition import Plan
 from seglog.storage.verify.producers import Replay, TxnFile, check_producers
+from seglog.storage.verify.sealed import chain_findings, sealed_findings
 from seglog.storage.verify.summary import Facts, Summary
 
 
@@ -38,9 +39,21 @@ def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, str
     return findings
 
 
-def partition_findings(fs: Fs, plan: Plan, summaries: Sequence[Summary]) -> list[Finding]:
-    """What is seen from all segments together."""
+def manifest_findings(fs: Fs, plan: Plan, at: int, facts: Facts, *, chain: bool = True) -> list[Finding]:
+    """Segment ``at`` against the manifest; without ``chain`` only what it ends with is read."""
+    paths, size, _ = plan.segments[at]
+    entry = plan.sealed.get(paths.base_offset)
+    if entry is None:
+        return []
+    findings = list(sealed_findings(fs, paths, size, entry, facts.probes))
+    return findings if findings or not chain else list(chain_findings(fs, paths, entry))
+
+
+def partition_findings(fs: Fs, plan: Plan, summaries: Sequence[Summary], *, is_complete: bool = True) -> list[Finding]:
+    """What is seen from all segments together. Unless it ``is_complete``, some were not read."""
     end = log_end(plan, summaries)
+    if not is_complete:
+        return list(_check_end(plan, summaries, end, gaps=False))
     findings = _check_epochs(plan, summaries, end)
     if plan.segments:
         findings += _check_end(plan, summaries, end)
@@ -145,8 +158,8 @@ def _old_styles(probes: Probes, summary: Summary, *, strict: bool) -> Iterator[F
             yield note(file, f"{len(places)} entries {reason}, as Kafka up to 3.9 writes them", position=places[0])
 
 
-def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[Finding]:
-    """The log's end against what else knows of it."""
+def _check_end(plan: Plan, summaries: Sequence[Summary], end: int, *, gaps: bool = True) -> Iterator[Finding]:
+    """The log's end against what else knows of it; and, unless segments were passed over, ``gaps`` before it."""
     last, around = plan.segments[-1].paths, plan.around
     at_rest = plan.is_at_rest
     newest = plan.snapshots[-1] if plan.snapshots else None
@@ -159,7 +172,7 @@ def _check_end(plan: Plan, summaries: Sequence[Summary], end: int) -> Iterator[F
     if at_rest and newest is not None and newest.offset < end and has_batches and end > last.base_offset:
         reason = f"the log ends at offset {end}, and no snapshot was made there; the last is of {newest.offset}"
         yield damage(last.log, reason, offset=end)
-    gap = _first_gap(plan, summaries)
+    gap = _first_gap(plan, summaries) if gaps else None
     if gap is not None and around.was_cleaned is False:
         yield note(
             gap[0],

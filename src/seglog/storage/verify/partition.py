@@ -20,16 +20,20 @@ from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.layout import (
     LEADER_EPOCHS,
     LOG,
+    MANIFEST,
     OWN_DIRECTORY,
     PARTITION_METADATA,
     SNAPSHOT,
+    WITNESS,
     SegmentFile,
     SegmentPaths,
     parse_file_name,
     segment_paths,
 )
+from seglog.storage.manifest import Sealed
 from seglog.storage.verify.indexes import Probes, read_probes, slots_at
 from seglog.storage.verify.producers import Snapshot
+from seglog.storage.verify.sealed import missing, read_sealed
 from seglog.storage.verify.summary import Facts
 
 STRETCH: Final = 64 << 20
@@ -65,7 +69,7 @@ class Plan(NamedTuple):
     """A partition before its logs are looked at. ``findings`` are those that need no log.
 
     ``is_open``: it is in use or was not closed, for the indexes of its last segment have room to grow.
-    ``batch_files``: KRaft's snapshots, which are batches too.
+    ``batch_files``: KRaft's snapshots, which are batches too. ``sealed``: the manifest, by base offset.
     """
 
     path: str
@@ -78,6 +82,7 @@ class Plan(NamedTuple):
     batch_files: Sequence[str]
     findings: Sequence[Finding]
     limit: int
+    sealed: Mapping[int, Sealed] = {}
 
     @property
     def is_at_rest(self) -> bool:
@@ -111,6 +116,8 @@ def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) ->
         if following is not None:
             limit_offset = min(limit_offset, following)
         segments.append(SegmentPlan(paths, fs.stat(paths.log).size, limit_offset))
+    sealed = read_sealed(fs, path, names, findings, clean=bool(around.clean))
+    findings += missing(path, sealed, bases, around.log_start or 0)
     return Plan(
         path,
         around,
@@ -122,6 +129,7 @@ def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) ->
         [os.path.join(path, name) for name in names if _KRAFT_SNAPSHOT.fullmatch(name)],
         findings,
         limit,
+        sealed,
     )
 
 
@@ -225,6 +233,8 @@ def _regular(fs: Fs, path: str, findings: list[Finding]) -> Iterator[str]:
 def _strays(path: str, names: Sequence[str], parsed: Mapping[str, SegmentFile]) -> Iterator[Finding]:
     logs = {file.base_offset for file in parsed.values() if file.kind == LOG and not file.state}
     for name in names:
+        if name in (MANIFEST, WITNESS):
+            continue
         where = os.path.join(path, name)
         file = parsed.get(name)
         if file is not None:

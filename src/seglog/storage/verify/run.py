@@ -18,6 +18,7 @@ from seglog.storage.verify.file import look_at_small_file
 from seglog.storage.verify.finish import (
     in_order,
     log_end,
+    manifest_findings,
     partition_findings,
     segment_findings,
     single_segment_findings,
@@ -78,6 +79,7 @@ class _Outcome:
         self.around = around
         self.topic_id: UUID | None = None
         self.is_open = False
+        self.is_complete = True
         self.end = 0
         self.findings: list[Finding] = []
         self.summaries: list[Summary] = []
@@ -90,6 +92,7 @@ class _Pending(NamedTuple):
     stretches: Sequence[Stretch]
     futures: Sequence[Future[Summary]]
     then: Callable[[Summary], None]
+    size: int
 
 
 class Run:
@@ -106,14 +109,19 @@ class Run:
         limit: int,
         progress: Callable[[int], None] | None,
         most_ahead: int = MAX_INT64,
+        since_manifest: bool = False,
     ) -> None:
-        """``most_ahead``: bytes of logs of which the indexes may be in memory at a time, beside those of one log."""
+        """``since_manifest``: of sealed segments in a manifest only the end is read.
+
+        ``most_ahead``: bytes of logs of which the indexes may be in memory at a time, beside those of one log.
+        """
         self._fs = fs
         self._executor = executor
         self._most_pending = 2 * workers + 2
         self._most_ahead = most_ahead
         self._ahead = 0
         self._strict = strict
+        self._since_manifest = since_manifest
         self._fast = fast
         self._limit = limit
         self._progress = progress
@@ -193,7 +201,11 @@ class Run:
         for at in range(len(plan.segments)):
             facts, findings = facts_of(self._fs, plan, at)
             outcome.findings += findings
-            self._begin(facts, plan.segments[at].size, self._taker(plan, at, facts, outcome))
+            size = plan.segments[at].size
+            if self._is_covered(plan, at):
+                self._begin(facts, size, self._passer(plan, at, facts, outcome), skip=True)
+            else:
+                self._begin(facts, size, self._taker(plan, at, facts, outcome))
         if not plan.segments:
             outcome.findings += partition_findings(self._fs, plan, [])
         return outcome
@@ -203,15 +215,42 @@ class Run:
             self._segments += 1
             strict = self._strict or plan.around.recent
             outcome.findings += segment_findings(plan, at, facts, summary, strict=strict)
+            outcome.findings += self._by_manifest(plan, at, facts, outcome, chain=True)
             outcome.summaries.append(
                 summary._replace(findings=(), begun=(), ended=(), claimed=(), last_records=(), inner_times=())
             )
-            if len(outcome.summaries) == len(plan.segments):
-                outcome.findings += partition_findings(self._fs, plan, outcome.summaries)
-                outcome.end = log_end(plan, outcome.summaries)
-                outcome.summaries.clear()
+            self._finish(plan, outcome)
 
         return take
+
+    def _is_covered(self, plan: Plan, at: int) -> bool:
+        return (
+            self._since_manifest and plan.segments[at].paths.base_offset in plan.sealed and at + 1 < len(plan.segments)
+        )
+
+    def _passer(self, plan: Plan, at: int, facts: Facts, outcome: _Outcome) -> Callable[[Summary], None]:
+        def take(summary: Summary) -> None:
+            self._segments += 1
+            outcome.is_complete = False
+            outcome.findings += self._by_manifest(plan, at, facts, outcome, chain=False)
+            outcome.summaries.append(summary)
+            self._finish(plan, outcome)
+
+        return take
+
+    def _by_manifest(self, plan: Plan, at: int, facts: Facts, outcome: _Outcome, *, chain: bool) -> list[Finding]:
+        try:
+            return manifest_findings(self._fs, plan, at, facts, chain=chain)
+        except FileNotFoundError:  # of a log in use; the walk has said so, or another look will
+            outcome.is_open = True
+            return []
+
+    def _finish(self, plan: Plan, outcome: _Outcome) -> None:
+        if len(outcome.summaries) == len(plan.segments):
+            is_complete = outcome.is_complete
+            outcome.findings += partition_findings(self._fs, plan, outcome.summaries, is_complete=is_complete)
+            outcome.end = log_end(plan, outcome.summaries)
+            outcome.summaries.clear()
 
     def _conclude(self, outcomes: Iterable[_Outcome]) -> None:
         self._settle_all()
@@ -277,14 +316,15 @@ class Run:
 
     # Logs
 
-    def _begin(self, facts: Facts, size: int, then: Callable[[Summary], None]) -> None:
-        parts = stretches(facts, size)
+    def _begin(self, facts: Facts, size: int, then: Callable[[Summary], None], *, skip: bool = False) -> None:
+        """Begin with a log of ``size`` bytes; ``skip``: nothing of it is read; it takes its place in the order."""
+        parts = [] if skip else stretches(facts, size)
         futures = (
             []
             if self._executor is None
             else [self._executor.submit(walk_stretch, self._fs, part, fast=self._fast) for part in parts]
         )
-        self._pending.append(_Pending(facts, parts, futures, then))
+        self._pending.append(_Pending(facts, parts, futures, then, size))
         self._ahead += size
         while len(self._pending) > self._most_pending or (len(self._pending) > 1 and self._ahead > self._most_ahead):
             self._settle_one()
@@ -294,8 +334,13 @@ class Run:
             self._settle_one()
 
     def _settle_one(self) -> None:
-        facts, parts, futures, then = self._pending.popleft()
-        self._ahead -= parts[-1].end
+        facts, parts, futures, then, size = self._pending.popleft()
+        self._ahead -= size
+        if not parts:
+            if self._progress is not None:
+                self._progress(size)
+            then(hole(0, size))
+            return
         summaries: list[Summary] = []
         end = 0
         for k, part in enumerate(parts):
