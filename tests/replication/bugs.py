@@ -410,7 +410,7 @@ BUGS = (
     Bug("B-16", "KAFKA-13091", _kafka_13091, seed=9),
     Bug("", "unknown-ends", _unknown_ends),
     Bug("", "emptied-disk", _emptied_disk, seed=4, scenario=_OPERATED, rates=_TAMPERED),
-    Bug("", "former-life", _former_life, seed=34, scenario=_OPERATED, rates=_DARK),
+    Bug("", "former-life", _former_life, seed=63, scenario=_OPERATED, rates=_DARK),
     Bug("", "former-copy", _former_copy, seed=0, scenario=_OPERATED, rates=_TAMPERED),
     Bug("", "same-epoch-again", _same_epoch_again, seed=24),
     Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=3, rates=_AWAY),
