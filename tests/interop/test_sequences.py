@@ -52,6 +52,9 @@ def log_differences(world: LogWorld, kafka: KafkaNode, ours: RunningNode) -> lis
 @pytest.mark.parametrize("seed", seeds(4))
 def test_writing_and_reading(both: Both, kafka: KafkaNode, ours: RunningNode, tag: str, seed: int) -> None:
     world = LogWorld(both, random.Random(seed), tag)
+    for name in world.names:  # a log without any records takes fewer sequences than Kafka's (docs/differences.md)
+        for number in range(2):
+            world.send(9, {name: {number: world.batches.plain(keyed=True, codec=0)}})
     steps = 120
     for _ in range(steps):
         world.step()

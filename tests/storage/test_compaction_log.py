@@ -134,17 +134,17 @@ def test_an_open_transaction_ends_the_part_that_is_cleaned() -> None:
 
 def test_a_producers_last_batch_stays_if_only_as_a_header() -> None:
     disk = Disk()
-    disk.produce((b"a", b"1"), sequence=4, epoch=2)
-    disk.produce((b"a", b"2"), (b"b", b"1"), sequence=5, epoch=2)
+    disk.produce((b"a", b"1"), sequence=0, epoch=2)
+    disk.produce((b"a", b"2"), (b"b", b"1"), sequence=1, epoch=2)
     disk.log.roll()
     disk.put((b"a", b"3"), (b"b", b"2"))
     disk.log.roll()
     disk.clean()
     empty, data = batches(disk.log)
-    assert (empty.records, empty.header.last_offset, empty.header.last_sequence) == ([], 2, 6)
+    assert (empty.records, empty.header.last_offset, empty.header.last_sequence) == ([], 2, 2)
     assert len(data.records) == 2
     again = load(disk.fs.after_crash(random.Random(0)), config=disk.log.config).log
-    assert again.producers.entries[7].last_sequence == 6
+    assert again.producers.entries[7].last_sequence == 2
 
 
 def test_the_last_offset_of_a_round_stays_known() -> None:
