@@ -86,6 +86,11 @@ class RunningNode(Started):
     def bootstrap(self) -> str:
         return self.node.bootstrap
 
+    def flush(self) -> None:
+        """Flush all logs, as ``flush.ms`` does."""
+        for log in self.node.directory.logs.values():
+            log.flush()
+
     def on_loop(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine on the broker's own loop."""
         return asyncio.run_coroutine_threadsafe(act(), self.loop).result(60)

@@ -42,6 +42,7 @@ def tag() -> str:
 
 
 def log_differences(world: LogWorld, kafka: KafkaNode, ours: RunningNode) -> list[str]:
+    ours.flush()  # until then entries of an active segment's indexes wait in memory (docs/differences.md)
     return [
         f"{name}-{partition}: {file}"
         for (name, partition), start in world.starts().items()
