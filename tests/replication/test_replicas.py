@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from seglog.cluster.backup import undecided
 from seglog.cluster.model import (
     DELETED,
     NO_LEADER,
@@ -137,6 +138,29 @@ def test_a_named_removal_is_made_at_the_start_and_what_is_not_named_is_kept(tmp_
             strays = {found.stray.topic_id for found in again.directories.strays()}
             assert strays == {topics["given to nobody"], topics["forgotten"]}
             assert await again.store.load(DELETED) == {}, "it is done with"
+        finally:
+            await again.stop()
+
+    run(tmp_path, act, 2)
+
+
+def test_a_replica_that_an_accepted_older_store_does_not_name_is_kept(tmp_path: Path) -> None:
+    """The partition was moved to broker 1 after the copy was taken, and broker 2, which has deleted its replica, leads
+    it with an empty log once the copy is accepted: the only log with records is that of broker 1."""
+
+    async def act(one: Node, two: Node) -> None:
+        topic_id = await two.create("t", [[1]])
+        await led(one, topic_id)
+        one.replica(topic_id).append(batch())
+        await one.stop()
+        accepted = undecided(PartitionState(replicas=(2,), leader=2, leader_epoch=0, isr=(two.me,)), 1 << 20)
+        await two.put(
+            topic_id, lambda _: replace(accepted, leader=2, leader_epoch=(1 << 20) + 1, isr=(two.me,), last_known=())
+        )
+        again = await (await Node(tmp_path, 1).open()).start()
+        try:
+            (stray,) = again.directories.strays()
+            assert (stray.stray.topic_id, stray.stray.log_end) == (topic_id, 1)
         finally:
             await again.stop()
 

@@ -74,6 +74,8 @@ HANDOVER_SECONDS: Final = 15.0
 """How long a broker that is stopped waits for others to lead what it leads."""
 _STORE_SECONDS: Final = 3.0
 """How long a broker that ends waits for the metadata store to take a change."""
+_STRAYS_RETRY_SECONDS: Final = 1.0
+"""Between two attempts to tell the metadata store how many strays there are."""
 
 
 class ClusterNode(Serving):
@@ -447,6 +449,8 @@ class ClusterNode(Serving):
                 reported = value
             except StoreError as error:
                 _log.warning("the metadata store does not say how many strays there are: %s", error)
+                await asyncio.sleep(_STRAYS_RETRY_SECONDS)
+                self._strays_changed.set()
 
     def _measure_strays(self) -> tuple[int, int]:
         strays = self.directories.strays()

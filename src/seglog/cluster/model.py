@@ -194,6 +194,9 @@ class PartitionState:
     """The last leader epoch that an unclean election began, or an operator: only then may a follower cut what it knew
     to be committed in an earlier one."""
     recovery: Recovery | None = None
+    recreated_epoch: int = -1
+    """The leader epoch in which an operator restored, accepted or rebuilt this state. A log that ends in an earlier one
+    may have records that no replica of this state has, so its removal is not named by this state."""
 
     def check(self) -> None:
         """Assert the invariants; tests and the simulator call it for every state that is written."""
@@ -207,6 +210,7 @@ class PartitionState:
         assert len({one.node_id for one in self.evidence}) == len(self.evidence)
         assert {one.node_id for one in self.evidence} <= set(self.replicas)
         assert self.unclean_epoch <= self.leader_epoch
+        assert self.recreated_epoch <= self.leader_epoch
         assert len(isr) < self.needed or not (elr or self.last_known)
         assert set(self.adding) | set(self.removing) <= set(self.replicas)
         assert not set(self.adding) & set(self.removing)
@@ -385,6 +389,7 @@ def decode_partition(name: str, data: bytes) -> PartitionState:
             evidence=tuple(Evidence(*one) for one in told.get("evidence", ())),
             unclean_epoch=told.get("unclean_epoch", -1),
             recovery=_recovery(told.get("recovery")),
+            recreated_epoch=told.get("recreated_epoch", -1),
         ),
     )
 
