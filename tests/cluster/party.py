@@ -29,6 +29,7 @@ from seglog.cluster.sqlite_file import MetadataFile
 from seglog.cluster.store import MISSING, Change, MetadataStore
 from seglog.cluster.view import ClusterView
 from seglog.core.clock import SystemClock
+from seglog.core.errors import LogDirFullError
 from tests.cluster.contract import SOON, TIMEOUT_MS
 from tests.cluster.faulty import Faulty
 
@@ -51,6 +52,8 @@ class Party:
         self.store = store
         self.node = node
         self.kept: list[int] = []
+        self.full = 0
+        """How many registrations find no room on the disk for what they write down."""
         self.heard: list[str] = []
         self.rules = TopicRules(1, unclean)
         self.view = ClusterView(store, lambda _: self.rules)
@@ -70,6 +73,9 @@ class Party:
 
     def _kept_since(self, epoch: int, last: int | None) -> int:
         assert last is None or last < epoch
+        if self.full > 0:
+            self.full -= 1
+            raise LogDirFullError("the disk is full")
         self.kept.append(epoch)
         return self.kept[0]
 

@@ -80,6 +80,19 @@ def test_who_has_lost_the_session_joins_again_in_a_new_epoch(tmp_path: Path) -> 
     run(tmp_path, work)
 
 
+def test_joining_again_is_tried_until_the_disk_has_room(tmp_path: Path) -> None:
+    async def work(made: list[Faulty]) -> None:
+        party = Party(made[0], 1)
+        await party.join()
+        party.run()
+        party.full = 2
+        end_session(tmp_path / "store", made[0])
+        await party.hears("confirmed", "resigned", "confirmed")
+        await party.stop()
+
+    run(tmp_path, work)
+
+
 def test_joining_again_is_tried_until_the_store_works(tmp_path: Path) -> None:
     async def work(made: list[Faulty]) -> None:
         party = Party(made[0], 1)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError, LogDirInUseError
+from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError, LogDirFullError, LogDirInUseError
 from seglog.core.fs import OsFs
 from seglog.storage.checkpoint import read_meta_properties
 from seglog.storage.cluster_mark import (
@@ -47,6 +47,17 @@ def test_a_directory_that_a_cluster_has_used_is_marked_and_remembers_the_highest
     fs.unlink(f"/d2/{CLUSTER_MARK}")  # a new disk
     with open_dirs(fs):
         assert read_marks(fs, PATHS) == dict.fromkeys(PATHS, ClusterMark("c", 7, 12, 4))
+
+
+def test_a_generation_that_a_full_disk_refused_is_written_when_there_is_room() -> None:
+    fs = MemoryFs()
+    with open_dirs(fs) as dirs:
+        fs.capacity = fs.used
+        with pytest.raises(LogDirFullError):
+            dirs.note_history(generation=12)
+        fs.capacity = None
+        dirs.note_history(generation=12)
+    assert read_marks(fs, PATHS) == dict.fromkeys(PATHS, ClusterMark("c", 7, 12, 0))
 
 
 def test_who_it_belongs_to_is_checked_by_its_names() -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from seglog.core.errors import LogDirOfflineError
+from seglog.core.errors import LogDirFullError, LogDirOfflineError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.checkpoint import write_offsets
@@ -343,3 +343,16 @@ def test_older_copy_of_a_directory_keeps_nothing(machine: Machine, caplog: pytes
     dirs.close()
     dirs = open_dirs(machine.fs, TWO_DIRS)
     assert dirs.kept_since(12, 9) == 9, "the copy is the directory now"
+
+
+def test_a_directory_too_full_to_be_opened_is_not_taken_for_a_failed_one(machine: Machine) -> None:
+    """A broker that started without it would lose its place in every ISR, also of the other directory."""
+    dirs, kept = live(machine, 3)
+    for number in range(2):
+        dirs.logs[TopicPartition("a", number)].assign_epoch(7)
+    machine.fs.kill()
+    machine.fs.fail_at(("write", "pwrite"), 1, error=errno.ENOSPC, path=f"{TWO_DIRS[1]}/", times=1 << 40)
+    with pytest.raises(LogDirFullError, match=r"too full to be opened.* Nothing in it is lost"):
+        open_dirs(machine.fs, TWO_DIRS)
+    machine.fs.heal()
+    assert open_dirs(machine.fs, TWO_DIRS).kept_since(4, 3) == kept

@@ -36,6 +36,7 @@ from seglog.cluster.store import (
     Versions,
 )
 from seglog.cluster.view import ClusterView
+from seglog.core.errors import LogDirFullError
 
 SEEN: Final = "seen"
 NOTE_SECONDS: Final = 2.0
@@ -140,7 +141,11 @@ class SeenGenerations:
             except (StoreError, TimeoutError) as error:
                 _log.warning("generation %d is not written down yet: %s", generation, str(error) or "no answer")
                 return
-            await asyncio.to_thread(self._write, generation)
+            try:
+                await asyncio.to_thread(self._write, generation)
+            except LogDirFullError as error:
+                _log.warning("generation %d is not written down yet: %s", generation, error)
+                return
             self._noted = generation
 
     async def run(self) -> None:

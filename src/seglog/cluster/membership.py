@@ -35,6 +35,7 @@ from seglog.cluster.store import (
 )
 from seglog.cluster.view import Changes, ClusterView
 from seglog.core.clock import Clock
+from seglog.core.errors import LogDirFullError
 
 _LOOKS: Final = 10
 """How often in its time a session is looked at."""
@@ -327,7 +328,7 @@ class Membership:
         while not self._has_left:
             try:
                 await self.join()
-            except StoreFailedError as error:
+            except (StoreFailedError, LogDirFullError) as error:
                 _log.warning("broker %d cannot join again yet: %s", self._wanted.node_id, error)
                 await asyncio.sleep(seconds)
                 seconds = min(seconds * 2, _MOST_SECONDS)

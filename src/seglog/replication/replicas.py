@@ -121,8 +121,7 @@ class Replicas:
         self._wanted.update(self._before)
         await self._make_and_remove()
         removed, strays = self._not_named()
-        await self._in_thread(partial(self._directories.let_go, removed))
-        await self._in_thread(partial(self._directories.set_aside, strays))
+        await self._take_out(removed, strays)
         await self._bury()
 
     async def run(self) -> None:
@@ -325,14 +324,18 @@ class Replicas:
             if key not in self._offline:
                 is_named = self._is_removal_named(key, replica.log.epochs.latest)
                 (removed if is_named else strays).append(replica.topic_partition)
+        await self._take_out(removed, strays)
+        if strays:
+            self.strays_changed()
+
+    async def _take_out(self, removed: list[TopicPartition], strays: list[TopicPartition]) -> None:
+        """Delete the logs of the former and set those of the latter aside; what fails is done at the next start."""
         for act, partitions in ((self._directories.let_go, removed), (self._directories.set_aside, strays)):
             if partitions:
                 try:
                     await self._in_thread(partial(act, partitions))
                 except SeglogError as error:
                     _logger.error("%d replicas cannot be removed: %s", len(partitions), error)
-        if strays:
-            self.strays_changed()
 
     async def _make(self, keys: list[Key]) -> None:
         if not keys:

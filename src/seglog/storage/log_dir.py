@@ -21,6 +21,7 @@ from seglog.core.config import LogDirConfig
 from seglog.core.errors import (
     InvalidLogDirError,
     LogClosedError,
+    LogDirFullError,
     LogDirOfflineError,
     SeglogError,
     UnknownTopicError,
@@ -111,8 +112,9 @@ class LogDir:
         ``cluster_id`` and ``node_id`` go into a new directory's ``meta.properties``; an existing one must have them.
 
         Raises `InvalidLogDirError` (not a log directory, or not to be opened), `LogDirInUseError`,
-        `CorruptCheckpointError` (``meta.properties``, ``seglog.topics``), `LogDirOfflineError` (the disk fails). A
-        damaged partition is no error here: see `refused`.
+        `CorruptCheckpointError` (``meta.properties``, ``seglog.topics``), `LogDirOfflineError` (the disk fails),
+        `LogDirFullError` (it has no room for what an opening writes). A damaged partition is no error here: see
+        `refused`.
         """
         if not isinstance(config, LogDirConfig):
             config = LogDirConfig.from_mapping(config or {})
@@ -141,8 +143,13 @@ class LogDir:
                     return opened
                 except (NoSpaceError, LogDirOfflineError) as error:
                     is_full = isinstance(error, NoSpaceError) or isinstance(error.__cause__, NoSpaceError)
-                    if not is_full or not Reserve(fs, path).give_up():
-                        raise  # else once more, in the room that was kept back
+                    if not is_full:
+                        raise
+                    if not Reserve(fs, path).give_up():  # else once more, in the room that was kept back
+                        raise LogDirFullError(
+                            f"{path} is too full to be opened: {error}. Nothing in it is lost: free some room or make "
+                            "the disk larger, and start again"
+                        ) from error
         except OSError as error:
             lock.release()
             raise LogDirOfflineError(f"{path} cannot be opened: {error}") from error

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Self
@@ -252,7 +253,9 @@ class LogDirs:
             self._write_mark()
 
     def note_history(self, *, generation: int = -1, broker_epoch: int = 0) -> None:
-        """Write down how far the metadata store has come, if that is further than what is written; durable."""
+        """Write down how far the metadata store has come, if that is further than what is written; durable.
+
+        `LogDirFullError`: a disk has no room for it; the next call tries again."""
         with self._failing:
             mark = self._mark
             if mark is None or (generation <= mark.generation and broker_epoch <= mark.broker_epoch):
@@ -260,7 +263,11 @@ class LogDirs:
             self._mark = mark._replace(
                 generation=max(generation, mark.generation), broker_epoch=max(broker_epoch, mark.broker_epoch)
             )
-            self._write_mark()
+            try:
+                self._write_mark()
+            except LogDirFullError:
+                self._mark = mark
+                raise
 
     def _write_mark(self) -> None:
         assert self._mark is not None
@@ -268,7 +275,8 @@ class LogDirs:
             try:
                 with directory.health.guard():
                     if not has_mark(directory.fs, directory.path, self._mark):
-                        write_mark(directory.fs, directory.path, self._mark)
+                        write = partial(write_mark, directory.fs, directory.path, self._mark)
+                        directory.health.make_room(write)
             except LogDirOfflineError:
                 continue  # it tells so itself
 
