@@ -11,10 +11,12 @@ import pytest
 
 from seglog.cluster import election
 from seglog.cluster.model import Broker, Evidence, Member, PartitionState, Stored
+from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
-from seglog.storage import dir_truncation, life, log, retention, trim
+from seglog.storage import dir_truncation, life, log, log_dirs_opening, retention, trim
+from seglog.storage.background import DirHealth
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log import Log
 from tests.replication.leadership import Leadership
@@ -352,6 +354,36 @@ def _one_vouches(patch: Patch) -> None:
     patch.setattr(Progress, "is_followed_since", is_followed_since)
 
 
+def _full_is_broken(patch: Patch) -> None:
+    """A write that finds the disk full takes the directory out of use."""
+
+    def refusal(self: DirHealth, error: OSError) -> LogDirOfflineError:
+        self.failed(error)
+        return LogDirOfflineError(f"{self.path} is out of use: {error}")
+
+    patch.setattr(DirHealth, "refusal", refusal)
+
+
+def _full_is_absent(patch: Patch) -> None:
+    """A broker starts without the directory that is too full to be opened, and says that it has failed."""
+
+    def is_of_the_disk(error: SeglogError) -> bool:
+        return honest(error) or isinstance(error, LogDirFullError)
+
+    honest = log_dirs_opening._is_of_the_disk
+    patch.setattr(log_dirs_opening, "_is_of_the_disk", is_of_the_disk)
+
+
+def _full_for_ever(patch: Patch) -> None:
+    """Who has given up a partition because the disk was full never takes it up again."""
+
+    def has_room(self: DirHealth, now: float) -> bool:
+        del now
+        return self.full is None
+
+    patch.setattr(DirHealth, "has_room", has_room)
+
+
 def _emptied_disk(patch: Patch) -> None:
     """What a candidate has counts, also if it is a new log in an empty directory."""
 
@@ -385,6 +417,7 @@ _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
+_FULL = {"fill_every": 2_000}
 
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101),
@@ -412,6 +445,9 @@ BUGS = (
     Bug("", "emptied-disk", _emptied_disk, seed=4, scenario=_OPERATED, rates=_TAMPERED),
     Bug("", "former-life", _former_life, seed=63, scenario=_OPERATED, rates=_DARK),
     Bug("", "former-copy", _former_copy, seed=0, scenario=_OPERATED, rates=_TAMPERED),
+    Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
+    Bug("", "full-is-absent", _full_is_absent, seed=121, rates=_FULL),
+    Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
     Bug("", "same-epoch-again", _same_epoch_again, seed=24),
     Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=3, rates=_AWAY),
     Bug("B-17", "proposal-is-written", _proposal_is_written, scenario=_ONE_IS_ENOUGH, rates=_AWAY),

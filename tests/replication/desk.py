@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from seglog.core.errors import (
+    LogDirFullError,
     LogDirOfflineError,
     NotEnoughReplicasError,
     NotLeaderError,
@@ -60,7 +61,7 @@ class Desk:
         records = [NewRecord(b"%d" % value, timestamp=time) for value, time in zip(values, times, strict=True)]
         try:
             appended = partition.append(encode_batch(records), needs_all=True)
-        except (NotLeaderError, NotEnoughReplicasError):
+        except (NotLeaderError, NotEnoughReplicasError, LogDirFullError):
             answer("failed", -1, -1)
             return
         except LogDirOfflineError:
@@ -81,7 +82,7 @@ class Desk:
             return
         try:
             partition.append(encode_batch([NewRecord(b"%d" % value, timestamp=time)]))
-        except (NotLeaderError, LogDirOfflineError):
+        except (NotLeaderError, LogDirFullError, LogDirOfflineError):
             return
         node.world.note("append", node.node_id, number, value)
         is_late = now - node.renewed_ms > SESSION_MS and now - node.woken_ms > SESSION_MS

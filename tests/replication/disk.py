@@ -38,6 +38,7 @@ class Disk:
     def __init__(self, clock: ManualClock, scenario: Scenario, node_id: int) -> None:
         self.clock = clock
         self.fs = MemoryFs(clock=clock)
+        self._size: int | None = None
         self.has_lost = False
         self.was_closed = True
         self.failed: set[str] = set()
@@ -63,6 +64,7 @@ class Disk:
         )
         refused = {key: why for directory in opened.dirs for key, why in directory.refused.items()}
         assert not refused, f"B-21: damaged after a crash: {refused}"
+        assert not opened.offline, f"P19: a disk that has not failed is not used: {opened.offline}"
         return opened
 
     def _write_boot_id(self) -> None:
@@ -71,7 +73,9 @@ class Disk:
             directory = "/" + "/".join(parts[:count])
             if not self.fs.exists(directory):
                 self.fs.mkdir(directory)
+        capacity, self.fs.capacity = self.fs.capacity, None  # it is on no disk
         self.fs.write(BOOT_ID, b"boot-%d\n" % self._boots)
+        self.fs.capacity = capacity
 
     @property
     def syncs(self) -> int:
@@ -87,6 +91,21 @@ class Disk:
         self._boots += 1
         self.has_lost = self.has_lost or not self.was_closed
         self.fs.crash(rng)
+
+    def fill(self, room: int) -> None:
+        """From now on it takes so many bytes more, until it is enlarged."""
+        self.fs.capacity = self.fs.used + room
+
+    def enlarge(self) -> None:
+        self.fs.capacity = self._size
+
+    def limit(self, size: int | None) -> None:
+        """Be of this size from now on. Only on a disk that has one is room kept back (`seglog.storage.reserve`)."""
+        self.fs.capacity = self._size = size
+
+    @property
+    def is_filled(self) -> bool:
+        return self.fs.capacity != self._size
 
     def fail(self, path: str) -> None:
         """From now on it takes no write; so what it was to keep is as good as lost."""
@@ -119,6 +138,7 @@ class Disk:
     def put(self, contents: Contents, at: int) -> None:
         """Take away all that is there, and put this in its place; ``at`` is the number of the store's counter."""
         self.fs.heal()
+        self.enlarge()
         self.failed.clear()
         self.emptied_at, self.has_lost = at, True
         for path in PATHS:

@@ -45,6 +45,7 @@ class Faults:
         self.configure_every = rng.choice((0, 0, 0, 5_000))
         self.delete_every = rng.choice((0, 0, 0, 2_000))
         self.away_every = random.Random(seed + 2).choice((0, 0, 0, 5_000))
+        self.fill_every = random.Random(seed + 3).choice((0, 0, 0, 0, 0, 0, 0, 4_000))
         # What operators do, and the power company
         self.blackout_every = rng.choice((0, 5_000, 8_000)) if scenario.operators else 0
         self.tamper_every = rng.choice((2_000, 4_000)) if scenario.operators else 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.replication.simulator import World
 
 _HOUR_MS = 3_600_000
+_DISK_SIZES = (None, 1 << 20, 1 << 22)
 
 
 class Nemesis:
@@ -36,6 +37,11 @@ class Nemesis:
         self._begin(faults.disk_every, self._fail_disk)
         self._begin(faults.clock_every, self._set_clock)
         self._begin(faults.away_every, self._take_store_away)
+        self._begin(faults.fill_every, self._fill_disk)
+        if faults.fill_every:
+            size = world.rng.choice(_DISK_SIZES)
+            for node in world.nodes.values():
+                node.disk.limit(size)
         self._begin(faults.blackout_every, self._black_out)
         self._begin(faults.tamper_every, self._tamper)
         self._begin(faults.choose_every, self.choose_leaders)
@@ -156,6 +162,19 @@ class Nemesis:
             node.start()
 
         self.world.at(self.world.rng.choice((1_000, 5_000)), replace)
+
+    def _fill_disk(self) -> None:
+        """The disks of one broker, or of all, take no more than a little; later they are enlarged."""
+        world = self.world
+        is_for_all = world.rng.random() < 0.25
+        nodes = list(world.nodes.values()) if is_for_all else [self._anyone()]
+        self._note("all disks full" if is_for_all else "disk full")
+        for node in nodes:
+            if not node.disk.is_filled:
+                room = world.rng.choice((0, 200, 2_000, 10_000))
+                world.note("full", node.node_id, room)
+                node.disk.fill(room)
+                world.at(world.rng.choice((1_000, 4_000, 12_000)), node.disk.enlarge)
 
     def _set_clock(self) -> None:
         """The wall clock of one broker is set, as an operator or NTP may."""

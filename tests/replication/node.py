@@ -7,19 +7,23 @@ follow them, renew its session, and be the controller when nobody is. Then it is
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seglog.cluster.model import (
+    NO_LEADER,
     Broker,
     Member,
     PartitionState,
     Stored,
     broker_name,
+    of_partition,
     offline_name,
     partition_name,
 )
-from seglog.core.errors import InvalidLogDirError, LogDirOfflineError, SeglogError
+from seglog.core.errors import InvalidLogDirError, LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
 from seglog.storage.log import Log
@@ -63,6 +67,9 @@ class Node:
         self.values: dict[str, tuple[Any, int]] = {}
         self.partitions: dict[int, Replica] = {}
         self.offline: set[int] = set()
+        self.away: set[int] = set()
+        self.no_room: set[int] = set()
+        """As `seglog.replication.replicas.Replicas` has them, of a full disk."""
         self.before: set[int] | None = None
         self.is_stopping = False
         self.me: Member | None = None
@@ -92,10 +99,17 @@ class Node:
         except InvalidLogDirError:  # the disks of another broker
             self.world.note("not ours", self.node_id)
             return
+        except LogDirFullError:
+            self.world.note("no room", self.node_id)
+            self.disk.fs.kill()
+            self.world.at(1_000, self.start)
+            return
         self.is_up = True
         self.life += 1
         self._forget()
         self.directories.failed = lambda directory, _: self.later(0, lambda: self._directory_failed(directory))
+        for one in self.directories.dirs:
+            one.health.on_full = partial(self.later, 0, partial(self._room_changed, one))
         self.later(_HOUSEKEEPING_MS, self._keep_house)
         self._register()
 
@@ -194,6 +208,8 @@ class Node:
 
     def _keep_house(self) -> None:
         self.directories.housekeeping()
+        for one in self.directories.dirs:
+            self._room_changed(one)
         self.later(_HOUSEKEEPING_MS, self._keep_house)
 
     def _register(self) -> None:
@@ -210,6 +226,9 @@ class Node:
             except LogDirOfflineError:  # none is left: a broker ends then
                 self.crash(power=False)
                 return
+            except LogDirFullError:
+                self.later(1_000, self._register)
+                return
             self.disk.has_lost = bool(self.disk.failed)
             wanted = Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since, reports=True)
             broker = self._registration(wanted)
@@ -218,7 +237,7 @@ class Node:
         self.world.ask_store(self.node_id, store.next_number, numbered)
 
     def _registration(self, broker: Broker) -> Broker:
-        offline = tuple(offline_name(self.world.topic.topic_id, number) for number in sorted(self.offline))
+        offline = tuple(offline_name(self.world.topic.topic_id, number) for number in sorted(self.offline | self.away))
         return replace(broker, is_stopping=self.is_stopping, offline=offline)
 
     def update_registration(self) -> None:
@@ -367,7 +386,11 @@ class Node:
         found = self.values.get(name)
         if found is None or found[1] < version:
             self.values[name] = (state, version)
-            self.apply(int(name.rsplit("/", 1)[1]), Stored(state, version))
+            number = int(name.rsplit("/", 1)[1])
+            if number in self.away and state.leader == NO_LEADER:
+                self.away.discard(number)
+                self.update_registration()
+            self.apply(number, Stored(state, version))
 
     @property
     def brokers(self) -> dict[int, Broker]:
@@ -380,7 +403,7 @@ class Node:
 
     def apply(self, number: int, stored: Stored) -> None:
         """Take up a partition's state, as `seglog.replication.replicas` does."""
-        if self.me is None or self.has_resigned or number in self.offline:
+        if self.me is None or self.has_resigned or number in self.offline | self.away:
             return
         if self.node_id not in stored.state.replicas:
             self._let_go(number)
@@ -392,8 +415,11 @@ class Node:
             partition.doubt()
         try:
             is_new = partition.apply(stored, self.me, self.brokers, self.world.now, lag_max_ms=LAG_MS)
-        except SeglogError:
+        except SeglogError as error:
+            if isinstance(error, LogDirFullError):
+                self.no_room.add(number)
             partition.resign()
+            self.desk.give_up(number)
             return
         if is_new:
             leads = partition.progress is not None
@@ -443,11 +469,45 @@ class Node:
         if not isinstance(log, Log):
             self.offline.add(number)
             self.update_registration()
+            if isinstance(log, LogDirFullError):
+                self.later(LAG_MS // 2, lambda: self._hold_again(number))
             return None
         directory = self.directories.dir_of(key)
         replica = self.partitions[number] = Replica(directory, key, self.world.topic.topic_id, log)
         replica.refused = self._cut_refused
         return replica
+
+    def _hold_again(self, number: int) -> None:
+        """After the disk was full."""
+        name = partition_name(self.world.topic.topic_id, number)
+        self.offline.discard(number)
+        if name in self.values:
+            self.apply(number, Stored(*self.values[name]))
+        self.update_registration()
+
+    def _room_changed(self, directory: LogDir) -> None:
+        """As `Replicas.room_changed`: others lead what they have in sync while our disk is full."""
+        before, is_full = self.away.copy(), directory.health.full is not None
+        for number, replica in list(self.partitions.items()):
+            if replica.directory is not directory:
+                continue
+            if is_full and number not in self.away and self._has_room_elsewhere(number):
+                self.away.add(number)
+                replica.resign()
+                self.desk.give_up(number)
+            elif not is_full and number in self.away | self.no_room:
+                self.away.discard(number)
+                self.no_room.discard(number)
+                self.apply(number, Stored(*self.values[partition_name(self.world.topic.topic_id, number)]))
+        if self.away != before:
+            self.update_registration()
+
+    def _has_room_elsewhere(self, number: int) -> bool:
+        found = self.values.get(partition_name(self.world.topic.topic_id, number))
+        there = of_partition(self.brokers, (self.world.topic.topic_id, number))
+        return found is not None and any(
+            node != self.node_id and node in there and not there[node].is_stopping for node in found[0].isr_nodes
+        )
 
     def _let_go(self, number: int) -> None:
         key = TopicPartition(TOPIC, number)
@@ -455,10 +515,12 @@ class Node:
             self._give_back(number)
         if key in self.directories.found():
             self.world.note("let go", self.node_id, number)
-            self.directories.let_go(key)
+            with suppress(LogDirFullError):  # it is tried again at the next start
+                self.directories.let_go(key)
 
     def _directory_failed(self, directory: LogDir) -> None:
-        """Serve nothing of it any more."""
+        """Serve nothing of it any more. P19: a full disk is not a failed one."""
+        assert directory.path in self.disk.failed, f"P19: {self.node_id} gives up {directory}"
         self.world.note("offline", self.node_id, directory.path)
         for number in [number for number, one in self.partitions.items() if one.directory is directory]:
             self.offline.add(number)
@@ -467,5 +529,7 @@ class Node:
 
     def _give_back(self, number: int) -> None:
         self.partitions.pop(number).resign()
+        self.away.discard(number)
+        self.no_room.discard(number)
         self.agreeing.pop(number, None)
         self.desk.give_up(number)

@@ -53,6 +53,7 @@ def run(
     world.store.come_back()
     for node in world.nodes.values():
         node.resume()
+        node.disk.enlarge()
         if node.disk.failed and node.is_up:
             node.crash(power=False)
         node.start()
