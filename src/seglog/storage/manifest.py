@@ -230,9 +230,9 @@ class Manifest:
                 self._entries = {**self._entries, **{entry.base_offset: entry for entry in added}}
 
     def close(self, active: Sealed) -> None:
-        """Keep the chain of the ``active`` segment for the next start, if there is a manifest."""
+        """Keep the chain of the ``active`` segment for the next start, if it has batches and there is a manifest."""
         with self._lock:
-            if self._end is not None and active.chain is not None and active != self.active:
+            if self._end is not None and active.size and active.chain is not None and active != self.active:
                 self._append([active], active=True)
 
     def forget(self, bases: Iterable[int]) -> None:
