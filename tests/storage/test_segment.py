@@ -18,10 +18,10 @@ def entries(segment: Segment) -> tuple[list[OffsetPosition], list[TimestampOffse
     return [offsets.entry(slot) for slot in range(offsets.count)], [times.entry(slot) for slot in range(times.count)]
 
 
-def open_log(*, segment_bytes: int = 100_000, interval: int = 2 * _SIZE) -> Log:
+def open_log(*, segment_bytes: int = 100_000, interval: int = 2 * _SIZE, **others: str) -> Log:
     log = load(new_disk()).log
     log.config = log.config.with_overrides(
-        {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": str(interval)}
+        {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": str(interval), **others}
     )
     log.active.close(write=False)
     log.segments = (log.new_segment(0),)
@@ -39,6 +39,19 @@ def test_index_entries_as_kafka_writes_them() -> None:
     offsets, times = entries(log.active)
     assert offsets == [(2 * batch + 1, batch * _SIZE) for batch in (3, 6, 9, 12)]
     assert times == [(5, 1), (9, 15)]
+
+
+def test_lookups_between_appends_find_every_entry() -> None:
+    """Also those that were not in the file, or in memory, at the last lookup: entries are written 256 at a time."""
+    log = open_log(segment_bytes=1_000_000, interval=0, **{"segment.index.bytes": "10000"})
+    active = log.active
+    for batch in range(600):
+        log.append(encode_batch([record._replace(timestamp=batch) for record in _RECORDS]))
+        if batch % 7 == 0 and batch:
+            assert active.offset_index.lookup(2 * batch + 1) == (2 * batch + 1, batch * _SIZE)
+            assert active.time_index.lookup(batch) == (batch, 2 * batch + 1)
+    offsets, _ = entries(active)
+    assert offsets == [(2 * batch + 1, batch * _SIZE) for batch in range(1, 600)]
 
 
 def test_zeros_behind_the_entries_are_none() -> None:

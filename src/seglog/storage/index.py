@@ -36,6 +36,10 @@ assert (OFFSET_ENTRY.size, TIME_ENTRY.size) == (8, 12)
 IndexBytes = bytes | bytearray | memoryview
 
 
+_new: Final = tuple.__new__
+"""Makes a named tuple in half the time that its own constructor takes."""
+
+
 class OffsetPosition(NamedTuple):
     """A batch's last offset and where the batch starts, in bytes."""
 
@@ -103,8 +107,8 @@ def find_timestamp(data: IndexBytes, count: int, base_offset: int, timestamp: in
     return TimestampOffset(found, base_offset + relative)
 
 
-_WRITTEN_AT: Final = 64
-"""Entries that are written at a time: without an index, so much more of a log is read, a quarter of a MiB mostly."""
+_WRITTEN_AT: Final = 256
+"""Entries that are written at a time. A process that ends without notice loses fewer; recovery adds them again."""
 _IN_MEMORY: Final = 64 << 20
 """Bytes of indexes that stay in memory, of all logs: those of some 30 GiB of segments."""
 _loaded: Final = Lru[bytearray](lambda: _IN_MEMORY)
@@ -114,7 +118,8 @@ _keys: Final = itertools.count()
 class _Index(ABC):
     """What both kinds share: a file, how many entries are in use, and room for how many.
 
-    Invariant: 0 <= count <= max_count. One thread writes, any number look up; the file's lock is held by both.
+    Invariant: 0 <= count <= max_count. One thread writes, any number look up; the file's lock is held by look-ups, and
+    by a writer that removes entries.
     """
 
     ENTRY: Struct
@@ -179,12 +184,19 @@ class _Index(ABC):
         return self.count * self.ENTRY.size
 
     def _data(self) -> bytearray:
-        """All entries. It may be shorter, and is empty if the file is gone: then the log is read from its start."""
-        found = _loaded.get(self._key)
-        if found is None or len(found) != self._file.size:
-            found = self._file.read()
+        """All entries. It may be shorter, and is empty if the file is gone: then the log is read from its start.
+
+        An append leaves what is in memory alone: what was added since is read here.
+        """
+        with self._file.lock:
+            found = _loaded.get(self._key)
+            if found is None:
+                found = bytearray()
+            elif len(found) == self._file.size:
+                return found
+            found += self._file.read(len(found))
             _loaded.put(self._key, found, len(found) + 1)
-        return found
+            return found
 
     def _entries(self) -> tuple[bytearray, int]:
         data = self._data()
@@ -193,14 +205,6 @@ class _Index(ABC):
     def _entry(self, slot: int) -> bytes:
         entry = self.ENTRY.size
         return bytes(self._data()[slot * entry : (slot + 1) * entry])
-
-    def _append(self, entry: bytes) -> None:
-        with self._file.lock:
-            self._file.append(entry)
-            found = _loaded.get(self._key)
-            if found is not None:
-                found += entry
-            self.count += 1
 
     def make_room(self) -> None:
         """Let the file be as long as an active segment's; bytes behind the entries in use are zeros."""
@@ -294,7 +298,8 @@ class OffsetIndex(_Index):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry behind the last one; it must not be full."""
-        self._append(OFFSET_ENTRY.pack(offset - self.base_offset, position))
+        self._file.append(OFFSET_ENTRY.pack(offset - self.base_offset, position))
+        self.count += 1
         self.last_offset = offset
 
     def lookup(self, offset: int) -> OffsetPosition:
@@ -359,8 +364,9 @@ class TimeIndex(_Index):
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if ``timestamp`` is later than the last one's."""
         if timestamp > self.last.timestamp and offset >= self.last.offset:
-            self._append(TIME_ENTRY.pack(timestamp, offset - self.base_offset))
-            self.last = TimestampOffset(timestamp, offset)
+            self._file.append(TIME_ENTRY.pack(timestamp, offset - self.base_offset))
+            self.count += 1
+            self.last = _new(TimestampOffset, (timestamp, offset))
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or before ``timestamp``, else (-1, base offset)."""

@@ -129,7 +129,7 @@ class Segment:
             self.log.truncate(position)
             self.log.truncate(max(self._preallocated, position))
             raise
-        start, chain = position, self._chain
+        at, chain, since_entry = 0, self._chain, self._since_entry
         for base_offset, length, _, _, _, _, delta, _, max_timestamp, _, _, _, _ in batches:
             last_offset = base_offset + delta
             if max_timestamp > self.max_timestamp:
@@ -137,19 +137,18 @@ class Segment:
                 self.max_timestamp_offset = last_offset
             if position == 0:
                 self._first_timestamp = max_timestamp
-            if self._since_entry > self._interval:
-                if not self.offset_index.is_full:
+            if since_entry > self._interval:
+                if not self.is_index_full:
                     self.offset_index.append(last_offset, position)
-                if not self.time_index.is_full:
                     self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-                self._since_entry = 0
+                since_entry = 0
             if chain is not None:
-                at = position - start
                 chain = crc32c(data[at : at + CHAINED], chain)
             size = length + LOG_OVERHEAD
-            self._since_entry += size
+            since_entry += size
             position += size
-        self.size, self._chain = position, chain
+            at += size
+        self.size, self._chain, self._since_entry = position, chain, since_entry
 
     def reset_indexes(self) -> None:
         """Forget the indexes, the largest timestamp and the abort list: recovery is about to note every batch again."""

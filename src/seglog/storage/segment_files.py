@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 from seglog.core.descriptors import most_sealed_files
@@ -152,42 +152,42 @@ class DerivedFile:
         return self.written + len(self._pending)
 
     def append(self, data: Buffer) -> None:
-        with self.lock:
-            self._pending += data
-            if len(self._pending) >= self._write_at:
-                try:
-                    self.write()
-                except NoSpaceError:
-                    return  # it stays in memory: the next one, or a flush, tries again
+        """For one writer, which takes no lock: `write` removes only the bytes that it has written."""
+        pending = self._pending
+        pending += data
+        if len(pending) >= self._write_at:
+            with suppress(NoSpaceError):  # they stay in memory: the next append, or a flush, tries again
+                self.write()
 
     def write(self) -> None:
         """Write what is in memory. `NoSpaceError`: then nothing of it is in the file."""
         with self.lock:
             if not self._pending or self._is_gone:
                 return
+            data = bytes(self._pending)
             with closing(self._fs.open(self.path, create=True)) as file:
                 try:
-                    file.pwrite(bytes(self._pending), self.written)
+                    file.pwrite(data, self.written)
                 except NoSpaceError:
                     file.truncate(self.written)
                     file.truncate(self.file_size)
                     raise
-            self.written += len(self._pending)
+            self.written += len(data)
             self.file_size = max(self.file_size, self.written)
-            self._pending.clear()
+            del self._pending[: len(data)]
 
-    def read(self) -> bytearray:
-        """All of it; shorter if the file was cut, and empty if it is gone."""
+    def read(self, start: int) -> bytes:
+        """What follows the first ``start`` bytes; less if the file was cut, and nothing if it is gone."""
         with self.lock:
+            if start >= self.written:
+                return bytes(self._pending[start - self.written :])
             try:
                 file = self._fs.open(self.path, write=False)
             except FileNotFoundError:
-                return bytearray()
+                return b""
             with closing(file):
-                data = bytearray(file.pread(self.written, 0))
-            if len(data) == self.written:
-                data += self._pending
-            return data
+                data = file.pread(self.written - start, start)
+            return data + self._pending if start + len(data) == self.written else data
 
     def truncate(self, size: int) -> None:
         """Keep the first ``size`` bytes, and cut off what the file has behind them."""
