@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from seglog.core.errors import InvalidConfigError
 from seglog.protocol.apis import ApiKey
+from seglog.storage.reserve import Reserve
+from seglog.testing.memory_fs import MemoryFs
 from tests.broker.running import RunningNode, Wire
 
 _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)")
@@ -112,6 +114,27 @@ def test_what_clients_did_is_told(running: RunningNode) -> None:
     consumer.close()
     after = scrape(running)
     assert after["kafka_coordinator_group_groupmetadatamanager_numgroupsempty", ""] == 1
+
+
+def test_a_full_disk_is_counted_until_it_has_room(running: RunningNode) -> None:
+    disk = MemoryFs(capacity=1 << 20)
+    disk.mkdir("/logs")
+    disk.write("/full", bytes(1 << 20))
+    health = running.node.directory.health
+
+    async def keep_back() -> None:
+        health.keep_back(Reserve(disk, "/logs"))
+
+    async def look() -> bool:
+        return health.has_room(float("inf"))
+
+    name = "seglog_fulllogdirectorycount", ""
+    assert scrape(running)[name] == 0
+    running.on_loop(keep_back)
+    assert scrape(running)[name] == 1
+    disk.capacity = None
+    assert running.on_loop(look)
+    assert scrape(running)[name] == 0
 
 
 def test_errors_are_told_by_api_and_name(running: RunningNode) -> None:

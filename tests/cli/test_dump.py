@@ -52,6 +52,15 @@ def test_without_metadata_a_bar_stands_before_what_is_there(run: Run, tmp_path: 
     assert lines[3:] == ["| key: k payload: v", "| payload: v", "| key: k", "", ""]
 
 
+@pytest.mark.parametrize(("name", "size"), [("IntegerDecoder", 4), ("LongDecoder", 8)])
+def test_number_decoders_read_the_first_bytes_of_a_longer_value(name: str, size: int, run: Run, tmp_path: Path) -> None:
+    number = (-2).to_bytes(size, signed=True)
+    log = write_log(tmp_path, [_batch(number, number + b"\x01", number + number)])
+    for decoder in (name, f"org.apache.kafka.tools.api.{name}"):
+        lines = run("dump", "--print-data-log", "--skip-record-metadata", "--value-decoder-class", decoder, log).lines
+        assert lines[3:] == ["| payload: -2"] * 3
+
+
 def test_max_bytes_ends_before_the_batch_that_reaches_over_it(run: Run, tmp_path: Path) -> None:
     batch = _batch(b"x" * 100)
     log = write_log(tmp_path, [batch, batch])
