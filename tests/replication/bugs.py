@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from seglog.cluster import election
+from seglog.cluster import election, formats
 from seglog.cluster.model import Broker, Evidence, Member, PartitionState, Stored
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
@@ -17,8 +17,11 @@ from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage import dir_truncation, life, log, log_dirs_opening, retention, trim
 from seglog.storage.background import DirHealth
+from seglog.storage.cluster_mark import read_marks, write_mark
 from seglog.storage.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log import Log
+from tests.replication import store
+from tests.replication.disk import PATHS, Disk
 from tests.replication.leadership import Leadership
 from tests.replication.node import Node
 from tests.replication.scenario import Scenario
@@ -384,6 +387,26 @@ def _full_for_ever(patch: Patch) -> None:
     patch.setattr(DirHealth, "has_room", has_room)
 
 
+def _any_format(patch: Patch) -> None:
+    """A broker joins whatever the cluster's format is."""
+    patch.setattr(store, "check_format", lambda *_: None)
+
+
+def _formats_of_some(patch: Patch) -> None:
+    """The format rises although a registered broker does not speak it."""
+    patch.setattr(formats, "_check_brokers", lambda *_: None)
+
+
+def _mark_is_replaced(patch: Patch) -> None:
+    """A broker marks a directory as its own before it has asked whose it is."""
+
+    def check_owner(self: Disk, cluster_id: str, node_id: int) -> None:
+        for path, mark in read_marks(self.fs, PATHS).items():
+            write_mark(self.fs, path, mark._replace(cluster_id=cluster_id, node_id=node_id))
+
+    patch.setattr(Disk, "check_owner", check_owner)
+
+
 def _emptied_disk(patch: Patch) -> None:
     """What a candidate has counts, also if it is a new log in an empty directory."""
 
@@ -417,6 +440,7 @@ _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
+_INSTALLED = {"install_every": 1_500}
 _FULL = {"fill_every": 2_000}
 
 BUGS = (
@@ -448,6 +472,9 @@ BUGS = (
     Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
     Bug("", "full-is-absent", _full_is_absent, seed=121, rates=_FULL),
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
+    Bug("", "any-format", _any_format, seed=2, rates=_INSTALLED),
+    Bug("", "formats-of-some", _formats_of_some, rates=_INSTALLED),
+    Bug("", "mark-is-replaced", _mark_is_replaced, scenario=_OPERATED, rates={"mistake_every": 1_000}),
     Bug("", "same-epoch-again", _same_epoch_again, seed=24),
     Bug("B-17", "acks=1-in-doubt", _one_ack_in_doubt, seed=3, rates=_AWAY),
     Bug("B-17", "proposal-is-written", _proposal_is_written, scenario=_ONE_IS_ENOUGH, rates=_AWAY),

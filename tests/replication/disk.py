@@ -7,6 +7,7 @@ import posixpath
 import random
 from typing import Any, Final
 
+from seglog.storage.cluster_mark import check_marks, read_marks
 from seglog.storage.life import BOOT_ID
 from seglog.storage.log_dirs import LogDirs
 from seglog.testing.clock import ManualClock
@@ -56,8 +57,23 @@ class Disk:
         if scenario.flush_ms is not None:
             self._config["log.flush.interval.ms"] = str(scenario.flush_ms)
 
+    def check_owner(self, cluster_id: str, node_id: int) -> None:
+        """`InvalidLogDirError` if another node, or a node of another cluster, has used these directories."""
+        check_marks(read_marks(self.fs, PATHS), cluster_id=cluster_id, node_id=node_id, store="store")
+
+    @property
+    def is_marked(self) -> bool:
+        return bool(read_marks(self.fs, PATHS))
+
+    def open_as(self, cluster_id: str, node_id: int, rng: random.Random) -> LogDirs:
+        """As a broker does that was started with these flags."""
+        self.check_owner(cluster_id, node_id)
+        return LogDirs.open(PATHS, fs=self.fs, clock=self.clock, rng=rng, cluster_id=cluster_id, node_id=node_id)
+
     def open(self, rng: random.Random) -> LogDirs:
         self._write_boot_id()
+        if self._owner:
+            self.check_owner(**self._owner)
         self.was_closed = False
         opened = LogDirs.open(
             PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False, **self._owner

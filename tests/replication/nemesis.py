@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from seglog.cluster.election import choose
+from seglog.cluster.formats import FIRST, OURS, Formats
 from seglog.cluster.model import NO_LEADER, PartitionState, partition_name
+from seglog.core.errors import InvalidLogDirError
 from seglog.storage.layout import META_PROPERTIES as META
 from tests.replication.disk import PATHS, Contents
 from tests.replication.simulator import view_of
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from tests.replication.simulator import World
 
 _HOUR_MS = 3_600_000
+RELEASES = (FIRST, OURS, OURS, Formats(1, 3), Formats(2, 3))
 _DISK_SIZES = (None, 1 << 20, 1 << 22)
 
 
@@ -38,12 +41,16 @@ class Nemesis:
         self._begin(faults.clock_every, self._set_clock)
         self._begin(faults.away_every, self._take_store_away)
         self._begin(faults.fill_every, self._fill_disk)
+        if faults.install_every:
+            world.store.format = FIRST.high
         if faults.fill_every:
             size = world.rng.choice(_DISK_SIZES)
             for node in world.nodes.values():
                 node.disk.limit(size)
         self._begin(faults.blackout_every, self._black_out)
         self._begin(faults.tamper_every, self._tamper)
+        self._begin(faults.mistake_every, self._mistake_directory)
+        self._begin(faults.install_every, self._install)
         self._begin(faults.choose_every, self.choose_leaders)
         self._backups: dict[int, tuple[int, Contents]] = {}
         """Of each broker the number of the store's counter, and what its disks had then."""
@@ -234,6 +241,38 @@ class Nemesis:
             one.disk.has_lost = has_lost
             one.disk.fs.kill()
         self._start_later(other)
+
+    def _mistake_directory(self) -> None:
+        """Start a broker that is down with another's number, or for another cluster. P19: it is refused, and writes
+        nothing."""
+        node, rng = self._anyone(), self.world.rng
+        cluster_id, node_id = rng.choice((("c", node.node_id + 1), ("d", node.node_id)))
+        if node.is_up or not node.disk.is_marked or node.disk.failed:
+            return
+        self._note("wrong flags")
+        before = node.disk.fs.files()
+        try:
+            node.disk.open_as(cluster_id, node_id, rng)
+        except InvalidLogDirError:
+            pass
+        else:
+            raise AssertionError(f"P19: {node.node_id} is served as node {node_id} of cluster {cluster_id}")
+        assert node.disk.fs.files() == before, f"P19: who was refused has written to the directories of {node.node_id}"
+
+    def _install(self) -> None:
+        """Another release on one broker, or a later format for the cluster, if all that are registered speak it."""
+        world = self.world
+        if world.rng.random() < 0.4:
+            to = world.store.format + 1
+            if not world.faults.is_away_for_all and world.store.raise_format(to):
+                self._note("format raised")
+            return
+        node = self._anyone()
+        self._note("release installed")
+        node.crash(power=False)
+        node.speaks = world.rng.choice(RELEASES)
+        world.note("release", node.node_id, node.speaks)
+        self._start_later(node)
 
     def choose_leaders(self) -> None:
         """`seglog cluster choose-leader`, where a partition has no leader, or a replica refuses to cut."""

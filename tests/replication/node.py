@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from seglog.cluster.formats import FIRST, OURS
 from seglog.cluster.model import (
     NO_LEADER,
     Broker,
@@ -37,7 +38,7 @@ from tests.replication.office import Office
 from tests.replication.reader import Readers
 from tests.replication.sessions import Sessions
 from tests.replication.simulator import LAG_MS, TOPIC, topic_rules
-from tests.replication.store import SESSION_MS, RefusedError
+from tests.replication.store import SESSION_MS, RefusedError, WrongFormatError
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
@@ -54,6 +55,8 @@ class Node:
         self.clock = ManualClock()
         self.disk = Disk(self.clock, world.scenario, node_id)
         self.kept_since: int | None = None
+        self.speaks = OURS
+        """The formats of the release that is installed."""
         self.life = 0
         self.is_up = False
         self._paused_until = 0
@@ -157,6 +160,11 @@ class Node:
         look()
 
     @property
+    def reports(self) -> bool:
+        """The first release does not know of evidence."""
+        return self.speaks.high > FIRST.high
+
+    @property
     def is_paused(self) -> bool:
         return self.world.now < self._paused_until
 
@@ -217,7 +225,14 @@ class Node:
         store = self.world.store
         self._early.clear()
 
+        def ask() -> int:
+            store.check_format(self.speaks)
+            return store.next_number()
+
         def numbered(epoch: Any) -> None:
+            if isinstance(epoch, WrongFormatError):
+                self._end_without_format()
+                return
             if epoch is None:
                 self.later(100, self._register)
                 return
@@ -230,11 +245,17 @@ class Node:
                 self.later(1_000, self._register)
                 return
             self.disk.has_lost = bool(self.disk.failed)
-            wanted = Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since, reports=True)
+            wanted = Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since, reports=self.reports)
             broker = self._registration(wanted)
             self.world.ask_store(self.node_id, lambda: self._enter(broker), lambda found: self._entered(broker, found))
 
-        self.world.ask_store(self.node_id, store.next_number, numbered)
+        self.world.ask_store(self.node_id, ask, numbered)
+
+    def _end_without_format(self) -> None:
+        """Whoever restarts it does so until another release is installed."""
+        self.world.note("format", self.node_id, self.speaks)
+        self.crash(power=False)
+        self.world.at(1_000, self.start)
 
     def _registration(self, broker: Broker) -> Broker:
         offline = tuple(offline_name(self.world.topic.topic_id, number) for number in sorted(self.offline | self.away))
@@ -267,6 +288,7 @@ class Node:
         Not if a later one is there: a call of our last life may have been long on its way.
         """
         store = self.world.store
+        store.check_format(self.speaks)
         former = store.values.get(broker_name(self.node_id))
         if former is not None and former[0].epoch > broker.epoch:
             raise RefusedError("a later life")
@@ -283,6 +305,9 @@ class Node:
         return session, store.subscribe(self.node_id, told)
 
     def _entered(self, broker: Broker, found: Any) -> None:
+        if isinstance(found, WrongFormatError):
+            self._end_without_format()
+            return
         if found is None or isinstance(found, RefusedError):
             self.later(100, self._register)
             return
@@ -439,7 +464,7 @@ class Node:
         """What this replica has, if it is asked (`seglog.replication.evidence_reports`)."""
         name = partition_name(self.world.topic.topic_id, number)
         partition, found = self.partitions.get(number), self.values.get(name)
-        if partition is None or found is None or self.me is None or self.has_resigned:
+        if partition is None or found is None or self.me is None or self.has_resigned or not self.reports:
             return
         kept = self.directories.kept(partition.topic_partition)
         state = None if kept is None else partition.report(Stored(*found), self.me, kept)

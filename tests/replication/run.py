@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from seglog.cluster.formats import Formats
 from tests.replication.clients import Clients, Operators
 from tests.replication.nemesis import Nemesis
 from tests.replication.scenario import Scenario, draw
@@ -53,6 +54,8 @@ def run(
     world.store.come_back()
     for node in world.nodes.values():
         node.resume()
+        if not node.speaks.low <= world.store.format <= node.speaks.high:
+            node.speaks = Formats(1, world.store.format)
         node.disk.enlarge()
         if node.disk.failed and node.is_up:
             node.crash(power=False)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from seglog.cluster.model import Broker, Member, PartitionState
+from seglog.cluster import formats
+from seglog.cluster.formats import OURS, SPEAKS, FormatError, Formats, check_format, encode_formats
+from seglog.cluster.model import BROKERS, Broker, Member, PartitionState
+from seglog.cluster.store import Versioned
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
@@ -16,6 +19,10 @@ SESSION_MS: Final = 3_000
 
 class RefusedError(Exception):
     """The store's answer to a change of a version that is not there any more."""
+
+
+class WrongFormatError(RefusedError):
+    """The store's answer to a broker that does not speak the cluster's format."""
 
 
 @dataclass(slots=True)
@@ -41,6 +48,39 @@ class Store:
         self._held: dict[int, list[Callable[[], None]]] = {}
         """What nodes are told when the store is there again for them."""
         self._counter = 0
+        self.format = OURS.high
+        self.speaks: dict[int, Formats] = {}
+        """Of each broker, what its last registration said."""
+
+    # Formats
+
+    def check_format(self, speaks: Formats) -> None:
+        """`WrongFormatError`: a broker that speaks these cannot take part."""
+        try:
+            check_format(Versioned(b"%d" % self.format, 0), speaks)
+        except FormatError as error:
+            raise WrongFormatError(str(error)) from error
+
+    def raise_format(self, to: int) -> bool:
+        """Whether all that are registered speak it, as `seglog.cluster.formats.raise_format` asks."""
+        brokers = {name: Versioned(b"", 0) for name in self.values if name.startswith(f"{BROKERS}/")}
+        speaks = {f"{SPEAKS}/{node}": Versioned(encode_formats(one), 0) for node, one in self.speaks.items()}
+        try:
+            formats._check_brokers(brokers, speaks, to)
+        except FormatError:
+            return False
+        self.format = to
+        self.world.note("format", to)
+        self._check_formats()
+        return True
+
+    def _check_formats(self) -> None:
+        """P20: who is registered speaks the cluster's format."""
+        for name in self.values:
+            if name.startswith(f"{BROKERS}/"):
+                node_id = int(name.partition("/")[2])
+                low, high = self.speaks[node_id]
+                assert low <= self.format <= high, f"P20: {node_id} speaks {low} to {high}, not format {self.format}"
 
     def next_number(self) -> int:
         self._counter += 1
@@ -128,10 +168,13 @@ class Store:
             self.world.history.written(name, value)
         elif isinstance(value, Broker):
             self.world.history.registered[Member(value.node_id, value.epoch)] = value
+            self.speaks[value.node_id] = self.world.nodes[value.node_id].speaks
         if value is None:
             version = self.values.pop(name)[1] + 1
         else:
             self.values[name] = (value, version)
+        if isinstance(value, Broker):
+            self._check_formats()
         for node_id in sorted(self.readers):
             self._tell(node_id, name, value, version)
         return version
