@@ -136,6 +136,15 @@ def test_a_full_disk_is_named_with_what_frees_it() -> None:
     assert "replace" not in findings[0].advice
 
 
+def test_a_cluster_with_strays_is_not_healthy_and_their_bytes_are_named() -> None:
+    cluster = seen(FINE)
+    keeping = replace(cluster.brokers[2], strays=2, stray_bytes=4096)
+    (finding,) = judge(replace(cluster, brokers={**cluster.brokers, 2: keeping}))
+    assert finding.kind == "strays"
+    assert finding.what == "broker 2 keeps 2 replicas that the cluster does not name: 4096 bytes"
+    assert "seglog cluster strays" in finding.advice
+
+
 def test_replicas_in_another_order_are_the_same_finding() -> None:
     one, other = (replace(FINE, replicas=replicas, isr=(1,), ends={}) for replicas in ((1, 2, 3), (1, 3, 2)))
     finding = judge(seen(one, replace(other, number=1), brokers=(1,)))[0]

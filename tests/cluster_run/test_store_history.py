@@ -124,7 +124,10 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         assert [(one["topic"], one["logEnd"]) for one in strays] == [("new", 1), ("new", 1)]
         after = logs(cluster)  # consumers may have written to that of the groups
         assert all(after[log].startswith(content) for log, content in before.items()), "no byte is deleted"
-        wait_until(lambda: sum(one.strays for one in cluster.look().brokers.values()) == 2, "a stray to be reported")
+        wait_until(lambda: sum(one.strays for one in cluster.look().brokers.values()) == 2, "strays to be reported")
+        for where in (("--store", cluster.store), ("-b", cluster[1].address)):
+            status = seglog_command("cluster", "status", *where)
+            assert (status.code, status.text.count("strays: broker ")) == (1, 2), where
         stop(cluster)
 
         rebuilt = f"sqlite:{memory / 'cluster' / 'rebuilt.sqlite'}"

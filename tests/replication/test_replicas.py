@@ -157,9 +157,13 @@ def test_a_replica_that_an_accepted_older_store_does_not_name_is_kept(tmp_path: 
         await two.put(
             topic_id, lambda _: replace(accepted, leader=2, leader_epoch=(1 << 20) + 1, isr=(two.me,), last_known=())
         )
-        again = await (await Node(tmp_path, 1).open()).start()
+        again = await Node(tmp_path, 1).open()
+        reported: list[int] = []
+        again.replicas.strays_changed = lambda: reported.append(len(again.directories.strays()))
+        await again.start()
         try:
             (stray,) = again.directories.strays()
+            assert reported[-1:] == [1]
             assert (stray.stray.topic_id, stray.stray.log_end) == (topic_id, 1)
         finally:
             await again.stop()

@@ -74,6 +74,8 @@ HANDOVER_SECONDS: Final = 15.0
 """How long a broker that is stopped waits for others to lead what it leads."""
 _STORE_SECONDS: Final = 3.0
 """How long a broker that ends waits for the metadata store to take a change."""
+_STRAYS_LOOK_SECONDS: Final = 5.0
+"""How long it may take until strays that were removed are no longer counted."""
 _STRAYS_RETRY_SECONDS: Final = 1.0
 """Between two attempts to tell the metadata store how many strays there are."""
 
@@ -431,10 +433,13 @@ class ClusterNode(Serving):
         self.replicas.confirmed()
 
     async def _report_strays(self) -> None:
-        """Tell `seglog cluster status` and metrics how many there are, when that has changed."""
-        name, reported = strays_name(self.identity.node_id), None
+        """Tell `seglog cluster status` and metrics how many there are, when that has changed. `seglog cluster strays`
+        removes them while this broker runs: as long as there are some it looks again."""
+        name, reported, count = strays_name(self.identity.node_id), None, 0
         while True:
-            await self._strays_changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STRAYS_LOOK_SECONDS if count else None):
+                    await self._strays_changed.wait()
             self._strays_changed.clear()
             count, size = await asyncio.to_thread(self._measure_strays)
             self.topics.note_strays(count, size)

@@ -22,6 +22,7 @@ from seglog.core.types import validate_topic
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.log_dir import LogDir
+from seglog.storage.strays import size_of
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
@@ -264,6 +265,8 @@ class Metadata:
             ]
             if partitions:
                 topics.append({"name": topic.name, "partitions": partitions})
+        if wanted is None and self._topics.strays[0]:
+            topics += await asyncio.to_thread(_strays, directory)
         usage = await asyncio.to_thread(shutil.disk_usage, directory.path)
         return {
             "log_dir": directory.path,
@@ -271,6 +274,19 @@ class Metadata:
             "total_bytes": usage.total,
             "usable_bytes": usage.free,
         }
+
+
+def _strays(directory: LogDir) -> list[dict[str, Any]]:
+    """They take room too. Each is shown as a topic with the name of its directory."""
+    return [
+        {
+            "name": one.name,
+            "partitions": [
+                {"partition_index": one.stray.partition.partition, "partition_size": size_of(directory.fs, one.path)}
+            ],
+        }
+        for one in directory.strays()
+    ]
 
 
 class _Told(NamedTuple):

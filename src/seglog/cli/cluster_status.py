@@ -138,10 +138,6 @@ def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everythi
             [_cells(one) for one in shown],
             right=("leader", "epoch"),
         )
-    for node, broker in sorted(seen.brokers.items()):
-        if broker.strays:
-            strays = f"{_count(range(broker.strays), 'stray')} ({format_size(broker.stray_bytes)})"
-            out.line(f"broker {node} keeps {strays}, which the cluster does not name: see seglog cluster strays DIR")
     for one in seen.partitions:
         if one.recovery is not None and (everything or one.recovery.leader_epoch == one.leader_epoch):
             out.line(f"{one.topic}-{one.number}: {one.recovery}")

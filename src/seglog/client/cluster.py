@@ -19,6 +19,7 @@ from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.reading import Message
 from seglog.storage.reserve import is_short
+from seglog.storage.strays import is_stray_name
 
 _TOPIC: Final = 2
 """The resource type of a topic's configuration."""
@@ -88,12 +89,17 @@ class ClusterAdmin(Admin):
                 continue
             for one in own:  # one that it has not made yet has no bytes
                 sizes.setdefault(one.place, {})[node] = 0
+            strays: list[int] = []
             for directory in directories:
                 for place, size in directory.sizes.items():
-                    sizes.setdefault(place, {})[node] = size
+                    if is_stray_name(place[0]):
+                        strays.append(size)
+                    else:
+                        sizes.setdefault(place, {})[node] = size
             failed = {one.path: one.error for one in directories if one.error is not None}
             full = {one.path: one.free for one in directories if one.error is None and is_short(one.free, one.total)}
-            brokers[node] = replace(broker, answers=True, failed=failed, full=full)
+            found = replace(broker, answers=True, failed=failed, full=full)
+            brokers[node] = replace(found, strays=len(strays), stray_bytes=sum(strays))
         partitions = tuple(
             replace(one, ends=ends.get(one.place, {}), sizes=sizes.get(one.place, {})) for one in seen.partitions
         )

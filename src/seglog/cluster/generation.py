@@ -66,7 +66,7 @@ class StoreWentBackError(StoreError):
         super().__init__(
             f"{store} went back in time: {proof}. Nothing is served until it is decided: put the newer store back; or "
             f'accept this one, with "seglog cluster accept-store --store {store}"; or make it anew from the log '
-            'directories, with "seglog cluster rebuild" (docs/replication.md, "A store that went back")'
+            'directories, with "seglog cluster rebuild" (docs/replication.md, "The drill")'
         )
 
 

@@ -27,7 +27,7 @@ class BrokerSeen:
     """Log directories whose disk is full, or nearly, with the bytes that are free."""
     strays: int = 0
     stray_bytes: int = 0
-    """Replicas that the cluster does not name and the broker keeps; known to the metadata store only."""
+    """Replicas that the cluster does not name and the broker keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,7 @@ def judge(seen: ClusterSeen) -> list[Finding]:
         *_gone(seen),
         *_brokers(seen),
         *_under_replicated(seen),
+        *_strays(seen),
     ]
 
 
@@ -146,7 +147,8 @@ def _only_last_known(seen: ClusterSeen, places: tuple[Place, ...]) -> Iterator[F
         if not nodes:
             advice = f"no replica is known to have everything. {_CHOOSE}"
         elif away:
-            advice = f"start {_brokers_named(away)}, with its own disk: what it has decides. {_CHOOSE}"
+            own = "with its own disk: what it has" if len(away) == 1 else "each with its own disk: what they have"
+            advice = f"start {_brokers_named(away)}, {own} decides. {_CHOOSE}"
         else:
             advice = (
                 f"what {_brokers_named(there)} had is gone, or not reported yet. If a disk was taken out: stop the "
@@ -257,6 +259,18 @@ def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
                 "it is stopping" if broker.is_stopping else "it catches up; if the numbers do not fall, look at its log"
             )
         yield Finding("under-replicated", f"{what}: {_named(places)}", advice, places)
+
+
+def _strays(seen: ClusterSeen) -> Iterator[Finding]:
+    for node, broker in sorted(seen.brokers.items()):
+        if broker.strays:
+            replicas = "1 replica" if broker.strays == 1 else f"{broker.strays} replicas"
+            yield Finding(
+                "strays",
+                f"broker {node} keeps {replicas} that the cluster does not name: {broker.stray_bytes} bytes",
+                "seglog cluster strays DIR... on its machine lists them; when nobody needs them, remove them with "
+                "--remove NAME or --remove-all",
+            )
 
 
 # Words

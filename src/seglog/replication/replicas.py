@@ -122,6 +122,7 @@ class Replicas:
         await self._make_and_remove()
         removed, strays = self._not_named()
         await self._take_out(removed, strays)
+        self.strays_changed()
         await self._bury()
 
     async def run(self) -> None:
