@@ -17,10 +17,10 @@ demo: $(STAMP) ## the broker with a year of flights: produced, consumed by a gro
 	@$(BIN)/python -m demo
 
 test: $(STAMP) ## the tests that need no Kafka
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations 15 -m "not interop"
+	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations 15 -m "not interop and not everything"
 	@echo "left out: the tests that need a real Kafka (make interop) and long random runs (make test-long)"
 
-test-long: $(STAMP) ## the random tests with many more cases; clusters in storms of half an hour (needs a JDK and mvn)
+test-long: $(STAMP) ## the random tests with many more cases; storms of half an hour, thirty kills (needs a JDK and mvn)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not interop" --hypothesis-profile long
 	@$(BIN)/python -m pytest -q -m everything --hypothesis-profile long tests/cluster_run
 

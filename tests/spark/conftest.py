@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import seglog
 from seglog.spark import get_spark
+from seglog.spark.java import ensure_java
 from tests.kafka.process import free_port
 from tests.spark.stream_driver import SMALL
 
@@ -18,6 +21,15 @@ def logs(tmp_path: Path) -> seglog.LogDir:
     directory = seglog.open(tmp_path / "log")
     directory.create_topic("t", partitions=2, config=SMALL)
     return directory
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Of a driver in a process of its own, and of its executors."""
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
+    found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    ensure_java(found)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from seglog.spark.java import ensure_java
 from seglog.spark.session import get_spark
 from tests.kafka.waiting import wait_until
 from tests.spark.test_sink import numbers, path, rows, save
@@ -78,14 +76,6 @@ print("committed", flush=True)
 writer().option("txnAppId", "app").option("txnVersion", 1).save(log)
 print("never printed", flush=True)
 """
-
-
-@pytest.fixture
-def environment() -> dict[str, str]:
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
-    found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    ensure_java(found)
-    return found
 
 
 def test_every_record_is_there_once_and_in_order(

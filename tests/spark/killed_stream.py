@@ -1,0 +1,172 @@
+"""The driver of a stream from one log into another, which dies at a named step: `python -m tests.spark.killed_stream`.
+
+Its arguments are the fields of `Life` as JSON. What it prints first is the process id of its JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from seglog.spark import get_spark
+from seglog.spark.keeping import Keeping
+from seglog.spark.options import parse_options
+from seglog.spark.owners import driver_pid
+from seglog.spark.schema import check_schema
+from seglog.spark.sink import SeglogStreamWriter, Written
+from seglog.spark.source import SeglogDataSource
+from seglog.spark.stream import SeglogStreamReader
+
+STEPS: Final = (
+    "end",  # the end of a batch is known, and not in Spark's checkpoint
+    "plan",  # the tasks are planned
+    "begin",  # the keeper has the job
+    "half",  # a task has staged some of its rows
+    "staged",  # a task has staged all of them
+    "commit",  # all tasks have, and nothing is adopted
+    "adopting",  # the commit goes on without the driver
+    "together",  # driver, commit and keeper die while it goes on
+    "adopted",  # it is done, and Spark does not know
+    "known",  # Spark has written its own commit file
+)
+TO_THE_END: Final = "none"
+ANY: Final = "any"
+"""The driver is killed from outside."""
+_LONGEST_COMMIT: Final = 0.03
+"""Seconds within which a commit is killed that has begun."""
+
+
+def committed(checkpoint: Path | str) -> int:
+    """How many batches Spark knows to be done."""
+    return len(list(Path(checkpoint, "commits").glob("[0-9]*")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """A driver's: it reads ``source``, writes to ``target``, and dies at ``step`` once ``batches`` are committed.
+
+    At its death there is a file ``mark``. With `TO_THE_END` it reads what is there, and ends.
+    """
+
+    source: str
+    target: str
+    checkpoint: str
+    mark: str
+    step: str
+    batches: int
+    seed: int
+    partitions: int
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.spark.killed_stream", json.dumps(asdict(self))]
+
+    def is_over_at(self, *steps: str) -> bool:
+        return self.step in steps and committed(self.checkpoint) >= self.batches
+
+    def end(self, *others: int) -> None:
+        """Kill the driver, ``others`` and this process."""
+        Path(self.mark).touch()
+        for pid in (driver_pid(), *others, os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def pass_by(self, step: str) -> None:
+        if self.is_over_at(step):
+            self.end()
+
+
+def mortal(life: Life) -> type[SeglogDataSource]:
+    """Source and sink called "mortal", which pass by the steps of ``life``."""
+
+    class Reader(SeglogStreamReader):
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:
+            found = super().latestOffset(start, limit)
+            life.pass_by("end")
+            return found
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+            found = super().partitions(start, end)
+            life.pass_by("plan")
+            return found
+
+        def commit(self, end: dict[str, Any]) -> None:
+            super().commit(end)
+            life.pass_by("known")
+
+    class Writer(SeglogStreamWriter):
+        def write(self, iterator: Iterator[Any]) -> Written:
+            if life.is_over_at("half"):
+                super().write(batch.slice(0, batch.num_rows // 2) for batch in iterator)
+                life.end()
+            staged = super().write(iterator)
+            life.pass_by("staged")
+            return staged
+
+        def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+            life.pass_by("commit")
+            if life.is_over_at("adopting", "together"):
+                threading.Thread(target=self._end_soon, args=(driver_pid(),), daemon=True).start()
+            super().commit(messages, batch_id)
+            life.pass_by("adopted")
+
+        def _end_soon(self, driver: int) -> None:
+            delay = random.Random(life.seed).uniform(0, _LONGEST_COMMIT)
+            keeper = Keeping(life.target, linger=5).status()["pid"] if life.step == "together" else None
+            time.sleep(delay)
+            if keeper is not None:
+                life.end(keeper)
+            Path(life.mark).touch()
+            os.kill(driver, signal.SIGKILL)
+
+    class Source(SeglogDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "mortal"
+
+        def streamReader(self, schema: StructType) -> SeglogStreamReader:
+            return Reader(check_schema(schema), parse_options(self.options, stream=True))
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter:
+            writer = Writer(schema, self.options, overwrite=overwrite)
+            life.pass_by("begin")
+            return writer
+
+    return Source
+
+
+def live(life: Life) -> None:
+    spark = get_spark("mortal", master="local[2]")
+    assert spark._jvm is not None
+    print(spark._jvm.java.lang.ProcessHandle.current().pid(), flush=True)
+    spark.dataSource.register(mortal(life))
+    stream = (
+        spark.readStream.format("mortal")
+        .options(subscribe="t", until="logEnd", startingOffsets="earliest", maxBytesPerPartition="128k")
+        .load(life.source)
+    )
+    writer = (
+        stream.select("value", "partition")
+        .writeStream.format("mortal")
+        .options(topic="t", numPartitions=life.partitions, checkpointLocation=life.checkpoint)
+    )
+    if life.step == TO_THE_END:
+        writer = writer.trigger(availableNow=True)
+    writer.start(life.target).awaitTermination()
+
+
+if __name__ == "__main__":
+    live(Life(**json.loads(sys.argv[1])))
