@@ -85,6 +85,51 @@ def test_a_process_that_dies_loses_nothing_and_a_machine_that_does_may(machine: 
     assert live(machine, 4)[1] == 3
 
 
+def test_start_that_was_never_registered_keeps_what_a_clean_stop_kept(machine: Machine) -> None:
+    live(machine, 1)[0].close()
+    machine.start()
+    open_dirs(machine.fs, TWO_DIRS)
+    machine.fs.kill()
+    dirs, kept = live(machine, 2)
+    assert kept == 1
+    dirs.close()
+    machine.start()
+    open_dirs(machine.fs, TWO_DIRS)
+    machine.power_cut(random.Random(1))
+    assert live(machine, 3)[1] == 3, "the marker of the clean stop is gone, and the machine stopped"
+
+
+def test_power_cut_at_every_change_of_an_unregistered_start_leaves_a_true_claim(machine: Machine) -> None:
+    """It is 1 while the marker of the clean stop is on the disk, and 9 afterwards."""
+    live(machine, 1)[0].close()
+    machine.start()
+
+    def crash(call: Call) -> None:
+        case()
+        for rng in (random.Random(call.number), random.Random(-call.number)):
+            left = machine.fs.after_crash(rng)
+            for path in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random"):
+                if not left.exists(path):
+                    left.mkdir(path)
+            left.write(BOOT_ID, b"boot after the power cut\n")
+            with LogDirs.open(TWO_DIRS, fs=left, clock=ManualClock()) as dirs:
+                assert dirs.kept_since(9) == (1 if all(one.was_clean for one in dirs.dirs) else 9)
+
+    fs = CrashFs(machine.fs, before_change=crash)
+    with LogDirs.open(TWO_DIRS, fs=fs, clock=ManualClock(), cluster_id="c", node_id=7):
+        assert fs.changes > 8
+
+
+def test_full_disk_does_not_keep_a_broker_from_starting_after_a_clean_stop(machine: Machine) -> None:
+    live(machine, 1)[0].close()
+    machine.start()
+    machine.fs.fail_at(["write", "pwrite"], 1, path=f"/d2/{LIFE}.tmp", error=errno.ENOSPC)
+    dirs = open_dirs(machine.fs, TWO_DIRS)
+    boots = [one.boot for path in TWO_DIRS if (one := read_life(machine.fs, path)) is not None]
+    assert boots == ["boot 2", "boot 1"]
+    assert dirs.kept_since(2) == 1
+
+
 def test_without_an_id_of_the_start_only_a_clean_stop_counts(machine: Machine) -> None:
     machine.fs.unlink(BOOT_ID)
     live(machine, 1)[0].close()

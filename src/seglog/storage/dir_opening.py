@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from seglog.core.clock import Clock
 from seglog.core.errors import LogDirFullError
-from seglog.storage import adopt, dir_closing, housekeeping, topic_changes
+from seglog.storage import adopt, dir_closing, housekeeping, life, topic_changes
 from seglog.storage.background import DirHealth
 from seglog.storage.checkpoint import read_clean_shutdown, remove_clean_shutdown
 from seglog.storage.dir_files import Checkpoints, list_entries, read_or_make_meta
@@ -37,6 +37,8 @@ def load(
     directory.checkpoints = Checkpoints(fs, path)
     directory.meta = read_or_make_meta(fs, path, clock=clock, rng=directory.rng, cluster_id=cluster_id, node_id=node_id)
     clean = directory.was_clean = read_clean_shutdown(fs, path) is not None
+    if clean:
+        life.carry_over(fs, path)
     remove_clean_shutdown(fs, path)
     partitions = topic_changes.finish(directory, found)
     directory.worker = make_worker(clock, directory.health, f"seglog {path}" if background else None)

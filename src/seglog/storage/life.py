@@ -7,7 +7,8 @@ holds. One regular file in each directory, which Kafka passes over; JSON, writte
      "epoch": 21, "born": 3, "whole_since": 17, "synced": {"t-0": 3}, "made": {"t-1": 19}}
 
 ``kept_since`` is the broker epoch since which nothing was lost. ``boot`` is the start of the machine in which it was
-written: a process that only died leaves all that it wrote to the page cache. ``directories`` are the ids of all
+written: a process that only died leaves all that it wrote to the page cache. A start after a clean stop writes its own
+(`carry_over`). ``directories`` are the ids of all
 directories that the broker then had, so that one that was replaced by an empty one is noticed, and ``failed`` those of
 which the disk failed: what it had not written may be gone although nothing crashed.
 
@@ -29,7 +30,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog.core.errors import LogDirFullError, LogDirOfflineError
-from seglog.core.fs import Fs, write_atomically
+from seglog.core.fs import Fs, NoSpaceError, write_atomically
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage.checkpoint import encode_id
 from seglog.storage.layout import LIFE
@@ -130,6 +131,16 @@ def boot_id(fs: Fs) -> str | None:
         return fs.read(BOOT_ID).decode().strip() or None
     except (OSError, ValueError):
         return None
+
+
+def carry_over(fs: Fs, path: str) -> None:
+    """Keep the claim of a directory that was closed cleanly over a start that is never registered. Called while the
+    marker of the clean shutdown is still there: all that was written is on the disk, so from here on only another stop
+    of this machine can take anything. On a full disk the file stays as it was, and claims less."""
+    boot, life = boot_id(fs), read_life(fs, path)
+    if boot is not None and life is not None and life.boot != boot:
+        with suppress(NoSpaceError):
+            write_life(fs, path, life._replace(boot=boot))
 
 
 def id_of(directory: LogDir) -> str:
