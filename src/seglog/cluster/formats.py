@@ -7,6 +7,9 @@ A format names what a broker must understand to take part: values in the store a
 an older broker may ignore need no new format. A broker joins only if it speaks the cluster's format, and the format
 rises only while every registered broker speaks the new one (`raise_format`), so a rolling upgrade installs the new
 release everywhere first. The format never goes back.
+
+The first release is outside of this: it knows no formats, and does not ignore fields that it does not know in a
+registration. All its brokers are stopped for the upgrade (docs/replication.md, "Rolling upgrade").
 """
 
 from __future__ import annotations
