@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seglog.cluster import election, formats
-from seglog.cluster.model import Broker, Evidence, Member, PartitionState, Stored
+from seglog.cluster.model import NO_LEADER, Broker, Evidence, Member, PartitionState, Stored
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
 from seglog.replication.progress import Progress
@@ -387,6 +387,16 @@ def _full_for_ever(patch: Patch) -> None:
     patch.setattr(DirHealth, "has_room", has_room)
 
 
+def _any_generation(patch: Patch) -> None:
+    """A broker takes a store that is older than what it has seen."""
+    patch.setattr(store, "check_store", lambda *_, **__: None)
+
+
+def _accepted_as_it_is(patch: Patch) -> None:
+    """An accepted store names the leaders and the ISRs that it had."""
+    patch.setattr(store, "undecided", lambda state, epoch: replace(state, leader=NO_LEADER, leader_epoch=epoch))
+
+
 def _any_format(patch: Patch) -> None:
     """A broker joins whatever the cluster's format is."""
     patch.setattr(store, "check_format", lambda *_: None)
@@ -440,13 +450,14 @@ _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
+_PUT_BACK = {"put_back_every": 2_000, "blackout_every": 0, "choose_every": 0}
 _INSTALLED = {"install_every": 1_500}
 _FULL = {"fill_every": 2_000}
 
 BUGS = (
     Bug("B-1", "KIP-101", _kip_101),
     Bug("B-2", "KIP-279", _kip_279),
-    Bug("B-3", "KIP-320", _kip_320, seed=6, rates=_LATE),
+    Bug("B-3", "KIP-320", _kip_320, seed=70, rates=_LATE),
     Bug("B-4", "KAFKA-7128", _kafka_7128),
     Bug("B-5", "KAFKA-7415", _kafka_7415, seed=42, rates=_ELECTIONS),
     Bug("B-6", "KAFKA-7164", _kafka_7164, seed=4, rates={"expire_every": 1_500, "crash_every": 2_500}),
@@ -472,6 +483,8 @@ BUGS = (
     Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
     Bug("", "full-is-absent", _full_is_absent, seed=121, rates=_FULL),
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
+    Bug("", "any-generation", _any_generation, scenario=_OPERATED, rates=_PUT_BACK),
+    Bug("", "accepted-as-it-is", _accepted_as_it_is, seed=17, scenario=_OPERATED, rates=_PUT_BACK),
     Bug("", "any-format", _any_format, seed=2, rates=_INSTALLED),
     Bug("", "formats-of-some", _formats_of_some, rates=_INSTALLED),
     Bug("", "mark-is-replaced", _mark_is_replaced, scenario=_OPERATED, rates={"mistake_every": 1_000}),

@@ -49,6 +49,7 @@ class Faults:
         # What operators do, and the power company
         self.blackout_every = rng.choice((0, 5_000, 8_000)) if scenario.operators else 0
         self.tamper_every = rng.choice((2_000, 4_000)) if scenario.operators else 0
+        self.put_back_every = random.Random(seed + 6).choice((0, 0, 0, 4_000)) if scenario.operators else 0
         self.mistake_every = random.Random(seed + 4).choice((0, 0, 4_000)) if scenario.operators else 0
         self.install_every = random.Random(seed + 5).choice((0, 0, 0, 0, 0, 0, 0, 3_000))
         self.choose_every = rng.choice((0, 0, 6_000)) if scenario.operators else 0

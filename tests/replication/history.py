@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from seglog.cluster.model import NO_LEADER, Broker, ElectionKind, Member, PartitionState
+from seglog.cluster.model import ANY_EPOCH, NO_LEADER, Broker, ElectionKind, Member, PartitionState
 from seglog.replication.replica import Replica
 from seglog.storage.log import Log
 from tests.replication.contents import records_of
@@ -64,7 +64,11 @@ class History:
         if is_new_epoch and state.leader != NO_LEADER and not is_left:
             me = next(member for member in state.isr if member.node_id == state.leader)
             self._check_evidence(former, state)
-            if not self._has_kept(self.registered[me], former):
+            is_accepted = any(member.epoch == ANY_EPOCH for member in former.candidates)
+            is_chosen = state.recovery is not None and state.recovery.kind is ElectionKind.CHOSEN
+            # Of all replicas, which an accepted store asks, the longest has everything, if no more was lost than may be
+            is_longest = is_accepted and not is_chosen and not self.blackouts
+            if not is_longest and not self._has_kept(self.registered[me], former):
                 self._elected_uncleanly(number, former, state)
 
     def _has_kept(self, broker: Broker, former: PartitionState) -> bool:
@@ -99,7 +103,7 @@ class History:
             disk, heard = self.world.nodes[member.node_id].disk, former.evidence_of(member.node_id)
             epoch = heard.epoch if heard is not None else state.isr[0].epoch
             # What is done to it later nobody can know yet.
-            is_replaced = member.epoch <= disk.emptied_at < epoch
+            is_replaced = max(member.epoch, 0) <= disk.emptied_at < epoch  # an accepted store asks in any epoch
             assert not is_replaced, f"evidence: the disk of {member} was replaced: {state} after {former}"
 
     def cut_refused(self, node_id: int, number: int, replica: Replica) -> None:

@@ -9,9 +9,11 @@ from seglog.cluster.election import choose
 from seglog.cluster.formats import FIRST, OURS, Formats
 from seglog.cluster.model import NO_LEADER, PartitionState, partition_name
 from seglog.core.errors import InvalidLogDirError
+from seglog.storage.cluster_mark import read_marks
 from seglog.storage.layout import META_PROPERTIES as META
 from tests.replication.disk import PATHS, Contents
 from tests.replication.simulator import view_of
+from tests.replication.store import Copy, WentBackError
 
 if TYPE_CHECKING:
     from tests.replication.node import Node
@@ -48,6 +50,12 @@ class Nemesis:
             for node in world.nodes.values():
                 node.disk.limit(size)
         self._begin(faults.blackout_every, self._black_out)
+        if world.scenario.nodes > world.scenario.replicas:  # an older copy names replicas that have gone since
+            faults.put_back_every = 0
+        if faults.put_back_every:  # replaced disks besides would be more than is promised to survive
+            faults.tamper_every = faults.install_every = 0
+        self._copies: list[Copy] = []
+        self._begin(faults.put_back_every, self._put_store_back)
         self._begin(faults.tamper_every, self._tamper)
         self._begin(faults.mistake_every, self._mistake_directory)
         self._begin(faults.install_every, self._install)
@@ -258,6 +266,32 @@ class Nemesis:
         else:
             raise AssertionError(f"P19: {node.node_id} is served as node {node_id} of cluster {cluster_id}")
         assert node.disk.fs.files() == before, f"P19: who was refused has written to the directories of {node.node_id}"
+
+    def _put_store_back(self) -> None:
+        """Copy the store; or stop all brokers, put an older copy back, and accept it when they have refused it."""
+        world, store = self.world, self.world.store
+        if world.faults.away:
+            return
+        if not self._copies or world.rng.random() < 0.5:
+            if len(world.history.states) == world.scenario.partitions:
+                self._copies.append(store.copy())
+            return
+        copy, latest = world.rng.choice(self._copies), store.generation
+        self._note("store put back")
+        nodes = world.nodes.values()
+        noted = [node for node in nodes if node.shut_down()]
+        world.note("put back", copy.raised, latest)
+        store.put_back(copy)
+        for node in noted if store.generation < latest else ():
+            try:
+                store.check_history(node.node_id, read_marks(node.disk.fs, PATHS), ())
+            except WentBackError:
+                continue
+            raise AssertionError(f"P21: {node.node_id} has seen generation {latest}, and takes {store.generation}")
+        store.accept()
+        self._copies.clear()
+        for node in nodes:
+            self._start_later(node)
 
     def _install(self) -> None:
         """Another release on one broker, or a later format for the cluster, if all that are registered speak it."""

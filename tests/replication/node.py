@@ -6,7 +6,7 @@ follow them, renew its session, and be the controller when nobody is. Then it is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,18 +27,19 @@ from seglog.cluster.model import (
 from seglog.core.errors import InvalidLogDirError, LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
+from seglog.storage.cluster_mark import read_marks
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
 from seglog.storage.replica_changes import Wanted
 from seglog.testing.clock import ManualClock
 from tests.replication.desk import Desk
-from tests.replication.disk import Disk
+from tests.replication.disk import PATHS, Disk
 from tests.replication.leadership import Leadership
 from tests.replication.office import Office
 from tests.replication.reader import Readers
 from tests.replication.sessions import Sessions
 from tests.replication.simulator import LAG_MS, TOPIC, topic_rules
-from tests.replication.store import SESSION_MS, RefusedError, WrongFormatError
+from tests.replication.store import SESSION_MS, LogEpoch, RefusedError, WentBackError, WrongFormatError
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
@@ -114,6 +115,8 @@ class Node:
         for one in self.directories.dirs:
             one.health.on_full = partial(self.later, 0, partial(self._room_changed, one))
         self.later(_HOUSEKEEPING_MS, self._keep_house)
+        if self.world.faults.put_back_every:
+            self.later(2_000, self._note_history)
         self._register()
 
     def crash(self, *, power: bool) -> None:
@@ -225,13 +228,16 @@ class Node:
         store = self.world.store
         self._early.clear()
 
+        marks, epochs = read_marks(self.disk.fs, PATHS), list(self._log_epochs())
+
         def ask() -> int:
+            store.check_history(self.node_id, marks, epochs)
             store.check_format(self.speaks)
             return store.next_number()
 
         def numbered(epoch: Any) -> None:
-            if isinstance(epoch, WrongFormatError):
-                self._end_without_format()
+            if isinstance(epoch, (WrongFormatError, WentBackError)):
+                self._end_refused()
                 return
             if epoch is None:
                 self.later(100, self._register)
@@ -251,9 +257,39 @@ class Node:
 
         self.world.ask_store(self.node_id, ask, numbered)
 
-    def _end_without_format(self) -> None:
-        """Whoever restarts it does so until another release is installed."""
-        self.world.note("format", self.node_id, self.speaks)
+    def _log_epochs(self) -> Iterator[LogEpoch]:
+        for partition, log in self.directories.logs.items():
+            yield self.world.topic.topic_id, partition.partition, log.path, log.epochs.latest
+
+    def _note_history(self) -> None:
+        """As `SeenGenerations` does: now and then, and at the end."""
+        store = self.world.store
+
+        def noted(generation: Any) -> None:
+            if generation is not None and not isinstance(generation, RefusedError):
+                self._write_history(generation)
+
+        if self.me is not None:
+            self.world.ask_store(self.node_id, lambda: store.note_seen(self.node_id), noted)
+        self.later(2_000, self._note_history)
+
+    def _write_history(self, generation: int) -> None:
+        if self.me is not None:
+            with suppress(LogDirFullError):
+                self.directories.note_history(generation=generation, broker_epoch=self.me.epoch)
+
+    def shut_down(self) -> bool:
+        """End, as a controlled shutdown does while others end too; whether it has noted how far the store has come."""
+        store = self.world.store
+        may_note = self.me is not None and self.session in store.leases and not self.is_paused and not self.disk.failed
+        if may_note:
+            self._write_history(store.note_seen(self.node_id))
+        self.crash(power=False)
+        return may_note and not self.disk.is_filled
+
+    def _end_refused(self) -> None:
+        """Whoever restarts it does so until another release is installed, or the store accepted."""
+        self.world.note("refused", self.node_id, self.speaks)
         self.crash(power=False)
         self.world.at(1_000, self.start)
 
@@ -306,7 +342,7 @@ class Node:
 
     def _entered(self, broker: Broker, found: Any) -> None:
         if isinstance(found, WrongFormatError):
-            self._end_without_format()
+            self._end_refused()
             return
         if found is None or isinstance(found, RefusedError):
             self.later(100, self._register)

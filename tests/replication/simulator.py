@@ -103,14 +103,14 @@ class World:
         if nobody knows what came of it."""
         fate = self.faults.store_call(node_id)
         node = self.nodes[node_id]
-        life = node.life
+        life, put_back_count = node.life, self.store.put_back_count
 
         def answer(found: Any) -> None:
             if node.life == life:
                 node.when_running(lambda: then(found))
 
         def apply() -> None:
-            if not fate.is_applied:
+            if not fate.is_applied or put_back_count != self.store.put_back_count:
                 self.at(fate.delay, lambda: answer(None))
                 return
             try:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from seglog.cluster import formats
-from seglog.cluster.formats import OURS, SPEAKS, FormatError, Formats, check_format, encode_formats
-from seglog.cluster.model import BROKERS, Broker, Member, PartitionState
+from seglog.cluster.backup import undecided
+from seglog.cluster.formats import BROKER_EPOCHS, OURS, SPEAKS, FormatError, Formats, check_format, encode_formats
+from seglog.cluster.generation import StoreWentBackError, check_store, seen_name
+from seglog.cluster.model import (
+    BROKERS,
+    GENERATION,
+    GENERATION_BASE,
+    PARTITIONS,
+    TOPICS,
+    Broker,
+    Member,
+    PartitionState,
+    partition_name,
+)
 from seglog.cluster.store import Versioned
+from seglog.storage.cluster_mark import ClusterMark
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World
 
 SESSION_MS: Final = 3_000
+_EPOCHS: Final = 1 << 20
+LogEpoch = tuple[UUID, int, str, int]
+"""A topic's id, a partition's number, the path of its log and the latest epoch in it."""
 
 
 class RefusedError(Exception):
@@ -23,6 +40,21 @@ class RefusedError(Exception):
 
 class WrongFormatError(RefusedError):
     """The store's answer to a broker that does not speak the cluster's format."""
+
+
+class WentBackError(RefusedError):
+    """The store's answer to a broker that has seen a later one."""
+
+
+class Copy(NamedTuple):
+    """What a store was, without what sessions hold."""
+
+    values: dict[str, tuple[Any, int]]
+    lives: dict[int, int]
+    counter: int
+    raised: int
+    base: int
+    seen: dict[int, int]
 
 
 @dataclass(slots=True)
@@ -48,9 +80,70 @@ class Store:
         self._held: dict[int, list[Callable[[], None]]] = {}
         """What nodes are told when the store is there again for them."""
         self._counter = 0
+        self._raised = self._base = 0
+        self._seen: dict[int, int] = {}
+        self.put_back_count = 0
         self.format = OURS.high
         self.speaks: dict[int, Formats] = {}
         """Of each broker, what its last registration said."""
+
+    # Copies
+
+    @property
+    def generation(self) -> int:
+        """As `seglog.cluster.generation` has it."""
+        return self._base + self._raised
+
+    def note_seen(self, node_id: int) -> int:
+        self._seen[node_id] = self.generation
+        return self.generation
+
+    def copy(self) -> Copy:
+        values = {name: kept for name, kept in self.values.items() if name.startswith((f"{TOPICS}/", f"{PARTITIONS}/"))}
+        return Copy(values, dict(self.lives), self._counter, self._raised, self._base, dict(self._seen))
+
+    def put_back(self, copy: Copy) -> None:
+        """Be what the copy was; no broker is running."""
+        self.put_back_count += 1
+        self.leases.clear()
+        self.readers.clear()
+        self._held.clear()
+        self.values, self.lives, self._seen = dict(copy.values), dict(copy.lives), dict(copy.seen)
+        self._counter, self._raised, self._base = copy.counter, copy.raised, copy.base
+
+    def accept(self) -> None:
+        """Let brokers go on with it, as `seglog.cluster.backup.accepted` does."""
+        self._counter += _EPOCHS
+        for name, (value, _) in sorted(self.values.items()):
+            if isinstance(value, PartitionState):
+                self._set(name, undecided(value, value.leader_epoch + _EPOCHS))
+        self._base = max(self.generation, self.world.now * _EPOCHS)
+
+    def check_history(self, node_id: int, marks: Mapping[str, ClusterMark], epochs: Iterable[LogEpoch]) -> None:
+        """`WentBackError`, as a broker does before it serves anything."""
+        values = {
+            GENERATION: Versioned(b"0", self._raised),
+            GENERATION_BASE: Versioned(b"%d" % self._base, 0),
+            BROKER_EPOCHS: Versioned(b"%d" % self._counter, 0),
+        }
+        if node_id in self._seen:
+            values[seen_name(node_id)] = Versioned(b"%d" % self._seen[node_id], 0)
+        try:
+            for path, mark in marks.items():
+                check_store(
+                    "store",
+                    values,
+                    node_id=node_id,
+                    generation=mark.generation,
+                    broker_epoch=mark.broker_epoch,
+                    directory=path,
+                )
+            for topic_id, number, path, epoch in epochs:
+                found = self.values.get(partition_name(topic_id, number))
+                if found is not None and epoch > found[0].leader_epoch:
+                    raise WentBackError(path)
+        except StoreWentBackError as error:
+            raise WentBackError(str(error)) from error
 
     # Formats
 
@@ -165,6 +258,9 @@ class Store:
     def _set(self, name: str, value: Any) -> int:
         version = self.values[name][1] + 1 if name in self.values else 0
         if isinstance(value, PartitionState):
+            former = self.values[name][0] if name in self.values else None
+            is_raised = former is None or former.leader_epoch < value.leader_epoch or set(former.isr) - set(value.isr)
+            self._raised += bool(is_raised)
             self.world.history.written(name, value)
         elif isinstance(value, Broker):
             self.world.history.registered[Member(value.node_id, value.epoch)] = value
