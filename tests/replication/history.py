@@ -72,12 +72,20 @@ class History:
                 self._elected_uncleanly(number, former, state)
 
     def _has_kept(self, broker: Broker, former: PartitionState) -> bool:
-        """Whether a new leader has all that it had as a candidate, by what its broker says, or its log."""
+        """Whether a new leader has all that it had as a candidate, by what its broker says, or its log; or all that
+        another candidate has that provably lost nothing."""
         evidence = former.evidence_of(broker.node_id)
-        return any(
+        has_own = any(
             broker.has_kept(member) or (evidence is not None and broker.proves(evidence, member))
             for member in former.candidates
             if member.node_id == broker.node_id
+        )
+        return has_own or any(
+            self.registered[Member(one.node_id, one.epoch)].proves(one, member)
+            and evidence is not None
+            and (evidence.last_epoch, evidence.end) >= (one.last_epoch, one.end)
+            for one in former.evidence
+            for member in former.candidates
         )
 
     def _check_evidence(self, former: PartitionState, state: PartitionState) -> None:
