@@ -401,3 +401,11 @@ def test_a_directory_too_full_to_be_opened_is_not_taken_for_a_failed_one(machine
         open_dirs(machine.fs, TWO_DIRS)
     machine.fs.heal()
     assert open_dirs(machine.fs, TWO_DIRS).kept_since(4, 3) == kept
+
+
+def test_a_loss_is_not_forgotten_by_a_clean_stop_before_the_registration(machine: Machine) -> None:
+    """The store may have been away, or another directory too full: the broker ends before it has said what it lost."""
+    live(machine, 3)
+    machine.power_cut(random.Random(1))
+    open_dirs(machine.fs, TWO_DIRS).close()
+    assert open_dirs(machine.fs, TWO_DIRS).kept_since(5, 3) == 5

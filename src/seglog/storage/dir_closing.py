@@ -29,7 +29,7 @@ def close(directory: LogDir) -> None:
         if health.failure is None:
             try:
                 housekeeping.write_checkpoints(directory)
-                if not directory.refused and is_whole:
+                if not directory.refused and is_whole and not directory.is_marker_withheld:
                     with health.guard():
                         health.make_room(lambda: write_clean_shutdown(directory.fs, directory.path))
             except LogDirFullError as error:

@@ -77,6 +77,7 @@ class LogDir:
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.uncleanable: dict[TopicPartition, Exception] = {}
         self.was_clean = False
+        self.is_marker_withheld = False
         self.closed = False
         self.flush_planned = False
         self.cleaning_plan = object()
@@ -362,6 +363,11 @@ class LogDir:
         self.worker.schedule(delay_ms, lambda: remove_tree(self.fs, path))
 
     # Closing
+
+    def withhold_marker(self, *, is_withheld: bool) -> None:
+        """Whether `close` writes no marker of a clean shutdown. A directory that may have lost something must not have
+        one before that is written down, or the next start would take it for whole."""
+        self.is_marker_withheld = is_withheld
 
     def close(self) -> None:
         """Flush and close all logs, write snapshots and checkpoints, and last the marker of a clean shutdown.

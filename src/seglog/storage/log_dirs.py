@@ -104,7 +104,7 @@ class LogDirs:
         meta = log_dirs_opening.common_meta(fs, resolved, cluster_id=cluster_id, node_id=node_id, rng=rng)
 
         def open_one(path: str) -> LogDir:
-            return LogDir.open(
+            opened = LogDir.open(
                 path,
                 config=config,
                 background=background,
@@ -116,6 +116,9 @@ class LogDirs:
                 rng=rng,
                 make_worker=make_worker,
             )
+            has_past = not opened.was_clean and life.read_life(opened.fs, opened.path) is not None
+            opened.withhold_marker(is_withheld=has_past)  # until `kept_since` has said what was lost
+            return opened
 
         opened, offline = log_dirs_opening.open_all(open_one, resolved, threads=len(resolved) if background else 1)
         try:
@@ -184,6 +187,8 @@ class LogDirs:
             else:
                 in_order = {one: flushed[one] for one in healthy if one in flushed}
                 self._lives = dict(life.keep(in_order, self._past, epoch, last))
+                for directory in self._lives:
+                    directory.withhold_marker(is_withheld=False)
             return next(iter(self._lives.values())).kept_since
 
     def kept(self, partition: TopicPartition) -> Kept | None:
