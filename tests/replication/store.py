@@ -264,7 +264,8 @@ class Store:
             self.world.history.written(name, value)
         elif isinstance(value, Broker):
             self.world.history.registered[Member(value.node_id, value.epoch)] = value
-            self.speaks[value.node_id] = self.world.nodes[value.node_id].speaks
+            if name not in self.values:
+                self.speaks[value.node_id] = self.world.nodes[value.node_id].speaks
         if value is None:
             version = self.values.pop(name)[1] + 1
         else:
