@@ -79,7 +79,9 @@ class Rules:
         seen, high, epoch = self._floors.get(key, (partition, 0, -1))
         if seen is partition and log.high_watermark < high:
             assert epoch < partition._unclean_epoch, f"floor: {key} goes back from {high} to {log.high_watermark}"
-        self._floors[key] = partition, log.high_watermark, log.epochs.epoch_for_offset(log.high_watermark - 1)
+        high = log.high_watermark if log.log_start_offset < log.high_watermark else 0
+        # One that was begun anew within a batch of the leader's holds nothing yet, and goes back to where that begins
+        self._floors[key] = partition, high, log.epochs.epoch_for_offset(high - 1)
 
     def _check_quorum(self, node: Node, number: int, partition: Replica) -> None:
         """ReplicationQuorumSuperset: a leader that may commit counts all who may be elected."""
