@@ -65,8 +65,6 @@ from seglog.storage.strays import size_of
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
-_OFFSETS_CONFIG: Final = {"flush.messages": "1"}
-"""Committed offsets survive a power cut of all machines: after it no replica is in doubt. Kafka loses some."""
 _STORE_PATIENCE_MS: Final = 18_000
 """How long a store may take to answer at the first start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
 _LAST_NOTE_SECONDS: Final = 1.0
@@ -125,7 +123,7 @@ class ClusterNode(Serving):
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)
         settings = group_settings(current, is_alone=False)
-        offsets = TopicOfOffsets(self.topics, self.changes, settings, self.identity, _OFFSETS_CONFIG)
+        offsets = TopicOfOffsets(self.topics, self.changes, settings, self.identity)
         self.groups = GroupCoordinator(offsets, settings, clock=self._clock, rng=self._rng)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self.replicas.changed.append(self._moved)

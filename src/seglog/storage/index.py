@@ -212,11 +212,14 @@ class _Index(ABC):
         self.max_count = max(self.max_bytes // self.ENTRY.size, self.count)
 
     def trim(self) -> None:
-        """Take no more entries; the file has those that there are, and no byte more. `NoSpaceError`."""
-        self._file.write()
+        """Take no more entries; the file has those that there are, and no byte more.
+
+        `NoSpaceError`: it has fewer entries, and still no byte more; `flush` writes the rest when there is room.
+        """
         self._file.set_size()
         _loaded.pop(self._key)
         self.max_count = self.count
+        self._file.write()
 
     def truncate_to_entries(self, count: int) -> None:
         with self._file.lock:
