@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_when_a_torn_tail_must_be_saved() -> None:
     overwrite(fs, log.active.paths.log, fs.stat(log.active.paths.log).size, b"torn" * 5_000)
     before = fs.read(log.active.paths.log)
     fs.capacity = fs.used
-    with pytest.raises(LogDirOfflineError, match="No space left"):
+    with pytest.raises(LogDirFullError, match="No space left"):
         open_dir(fs)
     assert fs.read(log.active.paths.log) == before, "nothing is cut that was not saved"
     fs.capacity = None
@@ -161,11 +161,11 @@ def open_dir_end(fs: MemoryFs) -> int:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 1 MiB where one can be mounted, else one with a limit on the size of files."""
+    """A real file system of 4 MiB where one can be mounted, else one with a limit on the size of files."""
     mount = tmp_path / "small"
     mount.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", str(mount)], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", str(mount)], check=False, capture_output=True
     )
     if mounted.returncode == 0:
         yield mount
@@ -188,7 +188,7 @@ def test_a_really_full_disk(small_disk: Path) -> None:
         return  # a limit on the size of files is no full disk: EFBIG
     config = {"segment.bytes": 1 << 30, "segment.index.bytes": 4_000, "retention.ms": -1}
     filler = small_disk / "filler"
-    filler.write_bytes(bytes(300_000))
+    filler.write_bytes(bytes(3_400_000))
     with LogDir.open(str(small_disk / "logs")) as opened:
         opened.create_topic("t", 1, config)
         log = opened.log("t")
