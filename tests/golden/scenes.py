@@ -11,6 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from seglog.storage.layout import WITNESS
 from tests.golden.content import batches, keyed, plain
 from tests.golden.recipes import CODECS, OLD_CODECS, Topic
 from tests.kafka.records import Recipe, Record
@@ -187,7 +188,7 @@ def _cleaned(log_dir: Path, partition: str) -> bool:
     lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
     names = [path.name for path in (log_dir / partition).iterdir()]
     active = max(int(name[:20]) for name in names if name.endswith(".log"))
-    settled = not any(name.endswith((".deleted", ".cleaned", ".swap")) for name in names)
+    settled = not any(name.endswith((".deleted", ".cleaned", ".swap")) for name in names if name != WITNESS)
     return settled and f"{topic} {number} {active}" in lines
 
 

@@ -184,7 +184,7 @@ def test_snapshots_of_many_producers_are_in_kafkas_order(tmp_path: Path) -> None
     for count in (1, 12, 13, 100, len(ids)):
         case()
         batches = [
-            bytes(encode_batch([NewRecord(b"v", timestamp=NOW_MS)], producer_id=one, producer_epoch=3, base_sequence=9))
+            bytes(encode_batch([NewRecord(b"v", timestamp=NOW_MS)], producer_id=one, producer_epoch=3, base_sequence=0))
             for one in ids[:count]
         ]
         log = PlannedLog()
