@@ -120,6 +120,11 @@ def reserved() -> tuple[MemoryFs, LogDir, Log]:
 Reserved = tuple[MemoryFs, LogDir, Log]
 
 
+def advance(opened: LogDir, milliseconds: int) -> None:
+    assert isinstance(opened.clock, ManualClock)
+    opened.clock.advance(milliseconds)
+
+
 def test_records_are_deleted_on_a_full_disk(reserved: Reserved) -> None:
     fs, opened, log = reserved
     end, used = log.log_end_offset, fs.used
@@ -128,7 +133,7 @@ def test_records_are_deleted_on_a_full_disk(reserved: Reserved) -> None:
     assert fs.used < used / 2, "at once: nothing waits for file.delete.delay.ms"
     again = open_dir(fs.after_crash(random.Random(1)))
     assert again.log("t").log_start_offset == end - 10
-    opened.clock.advance(1_000)  # type: ignore[attr-defined]
+    advance(opened, 1_000)
     fill(log, 5)
     assert opened.health.full is None
     assert log.log_end_offset == end + 5
@@ -141,7 +146,7 @@ def test_a_topic_is_deleted_on_a_full_disk(reserved: Reserved) -> None:
     opened.housekeeping()
     assert fs.used < used / 2
     assert opened.partitions() == [TopicPartition("other", 0), TopicPartition("other", 1)]
-    opened.clock.advance(1_000)  # type: ignore[attr-defined]
+    advance(opened, 1_000)
     fill(opened.log("other"), 5)
     assert open_dir(fs.after_crash(random.Random(1))).topic_names() == {"other"}
 
@@ -196,10 +201,10 @@ def test_full_and_room_again_are_logged_once_each(reserved: Reserved, caplog: py
     for _ in range(20):
         with pytest.raises(LogDirFullError):
             fill(log, 1)
-        opened.clock.advance(1_000)  # type: ignore[attr-defined]
+        advance(opened, 1_000)
     assert caplog.messages == []
     fs.capacity = 400_000
-    opened.clock.advance(5_000)  # type: ignore[attr-defined]
+    advance(opened, 5_000)
     opened.housekeeping()
     assert [message for message in caplog.messages if "has room again" in message] != []
     assert opened.health.full is None

@@ -387,27 +387,20 @@ class LogDirs:
 
     def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """`LogDir.let_go`. What lies in a directory that has failed, or fails at this, stays there."""
-        with self._lock:
-            chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
-            for directory in self.healthy:
-                group = [one for one in chosen if self._where.get(one) is directory]
-                if group:
-                    try:
-                        directory.let_go(group)
-                    except LogDirOfflineError:
-                        continue  # it tells so itself
-                    for one in group:
-                        del self._where[one]
+        chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
+        self._take_out(chosen, LogDir.let_go)
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """`LogDir.set_aside`. What lies in a directory that has failed, or fails at this, stays there."""
+        self._take_out(list(partitions), LogDir.set_aside)
+
+    def _take_out(self, chosen: list[TopicPartition], act: Callable[[LogDir, list[TopicPartition]], None]) -> None:
         with self._lock:
-            chosen = list(partitions)
             for directory in self.healthy:
                 group = [one for one in chosen if self._where.get(one) is directory]
                 if group:
                     try:
-                        directory.set_aside(group)
+                        act(directory, group)
                     except LogDirOfflineError:
                         continue  # it tells so itself
                     for one in group:

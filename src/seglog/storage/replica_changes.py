@@ -9,7 +9,7 @@ partitions are held with a handful of fsyncs. Called by `LogDir` under its lock.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -173,25 +173,25 @@ def _make(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
 
 def let_go(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
     """See `LogDir.let_go`."""
-    there = {one for one in partitions if one in directory.logs or one in directory.refused}
-    if not there:
-        return
-    topics = {one.topic for one in there}
-    with directory.health.guard():
-        _make_none_anew(directory, topics)
-        set_aside_as_deleted(directory, sorted(there))
-        _forget(directory, topics)
+    _take_out(directory, partitions, set_aside_as_deleted)
 
 
 def set_aside(directory: LogDir, partitions: Sequence[TopicPartition]) -> None:
     """See `LogDir.set_aside`."""
+    _take_out(directory, partitions, set_aside_as_strays)
+
+
+def _take_out(
+    directory: LogDir, partitions: Sequence[TopicPartition], rename: Callable[[LogDir, list[TopicPartition]], object]
+) -> None:
+    """``rename`` those that are here, and forget topics without partitions."""
     there = {one for one in partitions if one in directory.logs or one in directory.refused}
     if not there:
         return
     topics = {one.topic for one in there}
     with directory.health.guard():
         _make_none_anew(directory, topics)
-        set_aside_as_strays(directory, sorted(there))
+        rename(directory, sorted(there))
         _forget(directory, topics)
 
 
