@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return keep(path, float(linger))
         case ["warm"]:
-            from seglog.cli.dump_fast import warm_text
+            from seglog.cli.dump.fast_text import warm_text
             from seglog.storage.warm import warm
 
             warm()

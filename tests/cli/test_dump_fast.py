@@ -9,9 +9,11 @@ from random import Random
 
 import pytest
 
-from seglog.cli import dump_fast, dump_log, dump_run
-from seglog.cli.dump_fast import render_fast
-from seglog.cli.dump_log import ChunkText, LogOptions, render_plain
+from seglog.cli.dump import fast_text as dump_fast
+from seglog.cli.dump import log_text as dump_log
+from seglog.cli.dump import run as dump_run
+from seglog.cli.dump.fast_text import render_fast
+from seglog.cli.dump.log_text import ChunkText, LogOptions, render_plain
 from seglog.core.errors import CorruptError
 from seglog.core.fs import File, OsFs
 from seglog.records.encoding import NewRecord, encode_batch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.find import parse_time
+from seglog.cli.offline.find import parse_time
 from tests import golden
 from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion

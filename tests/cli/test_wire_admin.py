@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog.cli.main import GROUPS
-from seglog.cli.wire import key_values
+from seglog.cli.wire.clients import key_values
 from seglog.client.admin import Admin
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.core.errors import RequestFailedError

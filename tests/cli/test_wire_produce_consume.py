@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from seglog.cli.follow import FollowedFile
-from seglog.cli.wire_sender import Sender
+from seglog.cli.wire.follow import FollowedFile
+from seglog.cli.wire.sender import Sender
 from seglog.records.partitioner import partition_for_key, partition_for_key_crc32
 from tests.broker.clients import kafka
 from tests.broker.running import RunningNode

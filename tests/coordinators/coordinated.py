@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from seglog.cli.decoders import decode_offsets
+from seglog.cli.dump.decoders import decode_offsets
 from seglog.coordinators.codes import Code, CoordinatorError
 from seglog.coordinators.requests import JoinRequest, SyncRequest
 from seglog.coordinators.runtime import GroupCoordinator

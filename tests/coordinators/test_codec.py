@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglog.cli.decoders import decode_offsets
+from seglog.cli.dump.decoders import decode_offsets
 from seglog.coordinators.codec import (
     CommitKey,
     Committed,

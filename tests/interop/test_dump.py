@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from seglog.cli import dump_run
-from seglog.cli.dump_fast import render_fast
+from seglog.cli.dump import run as dump_run
+from seglog.cli.dump.fast_text import render_fast
 from seglog.records.encoding import NewRecord, encode_batch
 from tests.cases import case
 from tests.cli.made_logs import damage, some_log, write_partition

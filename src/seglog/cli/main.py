@@ -23,7 +23,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class Command(NamedTuple):
-    """Where a command lives and what `seglog --help` says of it."""
+    """The module of a command, below `seglog.cli`, and its line in `seglog --help`."""
 
     module: str
     help: str
@@ -39,88 +39,84 @@ class Group(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
-    "ls": Command("seglog.cli.ls", "What is in a log directory: topics, partitions, segments."),
-    "dump": Command("seglog.cli.dump", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
-    "find": Command("seglog.cli.find", "Look up an offset or a timestamp, step by step."),
-    "verify": Command("seglog.cli.verify", "Check every byte of log directories, partitions and files."),
-    "repair": Command("seglog.cli.repair", "Make a damaged partition or log directory whole again."),
-    "serve": Command("seglog.cli.serve", "Serve Kafka's protocol from a log directory."),
-    "produce": Command("seglog.cli.produce", "Lines of standard input or of files into a topic."),
-    "consume": Command("seglog.cli.consume", "Records of topics, as lines or JSON."),
-    "offsets": Command("seglog.cli.offsets", "Where partitions begin and end, or an offset by time."),
+    "ls": Command("offline.ls", "What is in a log directory: topics, partitions, segments."),
+    "dump": Command("dump.command", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
+    "find": Command("offline.find", "Look up an offset or a timestamp, step by step."),
+    "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
+    "repair": Command("offline.repair", "Make a damaged partition or log directory whole again."),
+    "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
+    "produce": Command("wire.produce", "Lines of standard input or of files into a topic."),
+    "consume": Command("wire.consume", "Records of topics, as lines or JSON."),
+    "offsets": Command("wire.offsets", "Where partitions begin and end, or an offset by time."),
 }
 
 TOPICS_COMMANDS: Final[Mapping[str, Command]] = {
-    "list": Command("seglog.cli.topics", "The names of all topics.", "list_topics"),
-    "describe": Command("seglog.cli.topics", "Partitions, leaders, replicas, configuration.", "describe_topics"),
-    "create": Command("seglog.cli.topics", "Make topics.", "create_topics"),
-    "delete": Command("seglog.cli.topics", "Delete topics with all that is in them.", "delete_topics"),
-    "alter": Command("seglog.cli.topics", "Give topics more partitions.", "alter_topics"),
+    "list": Command("wire.topics", "The names of all topics.", "list_topics"),
+    "describe": Command("wire.topics", "Partitions, leaders, replicas, configuration.", "describe_topics"),
+    "create": Command("wire.topics", "Make topics.", "create_topics"),
+    "delete": Command("wire.topics", "Delete topics with all that is in them.", "delete_topics"),
+    "alter": Command("wire.topics", "Give topics more partitions.", "alter_topics"),
 }
 
 CONFIGS_COMMANDS: Final[Mapping[str, Command]] = {
-    "describe": Command("seglog.cli.configs", "What is set, or with --all every key.", "describe_configs"),
-    "alter": Command("seglog.cli.configs", "Set keys and remove others.", "alter_configs"),
+    "describe": Command("wire.configs", "What is set, or with --all every key.", "describe_configs"),
+    "alter": Command("wire.configs", "Set keys and remove others.", "alter_configs"),
 }
 
 GROUPS_COMMANDS: Final[Mapping[str, Command]] = {
-    "list": Command("seglog.cli.groups", "All groups and their states.", "list_groups"),
-    "describe": Command("seglog.cli.groups", "Offsets and lag, members or states of groups.", "describe_groups"),
-    "delete": Command("seglog.cli.groups", "Delete groups that have no members.", "delete_groups"),
-    "delete-offsets": Command("seglog.cli.groups", "Forget a group's offsets for topics.", "delete_offsets"),
-    "reset-offsets": Command("seglog.cli.groups_reset", "Let a group go on from somewhere else.", "reset_offsets"),
+    "list": Command("wire.groups", "All groups and their states.", "list_groups"),
+    "describe": Command("wire.groups", "Offsets and lag, members or states of groups.", "describe_groups"),
+    "delete": Command("wire.groups", "Delete groups that have no members.", "delete_groups"),
+    "delete-offsets": Command("wire.groups", "Forget a group's offsets for topics.", "delete_offsets"),
+    "reset-offsets": Command("wire.groups_reset", "Let a group go on from somewhere else.", "reset_offsets"),
 }
 
 CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
-    "up": Command("seglog.cli.cluster_up", "Run a cluster of several brokers on this machine."),
-    "status": Command("seglog.cli.cluster_status", "How a cluster is, and what to do about what is wrong."),
+    "up": Command("cluster.up", "Run a cluster of several brokers on this machine."),
+    "status": Command("cluster.status", "How a cluster is, and what to do about what is wrong."),
     "choose-leader": Command(
-        "seglog.cli.cluster_choice", "Let a replica lead that may have lost something.", "choose_leader"
+        "cluster.choose_leader", "Let a replica lead that may have lost something.", "choose_leader"
     ),
-    "add-broker": Command("seglog.cli.cluster_moves", "Give new brokers their share of the partitions.", "add_broker"),
-    "remove-broker": Command("seglog.cli.cluster_moves", "Move everything off a broker.", "remove_broker"),
-    "upgrade": Command("seglog.cli.cluster_upgrade", "Let brokers write the metadata of a later release."),
-    "replace-disk": Command("seglog.cli.cluster_moves", "Wait until a broker has its replicas again.", "replace_disk"),
-    "backup": Command("seglog.cli.cluster_backup", "Copy the metadata store into a file."),
-    "restore": Command("seglog.cli.cluster_backup", "Write a backup into a new metadata store."),
-    "accept-store": Command(
-        "seglog.cli.cluster_backup", "Go on with a metadata store that went back in time.", "accept_store"
-    ),
-    "rebuild": Command(
-        "seglog.cli.cluster_backup", "Make a new metadata store from the log directories.", "rebuild_store"
-    ),
-    "strays": Command("seglog.cli.cluster_dirs", "Replicas that the cluster does not name any more, and are kept."),
-    "leave": Command("seglog.cli.cluster_dirs", "Take log directories out of their cluster, to serve them alone."),
+    "add-broker": Command("cluster.moves", "Give new brokers their share of the partitions.", "add_broker"),
+    "remove-broker": Command("cluster.moves", "Move everything off a broker.", "remove_broker"),
+    "upgrade": Command("cluster.upgrade", "Let brokers write the metadata of a later release."),
+    "replace-disk": Command("cluster.moves", "Wait until a broker has its replicas again.", "replace_disk"),
+    "backup": Command("cluster.backup", "Copy the metadata store into a file."),
+    "restore": Command("cluster.backup", "Write a backup into a new metadata store."),
+    "accept-store": Command("cluster.backup", "Go on with a metadata store that went back in time.", "accept_store"),
+    "rebuild": Command("cluster.backup", "Make a new metadata store from the log directories.", "rebuild_store"),
+    "strays": Command("cluster.log_dirs", "Replicas that the cluster does not name any more, and are kept."),
+    "leave": Command("cluster.log_dirs", "Take log directories out of their cluster, to serve them alone."),
 }
 
 RECORDS_COMMANDS: Final[Mapping[str, Command]] = {
-    "delete": Command("seglog.cli.records", "Delete the records of partitions before an offset or a time."),
+    "delete": Command("wire.records", "Delete the records of partitions before an offset or a time."),
 }
 
 LEADERS_COMMANDS: Final[Mapping[str, Command]] = {
-    "elect": Command("seglog.cli.leaders", "Let the preferred replicas lead, or any where nobody leads."),
+    "elect": Command("cluster.leaders", "Let the preferred replicas lead, or any where nobody leads."),
 }
 
 PARTITIONS_COMMANDS: Final[Mapping[str, Command]] = {
-    "reassign": Command("seglog.cli.partitions", "Move replicas to other brokers, wait for it, or put them back."),
+    "reassign": Command("cluster.partitions", "Move replicas to other brokers, wait for it, or put them back."),
 }
 
 PERF_COMMANDS: Final[Mapping[str, Command]] = {
-    "append": Command("seglog.cli.perf", "How fast the engine appends here."),
-    "read": Command("seglog.cli.perf", "How fast the engine reads here."),
-    "verify": Command("seglog.cli.perf", "How fast the engine verifies here."),
-    "produce": Command("seglog.cli.perf_wire", "How fast brokers take records."),
-    "consume": Command("seglog.cli.perf_wire", "How fast brokers give records."),
-    "e2e": Command("seglog.cli.perf_wire", "How long a record takes from producer to consumer."),
+    "append": Command("offline.perf", "How fast the engine appends here."),
+    "read": Command("offline.perf", "How fast the engine reads here."),
+    "verify": Command("offline.perf", "How fast the engine verifies here."),
+    "produce": Command("wire.perf", "How fast brokers take records."),
+    "consume": Command("wire.perf", "How fast brokers give records."),
+    "e2e": Command("wire.perf", "How long a record takes from producer to consumer."),
 }
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {
-    "verify": Command("seglog.cli.spark_verify", "Check every byte of log directories, on all cores of a cluster."),
-    "dump": Command("seglog.cli.spark_dump", "Records, batches or offsets of groups as a table, JSON or Parquet."),
-    "ingest": Command("seglog.cli.spark_ingest", "Files into a topic, exactly once: CSV, JSON lines, Parquet, text."),
-    "compact": Command("seglog.cli.spark_compact", "Keep the last record of each key, one partition on all cores."),
-    "diff": Command("seglog.cli.spark_diff", "Compare two replicas, or a source and its copy, record by record."),
-    "export": Command("seglog.cli.spark_export", "Write topics as Parquet, each time what is new, exactly once."),
+    "verify": Command("spark.verify", "Check every byte of log directories, on all cores of a cluster."),
+    "dump": Command("spark.dump", "Records, batches or offsets of groups as a table, JSON or Parquet."),
+    "ingest": Command("spark.ingest", "Files into a topic, exactly once: CSV, JSON lines, Parquet, text."),
+    "compact": Command("spark.compact", "Keep the last record of each key, one partition on all cores."),
+    "diff": Command("spark.diff", "Compare two replicas, or a source and its copy, record by record."),
+    "export": Command("spark.export", "Write topics as Parquet, each time what is new, exactly once."),
 }
 
 GROUPS: Final[Mapping[str, Group]] = {
@@ -187,7 +183,8 @@ def _add(app: typer.Typer, commands: Mapping[str, Command], wanted: str | None) 
 
 
 def _load(command: Command, name: str) -> Callable[..., int]:
-    function: Callable[..., int] = getattr(importlib.import_module(command.module), command.function or name)
+    module = importlib.import_module(f"seglog.cli.{command.module}")
+    function: Callable[..., int] = getattr(module, command.function or name)
 
     @wraps(function)
     def run(*arguments: object, **options: object) -> int:

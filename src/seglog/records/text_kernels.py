@@ -1,4 +1,6 @@
-"""The text of batches and records as `seglog dump` prints it, written by compiled loops. Layout: `seglog.cli.dump_log`.
+"""The text of batches and records as `seglog dump` prints it, written by compiled loops.
+
+The layout is that of `seglog.cli.dump.log_text`.
 
 What a loop cannot do in the plain path's own words (damage, control records, formats 0 and 1) it leaves to that path:
 it stops before the batch. Bytes are ``uint8`` arrays; nothing here raises, and the GIL is not held.

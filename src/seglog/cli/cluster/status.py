@@ -1,0 +1,219 @@
+"""`seglog cluster status`: brokers, partitions that are not as they should be, and what to do about each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import typer
+
+from seglog.cli.cluster.requests import ANYWHERE, Asking, Where, pause
+from seglog.cli.options import with_options
+from seglog.cli.output import DAMAGE, FINE, Out, format_size, is_terminal, show_table
+from seglog.client.bootstrap import parse_bootstrap
+from seglog.cluster.health import ClusterSeen, Finding, PartitionSeen, judge
+from seglog.cluster.model import Evidence
+from seglog.core.errors import RequestFailedError
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_WATCH_SECONDS: Final = 2.0
+
+
+@with_options
+def status(
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="ADDRESS",
+            help="Look into the metadata store, for when no broker answers: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
+            show_default=False,
+        ),
+    ] = None,
+    where: Where = ANYWHERE,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show healthy partitions too.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a look.")] = False,
+) -> int:
+    """How a cluster is, and what to do about what is wrong. Exit code 0: healthy, 1: not."""
+    asking = where.asking()
+    while True:
+        seen = asking.once(lambda admin: admin.look()) if store is None else _of_store(store, where.timeout)
+        findings = judge(seen)
+        out = Out()
+        if json:
+            out.json(_document(seen, findings))
+        else:
+            if watch and is_terminal():
+                out.write(_CLEAR)
+            _print(out, seen, findings, everything=everything)
+        out.flush()
+        if not watch:
+            return DAMAGE if findings else FINE
+        pause(_WATCH_SECONDS)
+
+
+def _of_store(address: str, timeout: float) -> ClusterSeen:
+    """What the store knows, with what its brokers say of their replicas as far as they answer."""
+    from seglog.cli.cluster import store_view as cluster_store
+
+    seen = cluster_store.look(address)
+    listeners = ",".join(text for broker in seen.brokers.values() for text in broker.listeners.values())
+    if listeners:
+        with suppress(RequestFailedError, ValueError):
+            return Asking(parse_bootstrap(listeners), timeout).once(lambda admin: admin.look_closely(seen))
+    return seen
+
+
+def _document(seen: ClusterSeen, findings: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        "cluster": seen.cluster_id,
+        "healthy": not findings,
+        "controller": seen.controller,
+        "brokers": [
+            {
+                "node": node,
+                "epoch": broker.epoch,
+                "since": broker.since,
+                "rack": broker.rack,
+                "listeners": dict(broker.listeners),
+                "stopping": broker.is_stopping,
+                "answers": broker.answers,
+                "failed": dict(broker.failed),
+                "full": dict(broker.full),
+                "strays": broker.strays,
+                "strayBytes": broker.stray_bytes,
+            }
+            for node, broker in sorted(seen.brokers.items())
+        ],
+        "findings": [
+            {
+                "kind": one.kind,
+                "what": one.what,
+                "advice": one.advice,
+                "partitions": [f"{topic}-{number}" for topic, number in one.places],
+            }
+            for one in findings
+        ],
+        "partitions": [_row(one) for one in seen.partitions],
+    }
+
+
+def _row(one: PartitionSeen) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.number,
+        "leader": one.leader,
+        "leaderEpoch": one.leader_epoch,
+        "replicas": list(one.replicas),
+        "isr": list(one.isr),
+        "elr": list(one.elr),
+        "lastKnown": list(one.last_known),
+        "adding": list(one.adding),
+        "removing": list(one.removing),
+        "minInsync": one.min_insync,
+        "ends": {str(node): end for node, end in sorted(one.ends.items())},
+        "sizes": {str(node): size for node, size in sorted(one.sizes.items())},
+        "evidence": [said._asdict() for said in one.evidence],
+        "unheard": list(one.unheard),
+        "recovery": None if one.recovery is None else one.recovery._asdict(),
+    }
+
+
+def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everything: bool) -> None:
+    topics = {one.topic for one in seen.partitions}
+    out.line(
+        f"cluster {seen.cluster_id}: {_count(seen.brokers, 'broker')}, {_count(seen.partitions, 'partition')} of "
+        f"{_count(topics, 'topic')}, controller {_or_none(seen.controller)}"
+    )
+    _print_brokers(out, seen)
+    found = {place for finding in findings for place in finding.places}
+    shown = [one for one in seen.partitions if everything or one.place in found or one.adding or one.removing]
+    if shown:
+        out.line("")
+        show_table(
+            out,
+            ("partition", "leader", "epoch", "replicas", "isr", "elr", "moving", "behind"),
+            [_cells(one) for one in shown],
+            right=("leader", "epoch"),
+        )
+    for one in seen.partitions:
+        if one.recovery is not None and (everything or one.recovery.leader_epoch == one.leader_epoch):
+            out.line(f"{one.topic}-{one.number}: {one.recovery}")
+        for said in one.evidence if one.leader is None else ():
+            out.line(f"{one.topic}-{one.number}: {describe(said, is_heard=said.node_id not in one.unheard)}")
+    out.line("")
+    if not findings:
+        out.line("healthy")
+    for finding in findings:
+        out.line(f"{finding.kind}: {finding.what}")
+        out.line(f"  {finding.advice}")
+
+
+def describe(said: Evidence, *, is_heard: bool = True) -> str:
+    """What a replica has, on one line. ``is_heard``: it is no candidate, or has the log that it had as one."""
+    has = f"offsets {said.start} to {said.end - 1}" if said.end > said.start else f"nothing, up to offset {said.end}"
+    lost = "" if is_heard else "; this is not the log that it had when it was in sync"
+    return f"broker {said.node_id} has {has}, the last of epoch {said.last_epoch}, flushed to {said.flushed}{lost}"
+
+
+def _count(things: Sized, what: str) -> str:
+    """
+    >>> _count([7], "broker"), _count([], "topic")
+    ('1 broker', '0 topics')
+    """
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
+
+
+def _print_brokers(out: Out, seen: ClusterSeen) -> None:
+    of_store = ("epoch", "since") if any(broker.epoch is not None for broker in seen.brokers.values()) else ()
+    rows = []
+    for node, broker in sorted(seen.brokers.items()):
+        own = [one for one in seen.partitions if node in one.replicas]
+        rows.append(
+            (
+                node,
+                *((_or_none(broker.epoch), _or_none(broker.since)) if of_store else ()),
+                broker.rack or "-",
+                ", ".join(f"{name}://{at}" if name else at for name, at in broker.listeners.items()),
+                sum(one.leader == node for one in own),
+                len(own),
+                sum(node in one.isr for one in own),
+                format_size(sum(one.sizes.get(node, 0) for one in own)),
+                "stopping" if broker.is_stopping else "silent" if broker.answers is False else "",
+            )
+        )
+    show_table(
+        out,
+        ("broker", *of_store, "rack", "listeners", "leads", "replicas", "in sync", "size", ""),
+        rows,
+        right=("broker", "epoch", "since", "leads", "replicas", "in sync", "size"),
+    )
+
+
+def _cells(one: PartitionSeen) -> tuple[object, ...]:
+    moving = [*(f"+{node}" for node in one.adding), *(f"-{node}" for node in one.removing)]
+    behind = [
+        f"{node}: {_or_none(one.lag(node))}{'' if (left := one.lag_bytes(node)) is None else f' ({format_size(left)})'}"
+        for node in one.replicas
+        if node not in one.isr and one.leader is not None
+    ]
+    return (
+        f"{one.topic}-{one.number}",
+        "none" if one.leader is None else one.leader,
+        _or_none(one.leader_epoch),
+        _list(one.replicas),
+        _list(one.isr),
+        _list(one.elr),
+        _list(moving),
+        ", ".join(behind),
+    )
+
+
+def _list(values: Sequence[object]) -> str:
+    return ",".join(map(str, values))
+
+
+def _or_none(value: object) -> str:
+    return "-" if value is None else str(value)

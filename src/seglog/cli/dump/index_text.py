@@ -1,0 +1,285 @@
+"""The text of ``.index``, ``.timeindex`` and ``.txnindex`` files as Kafka 4.3's DumpLogSegments prints it.
+
+Entries are compared with the log beside them; what does not fit goes to stderr, in Kafka's words too. Not all of it is
+damage: up to 3.9 an index entry stands for a whole append, and a time index may name a record inside of a batch.
+"""
+
+from __future__ import annotations
+
+import os.path
+from bisect import bisect_left
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from seglog.cli.dump.lax_records import lax_messages, lax_records
+from seglog.cli.dump.log_text import base_offset
+from seglog.cli.offline.files import open_file, read_file
+from seglog.cli.output import Out
+from seglog.core.errors import CorruptError, CorruptIndexError
+from seglog.core.fs import File, Fs
+from seglog.core.types import NO_TIMESTAMP
+from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, read_header
+from seglog.records.java_text import int64
+from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from seglog.storage.inspect import read_chunks
+from seglog.storage.layout import INDEX, LOG
+
+_WARM_BYTES: Final = 8192
+"""The end of an index that Kafka looks at before anything else (``AbstractIndex.java``)."""
+_TXN_ENTRY: Final = Struct(">bxqqqq")
+"""As the tool reads it: of the version's two bytes only the first."""
+assert _TXN_ENTRY.size == 34
+
+
+class IndexOptions(NamedTuple):
+    """``sanity_only``: just what a broker checks at its start; ``quiet``: verify, and print no entries."""
+
+    sanity_only: bool = False
+    quiet: bool = False
+    max_message_bytes: int = 5 << 20
+
+
+class Findings(NamedTuple):
+    """What does not fit, as lines for stderr, and how much of it is damage."""
+
+    lines: list[str]
+    damage: int
+
+
+class _LogBatch(NamedTuple):
+    """A batch of the log, as far as the indexes are concerned."""
+
+    position: int
+    size: int
+    first_offset: int
+    last_offset: int
+
+
+def dump_offset_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: Out) -> Findings:
+    """Print an ``.index``. ``shown``: the path in the text. Raises `CorruptIndexError` where Kafka's tool ends."""
+    base = base_offset(os.path.basename(path))
+    log = open_file(fs, _beside(path, LOG))
+    data = read_file(fs, path)
+    count = len(data) // OFFSET_ENTRY.size
+    if count == 0:
+        out.line(f"{shown} is empty.")
+        return Findings([], 0)
+    if options.sanity_only:
+        _check_sanity(path, data, OFFSET_ENTRY, base)
+        out.line(f"{shown} passed sanity check.")
+        return Findings([], 0)
+    mismatches: dict[int, int] = {}
+    damage = 0
+    for slot in range(count):
+        relative, position = OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY.size)
+        if relative == 0 and slot:
+            break
+        offset = base + relative
+        batch = _batch_at(log, position, options.max_message_bytes)
+        if batch is None:
+            raise CorruptIndexError(
+                f"entry {slot} says offset {offset} at position {position}, where no whole batch is",
+                position=slot * OFFSET_ENTRY.size,
+                file=path,
+                offset=offset,
+            )
+        if batch.last_offset != offset:
+            mismatches[offset] = batch.last_offset
+            damage += batch.first_offset > offset
+        if not options.quiet:
+            out.line(f"offset: {offset} position: {position}")
+    lines = [
+        f"  Index offset: {offset}, log offset: {found}" for offset, found in sorted(mismatches.items(), reverse=True)
+    ]
+    return Findings([f"Mismatches in :{os.path.abspath(shown)}", *lines] if lines else [], damage)
+
+
+def dump_time_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: Out) -> Findings:
+    """Print a ``.timeindex``; needs the ``.log`` and the ``.index`` beside it."""
+    base = base_offset(os.path.basename(path))
+    log = open_file(fs, _beside(path, LOG))
+    index = read_file(fs, _beside(path, INDEX))
+    data = read_file(fs, path)
+    if options.sanity_only:
+        _check_sanity(path, data, TIME_ENTRY, base)
+        out.line(f"{shown} passed sanity check.")
+        return Findings([], 0)
+    problems = _TimeProblems()
+    batches = _Batches(log)
+    previous = NO_TIMESTAMP
+    for slot in range(len(data) // TIME_ENTRY.size):
+        timestamp, relative = TIME_ENTRY.unpack_from(data, slot * TIME_ENTRY.size)
+        if relative == 0 and slot:
+            break
+        offset = base + relative
+        batch = batches.first_reaching(offset, _lookup(index, relative))
+        if batch is None or batch.last_offset != offset:
+            problems.not_found.append((offset, -1 if batch is None else batch.last_offset))
+            problems.damage += batch is None or batch.first_offset > offset
+        else:
+            timestamps = _timestamps(log, batch)
+            largest = max(timestamps, default=NO_TIMESTAMP)
+            if largest != timestamp:
+                problems.mismatched.append((timestamp, largest))
+                problems.damage += bool(timestamps)  # the cleaner keeps the entries of batches that it has emptied
+            if previous >= timestamp:
+                problems.disordered.append((timestamp, previous))
+                problems.damage += 1
+        if not options.quiet:
+            out.line(f"timestamp: {timestamp} offset: {offset}")
+        previous = timestamp
+    return problems.findings(os.path.abspath(shown))
+
+
+def dump_txn_index(fs: Fs, path: str, out: Out) -> None:
+    """Print a ``.txnindex``; bytes behind its last whole entry are passed over, as in Kafka."""
+    data = read_file(fs, path)
+    entries = [_TXN_ENTRY.unpack_from(data, start) for start in range(0, len(data) // 34 * 34, 34)]
+    for slot, (version, *_) in enumerate(entries):
+        if version > 0:
+            raise CorruptIndexError(f"unknown version {version}", position=slot * 34, file=path)
+    for version, producer_id, first, last, stable in entries:
+        out.line(
+            f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
+            f"lastStableOffset: {stable}"
+        )
+
+
+class _TimeProblems:
+    """What a time index says that the log does not; pairs of what it says and what is there."""
+
+    def __init__(self) -> None:
+        self.mismatched: list[tuple[int, int]] = []
+        self.disordered: list[tuple[int, int]] = []
+        self.not_found: list[tuple[int, int]] = []
+        self.damage = 0
+
+    def findings(self, path: str) -> Findings:
+        lines: list[str] = []
+        if self.mismatched:
+            lines.append(f"Found timestamp mismatch in :{path}")
+            lines += [f"  Index timestamp: {entry}, log timestamp: {found}" for entry, found in self.mismatched]
+        if self.disordered:
+            lines.append(f"Found out of order timestamp in :{path}")
+            lines += [f"  Index timestamp: {entry}, Previously indexed timestamp: {p}" for entry, p in self.disordered]
+        if self.not_found:
+            lines.append(f"The following indexed offsets are not found in :{path}")
+            lines += [f"Indexed offset: {entry}, found log offset: {found}" for entry, found in self.not_found]
+        return Findings(lines, self.damage)
+
+
+class _Batches:
+    """The batches of a log in file order, read once."""
+
+    def __init__(self, log: File) -> None:
+        self._log = log
+        self._batches: list[_LogBatch] = []
+        self._error: CorruptError | None = None
+        try:
+            self._batches += _walk(log, 0)
+        except CorruptError as error:
+            self._error = error
+        self._rises = all(a.last_offset < b.last_offset for a, b in zip(self._batches, self._batches[1:], strict=False))
+
+    def first_reaching(self, offset: int, position: int) -> _LogBatch | None:
+        """The first batch from ``position`` on whose last offset is at or above ``offset``."""
+        if not 0 <= position <= self._log.size():
+            raise CorruptIndexError(f"the index says position {position} for offset {offset}", file=self._log.path)
+        slot = bisect_left(self._batches, position, key=lambda batch: batch.position)
+        following = self._batches[slot:] if slot else self._batches
+        if not following or following[0].position != position:
+            following = list(_walk(self._log, position))
+        elif self._error is not None:  # Kafka reads on to the end before it looks at what it has read
+            raise self._error
+        if self._rises:
+            slot = bisect_left(following, offset, key=lambda batch: batch.last_offset)
+            return following[slot] if slot < len(following) else None
+        return next((batch for batch in following if batch.last_offset >= offset), None)
+
+
+def _walk(log: File, start: int) -> Iterator[_LogBatch]:
+    for chunk in read_chunks(log, start):
+        for entry in chunk.entries():
+            yield _describe(log, chunk.data, entry.position, chunk.position + entry.position, entry.size)
+
+
+def _describe(log: File, data: bytes, at: int, position: int, size: int) -> _LogBatch:
+    offset = int.from_bytes(data[at : at + 8], signed=True)
+    if data[at + MAGIC_POSITION] in (0, 1):
+        return _LogBatch(position, size, offset, offset)
+    delta = int.from_bytes(data[at + 23 : at + 27] if size >= 27 else log.pread(4, position + 23), signed=True)
+    return _LogBatch(position, size, offset, int64(offset + delta))
+
+
+def _batch_at(log: File, position: int, limit: int) -> _LogBatch | None:
+    """The batch at a position, if it is whole and no larger than ``limit`` bytes."""
+    size = log.size()
+    if not 0 <= position <= size:
+        return None
+    prefix = log.pread(MAGIC_POSITION + 1 + 10, position)
+    end = min(size, position + limit)
+    if position >= end - MAGIC_POSITION - 1:
+        return None
+    length = int.from_bytes(prefix[8:12], signed=True)
+    if length < 14 or position > end - LOG_OVERHEAD - length:
+        return None
+    return _describe(log, prefix, 0, position, length + LOG_OVERHEAD)
+
+
+def _timestamps(log: File, batch: _LogBatch) -> list[int]:
+    data = log.pread(batch.size, batch.position)
+    if data[MAGIC_POSITION] in (0, 1):
+        return [message.timestamp for message in lax_messages(data, 0, len(data))]
+    return [record.timestamp for record in lax_records(data, 0, len(data), read_header(data))]
+
+
+def _lookup(index: bytes, target: int) -> int:
+    """The position at which Kafka starts to look for a relative offset (``AbstractIndex.indexSlotRangeFor``).
+
+    Unlike ours, its search runs over the zeros of a pre-allocated rest, too.
+    """
+    count = len(index) // OFFSET_ENTRY.size
+    if count == 0:
+        return 0
+
+    def entry(slot: int) -> tuple[int, int]:
+        relative, position = OFFSET_ENTRY.unpack_from(index, slot * OFFSET_ENTRY.size)
+        return relative, position
+
+    low, high = 0, max(0, count - 1 - _WARM_BYTES // OFFSET_ENTRY.size)
+    if entry(high)[0] < target:
+        low, high = high, count - 1
+    elif entry(0)[0] > target:
+        return 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        relative, position = entry(middle)
+        if relative == target:
+            return position
+        if relative > target:
+            high = middle - 1
+        else:
+            low = middle
+    return entry(low)[1]
+
+
+def _check_sanity(path: str, data: bytes, entry: Struct, base: int) -> None:
+    """What a broker checks before it trusts an index (``OffsetIndex.sanityCheck``, ``TimeIndex.sanityCheck``)."""
+    reason = None
+    count = len(data) // entry.size
+    if count:
+        first, last = entry.unpack_from(data, 0), entry.unpack_from(data, (count - 1) * entry.size)
+        relative = last[0] if entry is OFFSET_ENTRY else last[1]
+        if entry is TIME_ENTRY and last[0] < first[0]:
+            reason = f"its last timestamp {last[0]} is before its first, {first[0]}"
+        elif relative < 0:
+            reason = f"its last offset {base + relative} is under the base offset {base}"
+    if reason is None and len(data) % entry.size:
+        reason = f"its {len(data)} bytes are not a multiple of {entry.size}"
+    if reason is not None:
+        raise CorruptIndexError(reason, file=path)
+
+
+def _beside(path: str, kind: str) -> str:
+    return os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + kind)

@@ -1,0 +1,295 @@
+"""The text of a ``.log`` file (and of a KRaft ``.checkpoint``) as Kafka 4.3's DumpLogSegments prints it.
+
+The tool shows what is there, not what ought to be: a batch with a wrong CRC is printed with ``isvalid: false`` and its
+records after it, and only bytes that cannot be read as a record at all end the dump, in the middle of a line if need
+be.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from seglog.cli.dump.lax_records import LaxRecord, increment_sequence, lax_messages, lax_records
+from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
+from seglog.core.fs import File
+from seglog.core.types import Buffer
+from seglog.core.utf8 import decode_utf8
+from seglog.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+)
+from seglog.records.java_text import boolean, int64
+from seglog.storage.inspect import Chunk, read_chunks
+
+Decoder = Callable[[Buffer | None, Buffer | None, int], tuple[str | None, str | None]]
+"""Key, value and offset of a record to what is printed behind ``key:`` and ``payload:``; None: not printed."""
+
+_CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_TIMESTAMP_NAMES: Final = ("CreateTime", "LogAppendTime")
+_SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class LogOptions(NamedTuple):
+    """What of a log is printed: a line for each batch; ``deep``: for each record; ``contents``: with key and value."""
+
+    deep: bool = False
+    contents: bool = False
+    skip_metadata: bool = False
+    decoder: Decoder | None = None
+
+
+class ChunkText(NamedTuple):
+    """The text of some batches, in pieces of UTF-8, and what the lines around it need to know.
+
+    ``first`` and ``last``: offsets of the first and last record (None without records); ``gaps``: pairs of neighbours
+    that do not follow each other; ``invalid``: batches with a wrong CRC; ``error``: where the dump ends.
+    """
+
+    parts: Sequence[bytes | memoryview]
+    first: int | None
+    last: int | None
+    gaps: list[tuple[int, int]]
+    invalid: int
+    error: CorruptError | None
+
+
+def log_title(name: str) -> str:
+    """The first line of a file named ``name``; ValueError where the name is not one that Kafka gives."""
+    if not name.endswith(".checkpoint"):
+        return f"Log starting offset: {base_offset(name)}"
+    if name == "bootstrap.checkpoint":
+        return "KRaft bootstrap snapshot"
+    match = _SNAPSHOT_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name} is not named like a KRaft snapshot, <offset>-<epoch>.checkpoint")
+    return f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"
+
+
+def base_offset(name: str) -> int:
+    """The number that the name of each of a segment's files begins with; ValueError if it does not."""
+    number = name.split(".", maxsplit=1)[0]
+    if not number.isdecimal():
+        raise ValueError(f"{name}: a segment's file is named by its base offset, like 00000000000000000000.log")
+    return int(number)
+
+
+def render_plain(file: File, size: int, options: LogOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+    """The chunks of the first ``size`` bytes of a log, and their text."""
+    for chunk in read_chunks(file, 0, size):
+        yield chunk, render_chunk(chunk, file, options)
+
+
+def render_chunk(chunk: Chunk, file: File, options: LogOptions) -> ChunkText:
+    """The lines of a chunk's batches, in plain Python."""
+    return _Renderer(chunk, file, options).render()
+
+
+def _attribute_texts(attributes: int) -> tuple[str, str | None, str]:
+    codec = attributes & CODEC_MASK
+    is_transactional, is_control = boolean(attributes & TRANSACTIONAL_BIT), boolean(attributes & CONTROL_BIT)
+    return (
+        f"isTransactional: {is_transactional} isControl: {is_control} deleteHorizonMs: OptionalLong",
+        _CODEC_NAMES[codec] if codec < len(_CODEC_NAMES) else None,
+        _TIMESTAMP_NAMES[attributes >> 3 & 1],
+    )
+
+
+_ATTRIBUTE_TEXTS: Final = tuple(map(_attribute_texts, range(256)))
+"""Of each attributes' low byte, the only one that Kafka looks at: flags, codec (None: unknown) and timestamp type."""
+
+
+def _unknown_codec(attributes: int, offset: int) -> CorruptBatchError:
+    return CorruptBatchError(f"unknown compression type {attributes & CODEC_MASK}", offset=offset)
+
+
+class _Renderer:
+    """The text of one chunk, as it grows."""
+
+    def __init__(self, chunk: Chunk, file: File, options: LogOptions) -> None:
+        self._chunk = chunk
+        self._view = memoryview(chunk.data)
+        self._file = file
+        self._options = options
+        self._parts: list[str] = []
+        self._first: int | None = None
+        self._next: int | None = None
+        self._gaps: list[tuple[int, int]] = []
+        self._invalid = 0
+
+    def render(self) -> ChunkText:
+        error = None
+        position, data, starts, end = self._chunk
+        start = 0
+        try:
+            for start, following in zip(starts, [*starts[1:], end], strict=True):
+                if data[start + MAGIC_POSITION] in (0, 1):
+                    self._legacy_batch(start, following)
+                else:
+                    self._batch(start, following)
+        except CorruptError as problem:
+            error = type(problem)(
+                problem.reason, position=position + start, file=self._file.path, offset=problem.offset
+            )
+        return ChunkText(
+            ["".join(self._parts).encode()],
+            self._first,
+            None if self._next is None else self._next - 1,
+            self._gaps,
+            self._invalid,
+            error,
+        )
+
+    def _batch(self, start: int, end: int) -> None:
+        header = self._header(start, end)
+        (
+            base,
+            _,
+            epoch,
+            magic,
+            crc,
+            attributes,
+            delta,
+            base_time,
+            max_time,
+            producer,
+            producer_epoch,
+            sequence,
+            count,
+        ) = header
+        if magic < 0:
+            self._parts.append(f"offset: {base}")
+            raise CorruptBatchError(f"magic is {magic}", offset=base)
+        flags, codec, time_name = _ATTRIBUTE_TEXTS[attributes & 0xFF]
+        horizon = f"[{base_time}]" if attributes & DELETE_HORIZON_BIT else ".empty"
+        last_sequence = -1 if sequence == -1 else increment_sequence(sequence, delta)
+        text = (
+            f"baseOffset: {base} lastOffset: {int64(base + delta)} count: {count} baseSequence: {sequence} "
+            f"lastSequence: {last_sequence} producerId: {producer} producerEpoch: {producer_epoch} "
+            f"partitionLeaderEpoch: {epoch} {flags}{horizon}"
+        )
+        if codec is None:
+            self._parts.append(text)
+            raise _unknown_codec(attributes, base)
+        is_valid = end - start >= BATCH_OVERHEAD and crc32c(self._view[start + CRC_START : end]) == crc
+        self._invalid += not is_valid
+        self._parts.append(
+            f"{text} position: {self._chunk.position + start} {time_name}: {max_time} size: {end - start} "
+            f"magic: {magic} compresscodec: {codec} crc: {crc} isvalid: {'true' if is_valid else 'false'}\n"
+        )
+        if self._options.deep:
+            if end - start < BATCH_OVERHEAD:
+                raise CorruptRecordError(f"a batch of {end - start} bytes has no records", offset=base)
+            self._records(start, end, header, time_name)
+
+    def _header(self, start: int, end: int) -> BatchHeader:
+        """Of a batch too small to have one, what lies behind it counts as its rest, as Kafka reads it."""
+        data = self._chunk.data
+        if end - start >= BATCH_OVERHEAD:
+            return read_header(data, start)
+        return read_header(self._file.pread(BATCH_OVERHEAD, self._chunk.position + start))
+
+    def _records(self, start: int, end: int, header: BatchHeader, time_name: str) -> None:
+        append, note, options = self._parts.append, self._note, self._options
+        is_control = header.is_control
+        contents = options.contents and not is_control
+        for record in lax_records(self._chunk.data, start, end, header):
+            offset, timestamp, sequence, key, value, header_keys = record
+            if offset != self._next:
+                note(offset)
+            self._next = offset + 1
+            if not options.skip_metadata:
+                append(
+                    f"| offset: {offset} {time_name}: {timestamp} keySize: {-1 if key is None else len(key)} "
+                    f"valueSize: {-1 if value is None else len(value)} sequence: {sequence} "
+                    f"headerKeys: [{','.join(header_keys) if header_keys else ''}]"
+                )
+                if is_control:
+                    append(_control_text(record))
+            if contents:
+                self._contents(key, value, offset)
+            append("\n")
+
+    def _legacy_batch(self, start: int, end: int) -> None:
+        data = self._chunk.data
+        offset = int.from_bytes(data[start : start + 8], signed=True)
+        magic, attributes = data[start + MAGIC_POSITION], data[start + MAGIC_POSITION + 1]
+        self._parts.append(f"offset: {offset}")
+        codec = _ATTRIBUTE_TEXTS[attributes][1]
+        if codec is None:
+            raise _unknown_codec(attributes, offset)
+        timestamp, time_name = -1, "NoTimestampType"
+        if magic:
+            timestamp = int.from_bytes(data[start + 18 : start + 26], signed=True)
+            time_name = _TIMESTAMP_NAMES[attributes >> 3 & 1]
+        crc = int.from_bytes(data[start + LOG_OVERHEAD : start + MAGIC_POSITION])
+        is_valid = crc == zlib.crc32(self._view[start + MAGIC_POSITION : end])
+        self._invalid += not is_valid
+        self._parts.append(
+            f" position: {self._chunk.position + start} {time_name}: {timestamp} size: {end - start} magic: {magic} "
+            f"compresscodec: {codec} crc: {crc} isvalid: {boolean(is_valid)}\n"
+        )
+        if not self._options.deep:
+            return
+        for message in lax_messages(data, start, end):
+            if message.offset != self._next:
+                self._note(message.offset)
+            self._next = message.offset + 1
+            if not self._options.skip_metadata:
+                self._parts.append(
+                    f"| offset: {message.offset} {time_name}: {message.timestamp} keySize: {message.key_size} "
+                    f"valueSize: {message.value_size} isValid: {boolean(message.is_valid)} crc: {message.crc}"
+                )
+            if self._options.contents:
+                self._contents(message.key, message.value, message.offset)
+            self._parts.append("\n")
+
+    def _note(self, offset: int) -> None:
+        """The record at ``offset`` does not follow the one before, or is the first."""
+        if self._next is None:
+            self._first = offset
+        else:
+            self._gaps.append((self._next - 1, offset))
+
+    def _contents(self, key: Buffer | None, value: Buffer | None, offset: int) -> None:
+        prefix = "| " if self._options.skip_metadata else " "
+        if self._options.decoder is None:
+            key_text = None if key is None else decode_utf8(key)
+            value_text = None if value is None else decode_utf8(value)
+        else:
+            key_text, value_text = self._options.decoder(key, value, offset)
+        if key_text is not None:
+            self._parts.append(f"{prefix}key: {key_text}")
+            prefix = " "
+        if value_text is not None:
+            self._parts.append(f"{prefix}payload: {value_text}")
+
+
+def _control_text(record: LaxRecord) -> str:
+    """What a control record says: the end of a transaction, or a message of KRaft's."""
+    key, value = record.key, record.value
+    if key is None or len(key) < 4 or key[0] & 0x80:
+        raise CorruptRecordError("a control record without a version and a type", offset=record.offset)
+    kind = int.from_bytes(key[2:4], signed=True)
+    if kind in (0, 1):
+        if value is None or len(value) < 6 or value[0] & 0x80:
+            raise CorruptRecordError("a transaction marker without a coordinator epoch", offset=record.offset)
+        epoch = int.from_bytes(value[2:6], signed=True)
+        return f" endTxnMarker: {'COMMIT' if kind else 'ABORT'} coordinatorEpoch: {epoch}"
+    if 2 <= kind <= 6:
+        from seglog.cli.dump.decoders import control_text
+
+        return control_text(kind, value, record.offset)
+    return f" controlType: UNKNOWN({kind})"

@@ -1,0 +1,112 @@
+"""`seglog repair`: a plan, a question, the work, and a look at what came of it."""
+
+from __future__ import annotations
+
+import os.path
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from seglog.cli.offline.verify import as_document, totals
+from seglog.cli.output import DAMAGE, FINE, Out, fail
+from seglog.core.fs import OsFs
+from seglog.storage.repair import RepairPlan, carry_out, locked, plan_repair
+from seglog.storage.repair.work import Done
+from seglog.storage.verify import Verified
+from seglog.storage.verify import verify as verify_paths
+
+
+class LogStart(StrEnum):
+    SEGMENT = "segment"
+    CHECKPOINT = "checkpoint"
+
+
+def repair(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A log directory or a partition.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Give up batches that cannot be read, and keep those around them.")
+    ] = False,
+    log_start: Annotated[
+        LogStart,
+        typer.Option(
+            "--log-start",
+            help="Where a log starts that ends below its checkpointed start: at its first segment, or, emptied into "
+            ".seglog, where the checkpoint says.",
+        ),
+    ] = LogStart.SEGMENT,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document; needs --yes or --dry-run.")] = False,
+) -> int:
+    """Make indexes, snapshots and checkpoints anew, and cut a torn tail. The originals stay in a backup.
+
+    Exit code 1 if damage is left, or with --dry-run if there is any.
+    """
+    if json and not yes and not dry_run:
+        return fail("--json asks no questions: add --yes or --dry-run")
+    if not path:  # as of a variable that is not set: it would stand for the directory one is in
+        return fail("an empty path is nothing to repair")
+    path = os.path.realpath(path)
+    fs = OsFs()
+    out = Out()
+    with nullcontext() if dry_run else locked(path, fs=fs):
+        plan = plan_repair(path, fs=fs, salvage=salvage, keep_log_start=log_start is LogStart.CHECKPOINT)
+        done: list[Done] = []
+        verified: Verified | None = None
+        if not json:
+            _show(out, plan)
+        if plan.all_steps and not dry_run:
+            if not yes and not _can_ask():
+                return fail("nothing was changed: there is no terminal to ask on; --yes repairs without a question")
+            if not yes and not typer.confirm("Do this?", default=False):
+                return fail("nothing was changed")
+            done = carry_out(plan, fs=fs)
+            verified = verify_paths([path], fs=fs)
+    if json:
+        out.json(_document(plan, done, verified))
+    elif verified is not None:
+        _show_result(out, done, verified)
+    out.flush()
+    is_damaged = verified.is_damaged if verified is not None else bool(plan.all_steps or plan.all_refusals)
+    return DAMAGE if is_damaged else FINE
+
+
+def _show(out: Out, plan: RepairPlan) -> None:
+    for step in plan.all_steps:
+        out.line(str(step))
+    for reason in plan.all_refusals:
+        out.line(f"refused: {reason}")
+    if not plan.all_steps:
+        out.line("nothing can be repaired" if plan.all_refusals else "nothing to repair")
+    out.flush()
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _show_result(out: Out, done: Sequence[Done], verified: Verified) -> None:
+    for one in done:
+        if one.backup is not None:
+            out.line(f"the originals are in {one.backup}")
+        for first_offset, producer_id in one.open_transactions.items():
+            out.line(
+                f"{one.path}: the transaction of producer {producer_id} is open since offset {first_offset}; if its "
+                "end was among what is lost, kafka-transactions.sh abort ends it"
+            )
+    for finding in verified.findings:
+        out.line(f"{finding.severity.value}: {finding}")
+    out.line(totals(verified))
+
+
+def _document(plan: RepairPlan, done: Sequence[Done], verified: Verified | None) -> dict[str, object]:
+    return {
+        "steps": [{"file": step.file, "what": step.what, "loses": step.loses or None} for step in plan.all_steps],
+        "refused": plan.all_refusals,
+        "backups": [one.backup for one in done if one.backup is not None],
+        "verified": as_document(verified) if verified is not None else None,
+    }

@@ -1,0 +1,1 @@
+"""`seglog spark`: the command line of the jobs in `seglog.spark.jobs`."""

@@ -1,0 +1,103 @@
+"""`seglog spark export`: topics as Parquet by topic and date, each time what is new."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from seglog.cli.output import FINE, Out, format_size, progress, show_table, warn
+from seglog.cli.spark.session import Conf, DryRun, Json, Master, session
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import OsFs
+from seglog.storage.verify import measure
+
+if TYPE_CHECKING:
+    from seglog.spark.jobs.export import Exported
+
+_COLUMNS: Final = "key,value,partition,offset,timestamp,timestampType,headers"
+
+
+def export(
+    path: Annotated[str, typer.Argument(metavar="DIR", help="A log directory; it may be in use.")],
+    output: Annotated[str, typer.Argument(metavar="OUT", help="A directory for Parquet files, or one of an export.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this topic; may be given again.", show_default="all but internal ones"),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the source: startingOffsets, until, failOnDataLoss …"),
+    ] = None,
+    columns: Annotated[str, typer.Option(metavar="NAMES", help="Columns of the files, with commas.")] = _COLUMNS,
+    key: Annotated[str, typer.Option(metavar="FORMAT", help="binary, string or json.")] = "binary",
+    value: Annotated[str, typer.Option(metavar="FORMAT", help="binary, string or json.")] = "binary",
+    compression: Annotated[str, typer.Option(metavar="CODEC", help="none, snappy, gzip, lz4 or zstd.")] = "zstd",
+    max_file_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", min=1, help="Begin a new file when one has as many.")
+    ] = 256 << 20,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> int:
+    """Write as Parquet what OUT does not hold yet of DIR. Every record is there once, whenever a job dies."""
+    options = _options(topic, option)
+    with session("export", master, conf) as spark:
+        from seglog.spark.jobs import export as job
+
+        with progress("exporting", measure([path], fs=OsFs())) as advance:
+            done = job.export(
+                spark,
+                path,
+                output,
+                options=options,
+                columns=[name.strip() for name in columns.split(",") if name.strip()],
+                key=key,
+                value=value,
+                compression=compression,
+                max_file_bytes=max_file_bytes,
+                dry_run=dry_run,
+                progress=advance,
+            )
+    out = Out()
+    try:
+        if json:
+            out.json(asdict(done))
+        else:
+            _show(out, done)
+    finally:
+        out.flush()
+    return FINE
+
+
+def _options(topics: list[str] | None, given: list[str] | None) -> dict[str, str]:
+    options = {}
+    for one in given or ():
+        key, separator, value = one.partition("=")
+        if not separator:
+            raise InvalidConfigError(f"--option {one}: as in startingOffsets=earliest")
+        options[key] = value
+    if topics:
+        options["subscribe"] = ",".join(topics)
+    return options
+
+
+def _show(out: Out, done: Exported) -> None:
+    for loss in done.losses:
+        warn(f"seglog: gone: {loss}")
+    if done.ranges:
+        columns = ["topic", "partition", "from", "to"]
+        rows = [[one.topic, one.partition, one.start, one.end] for one in done.ranges]
+        show_table(out, columns, rows, right=columns[1:])
+    out.line(summary(done))
+
+
+def summary(done: Exported) -> str:
+    """A line that says what was done."""
+    offsets = sum(one.end - one.start for one in done.ranges)
+    if done.dry_run:
+        return f"{offsets} offsets of {len(done.ranges)} partitions to export; nothing was changed"
+    finished = f"; {done.finished} files of a run that had died were put in place first" if done.finished else ""
+    return f"{done.records} records exported to {done.files} files, {format_size(done.bytes)}{finished}"

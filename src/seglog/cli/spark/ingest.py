@@ -1,0 +1,190 @@
+"""`seglog spark ingest`: files into a topic, all or nothing and exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
+
+import typer
+
+from seglog.cli.options import with_options
+from seglog.cli.output import FINE, Out, fail, format_size, progress, warn
+from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, session
+from seglog.core.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from seglog.spark.jobs.ingest import Columns, Ingested, Input
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+class Fields(NamedTuple):
+    """What of a line is what of a record."""
+
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="A column, '{a}-{b}', or * for JSON.", show_default="the line; of Parquet *"),
+    ] = None
+    key: Annotated[str | None, typer.Option(metavar="EXPR", help="A column, or as in '{carrier}-{flight}'.")] = None
+    timestamp: Annotated[str | None, typer.Option(metavar="COLUMN", help="The time of a record.")] = None
+    timestamp_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="As of strptime.", show_default="ISO 8601")
+    ] = None
+    timestamp_unit: Annotated[str, typer.Option(metavar="UNIT", help="Of numbers: s, ms, us or ns.")] = "ms"
+    partition: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The partition.", show_default="by the key")
+    ] = None
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=EXPR", help="A record header; may be given again.")
+    ] = None
+
+    def columns(self, headers: Mapping[str, str]) -> Columns:
+        from seglog.spark.jobs.ingest_columns import Columns
+
+        given: dict[str, Any] = self._asdict()
+        del given["header"]
+        return Columns(**given, headers=headers)
+
+
+class Lines(NamedTuple):
+    """How files are read."""
+
+    no_names: Annotated[bool, typer.Option("--no-names", help="CSV without a line of names: f0, f1 …")] = False
+    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of CSV's columns, with --no-names.")] = None
+    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Between values of CSV.")] = None
+    multiline: Annotated[bool, typer.Option("--multiline", help="Quoted values of CSV may hold line ends.")] = False
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Of text: named groups are columns. Or common, combined: a web server's."),
+    ] = None
+    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="What to do about them.")] = "error"
+    again: Annotated[bool, typer.Option("--again", help="Also what was ingested before.")] = False
+    take_unfinished: Annotated[bool, typer.Option("--take-unfinished", help="Also a last line without an end.")] = False
+
+    def input(self, file_format: str | None) -> Input:
+        from seglog.spark.jobs.ingest import Input
+
+        given: dict[str, Any] = self._asdict()
+        given["names"] = tuple(self.names.split(",")) if self.names else ()
+        given["format"], given["header"] = file_format, not given.pop("no_names")
+        del given["again"], given["take_unfinished"]
+        return Input(**given)
+
+
+_LINE: Final = Fields()
+_BY_NAME: Final = Lines()
+
+
+@with_options
+def ingest(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Files, directories or globs, in the order of the records."),
+    ],
+    log_dir: Annotated[str, typer.Option("--into", metavar="DIR", help="The log directory.")],
+    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic; it is made if it is not there.")],
+    partitions: Annotated[int | None, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="csv, json, parquet or text.", show_default="by the name"),
+    ] = None,
+    fields: Fields = _LINE,
+    lines: Lines = _BY_NAME,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="One of the sink's, as compression.type=zstd; may be given again."),
+    ] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> int:
+    """Append the records of files to a topic: all of them, or none if there is an error.
+
+    What an earlier run has read is passed over, and of files that have grown the new lines are read.
+    """
+    if lines.bad_lines not in ("error", "skip"):
+        return fail(f"--bad-lines is error or skip, not {lines.bad_lines}")
+    if fields.timestamp_unit not in _UNITS:
+        return fail(f"--timestamp-unit is {', '.join(_UNITS)}, not {fields.timestamp_unit}")
+    check_paths([path for path in paths if not set(path) & set("*?[")])
+    headers, options = _pairs("--header", fields.header), _pairs("--option", option)
+    with session("ingest", master, conf) as spark:
+        from seglog.core.fs import OsFs
+        from seglog.spark.jobs import ingest as job
+        from seglog.spark.jobs.ingest_files import list_files
+        from seglog.spark.jobs.ingest_rows import Format
+
+        if file_format is not None and file_format not in get_args(Format):
+            return fail(f"--format is {', '.join(get_args(Format))}, not {file_format}")
+        fs = OsFs()
+        with progress("reading", sum(fs.stat(file).size for file in list_files(fs, paths))) as advance:
+            done = job.ingest(
+                spark,
+                paths,
+                log_dir,
+                topic,
+                columns=fields.columns(headers),
+                source=lines.input(file_format),
+                partitions=partitions,
+                options=options,
+                again=lines.again,
+                take_unfinished=lines.take_unfinished,
+                dry_run=dry_run,
+                progress=advance,
+            )
+    _print(done, json=json)
+    return FINE
+
+
+def _print(done: Ingested, *, json: bool) -> None:
+    for example in done.bad_examples:
+        warn(f"seglog: skipped: {example}")
+    for path, size in done.unfinished.items():
+        warn(f"seglog: {path}: the last line has no end; its {size} bytes are left (--take-unfinished)")
+    out = Out()
+    try:
+        if json:
+            out.json(_document(done))
+        else:
+            for row in done.preview:
+                out.line(", ".join(f"{name}={_shown(cell)}" for name, cell in row.items()))
+            out.line(summary(done))
+    finally:
+        out.flush()
+
+
+def summary(done: Ingested) -> str:
+    files = f"{done.files} file{'s' if done.files != 1 else ''}, {format_size(done.bytes)}"
+    if done.dry_run:
+        return f"{files} would be read by {done.tasks} tasks into topic {done.topic}; nothing was written"
+    if done.already:
+        return f"all of it is in topic {done.topic} already; nothing was written (--again: once more)"
+    bad = f", {done.bad_lines} bad lines skipped" if done.bad_lines else ""
+    known = f", {done.known} files had nothing new" if done.known else ""
+    return f"{files}: {done.records} records into topic {done.topic}{bad}{known}"
+
+
+def _pairs(name: str, given: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for one in given or ():
+        left, separator, right = one.partition("=")
+        if not separator or not left:
+            raise InvalidConfigError(f"{name} {one}: a name and a value with = between")
+        found[left] = right
+    return found
+
+
+def _document(done: Ingested) -> dict[str, object]:
+    document = asdict(done)
+    document["preview"] = [{name: _shown(cell) for name, cell in row.items()} for row in done.preview]
+    return document
+
+
+def _shown(cell: object) -> object:
+    if isinstance(cell, bytes):
+        return cell.decode(errors="backslashreplace")
+    if isinstance(cell, list):
+        return {one["key"]: _shown(one["value"]) for one in cell}
+    return cell

@@ -1,0 +1,34 @@
+"""`seglog spark verify`: what `seglog verify` looks at and finds, on all cores that Spark has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from seglog.cli.offline.verify import Paths, Strict, report
+from seglog.cli.output import progress
+from seglog.cli.spark.session import Conf, Json, Master, check_paths, session
+
+
+def verify(
+    paths: Paths,
+    strict: Strict = False,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write the findings as Parquet too, into a new directory."),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> int:
+    """Check every byte and change nothing. Exit code 1 if there is damage; what is only unusual is a note."""
+    check_paths(paths)
+    with session("verify", master, conf) as spark:
+        from seglog.spark.jobs import verify as job
+
+        with progress("checking", job.measure(paths)) as advance:
+            verified = job.verify(spark, paths, strict=strict, progress=advance)
+        if output is not None:
+            job.findings_frame(spark, verified).coalesce(1).write.parquet(output)
+    return report(verified, json=json)

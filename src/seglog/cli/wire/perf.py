@@ -1,0 +1,296 @@
+"""`seglog perf produce|consume|e2e`: how fast brokers take and give records, as Kafka's perf tools measure it."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from random import Random
+from typing import Annotated, Any, Final
+
+import typer
+
+from seglog.cli.offline.perf import TOPIC, latencies_in_ms
+from seglog.cli.options import with_options
+from seglog.cli.output import FINE, Out, fail, format_size
+from seglog.cli.wire import clients as wire
+from seglog.cli.wire.clients import Cluster
+from seglog.cli.wire.input_lines import ToSend
+from seglog.cli.wire.sender import Sender, SendSettings
+from seglog.core.clock import SystemClock
+from seglog.core.errors import RequestFailedError
+
+_REPORT_EVERY: Final = 1.0
+_VALUES: Final = 64
+"""Values of different contents, which are sent again and again."""
+_WAIT: Final = 0.2
+_BUFFER_KB: Final = 32 << 10
+"""Java's ``buffer.memory``: how much may wait decides how long it waits."""
+_now: Final = SystemClock().monotonic
+
+_Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Made, if it is not there.")]
+_Partitions = Annotated[int, typer.Option(metavar="N", min=1, help="Of a topic that is made.")]
+_RecordSize = Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")]
+_Acks = Annotated[str, typer.Option(metavar="N", help="all (-1), 1 or 0.")]
+_Codec = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
+_Seconds = Annotated[
+    float | None, typer.Option(metavar="S", min=0.0, help="Stop after so many seconds.", show_default=False)
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+class Meter:
+    """Counts, and shows on a terminal once a second how it goes."""
+
+    def __init__(self, work: str) -> None:
+        self._work = work
+        self.records = self.bytes = 0
+        self.began = self.ended = self._shown_at = _now()
+        self._shown_records = self._shown_bytes = 0
+        self.latencies = array("d")
+        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def add(self, records: int, size: int) -> None:
+        self.records += records
+        self.bytes += size
+        self.ended = _now()
+        if self._is_shown and self.ended - self._shown_at >= _REPORT_EVERY:
+            self._show()
+
+    def _show(self) -> None:
+        took = self.ended - self._shown_at
+        rate = (self.records - self._shown_records) / took
+        mb = (self.bytes - self._shown_bytes) / took / 1e6
+        line = f"{self._work}: {self.records:,} records, {rate:,.0f} records/s, {mb:,.1f} MB/s"
+        print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
+        self._shown_at, self._shown_records, self._shown_bytes = self.ended, self.records, self.bytes
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    def print(self, out: Out, facts: dict[str, Any], *, json: bool) -> None:
+        if self._is_shown:
+            print(f"\r{'':<78}\r", end="", file=sys.stderr, flush=True)
+        rate = self.records / self.seconds if self.seconds else 0.0
+        mb = self.bytes / self.seconds / 1e6 if self.seconds else 0.0
+        latencies = latencies_in_ms(self.latencies)
+        if json:
+            done = {"records": self.records, "bytes": self.bytes, "seconds": round(self.seconds, 6)}
+            rates = {"recordsPerSecond": round(rate, 1), "mbPerSecond": round(mb, 3), "latencyMs": latencies}
+            out.json({"work": self._work, **facts, **done, **rates})
+        else:
+            out.line(
+                f"{self._work}: {self.records:,} records, {format_size(self.bytes)} in {self.seconds:.2f} s: "
+                f"{rate:,.0f} records/s, {mb:,.2f} MB/s"
+            )
+            if latencies is not None:
+                shown = ", ".join(f"{name} {value:.2f}" for name, value in latencies.items())
+                out.line(f"latency in ms: {shown}")
+        out.flush()
+
+
+@with_options
+def produce(
+    topic: _Topic = TOPIC,
+    partitions: _Partitions = 1,
+    records: Annotated[
+        int, typer.Option("--records", "--num-records", "-n", metavar="N", min=1, help="How many records.")
+    ] = 1_000_000,
+    record_size: _RecordSize = 1024,
+    throughput: Annotated[
+        int, typer.Option(metavar="N", min=-1, help="At most so many records a second; -1: as fast as it goes.")
+    ] = -1,
+    acks: _Acks = "all",
+    idempotent: Annotated[
+        bool | None, typer.Option("--idempotent/--no-idempotent", show_default="with --acks all")
+    ] = None,
+    codec: _Codec = "none",
+    batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 16_384,
+    linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
+    seconds: _Seconds = None,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
+    json: _Json = False,
+) -> int:
+    """Send records: how many a second, and how long each takes from the call to its acknowledgement.
+
+    With idempotence an empty record goes ahead, which is not counted.
+    """
+    try:
+        settings = SendSettings.parse(acks, codec, idempotent, None, batch_size, linger_ms)
+    except ValueError as error:
+        return fail(error)
+    cluster = brokers.cluster()
+    _make_topic(cluster, topic, partitions)
+    values = _values(record_size)
+    sender = _TimedSender(cluster, topic, settings, Meter("produce"))
+    meter = sender.meter
+    for number in range(records):
+        sender.send(ToSend(None, values[number % _VALUES], ()))
+        if throughput > 0:
+            while (ahead := (number + 1) / throughput - (_now() - meter.began)) > 0.001:
+                sender.wait(min(ahead, _WAIT))
+        if seconds is not None and _now() - meter.began >= seconds:
+            break
+    sender.flush()
+    facts = {"topic": topic, "recordSize": record_size, "batchSize": batch_size, "codec": codec, "acks": acks}
+    meter.print(Out(), facts, json=json)
+    return FINE
+
+
+@with_options
+def consume(
+    topic: _Topic = TOPIC,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            "--records", "--num-records", "--messages", "-n", metavar="N", min=1, help="How many.", show_default="all"
+        ),
+    ] = None,
+    fetch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Of a partition at once.")] = 1 << 20,
+    seconds: _Seconds = None,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
+    json: _Json = False,
+) -> int:
+    """Read a topic from its beginning: how many records a second. Counts from the first record on."""
+    cluster = brokers.cluster()
+    there = [(topic, number) for number in cluster.partitions([topic])[topic]]
+    ends = cluster.offsets(there, "latest")
+    starts = {at: found.offset for at, found in cluster.offsets(there, "earliest").items()}
+    behind = {at for at in there if starts[at] < ends[at].offset}
+    consumer = cluster.consumer({**_CONSUMER, "max.partition.fetch.bytes": fetch_size})
+    meter = Meter("consume")
+    asked = meter.began
+    first = 0.0
+    try:
+        make = cluster.kafka.TopicPartition
+        consumer.assign([make(name, number, starts[name, number]) for name, number in behind])
+        while behind and (records is None or meter.records < records):
+            if seconds is not None and _now() - asked >= seconds:
+                break
+            with cluster.errors(f"topic {topic}"):
+                batch = consumer.consume(10_000 if records is None else min(10_000, records - meter.records), _WAIT)
+            if batch and not first:
+                first = meter.began = _now()
+            if not batch:
+                cluster.check_quiet(f"topic {topic}", _now() - meter.ended)
+                continue
+            good = [message for message in batch if message.error() is None]
+            meter.add(len(good), sum(len(message.value() or b"") + len(message.key() or b"") for message in good))
+            for message in batch:
+                _check(cluster, topic, message)
+                at = topic, message.partition()
+                if message.error() is not None or message.offset() + 1 >= ends[at].offset:
+                    behind.discard(at)
+    finally:
+        consumer.close()
+    waited = first - asked if first else 0.0
+    meter.print(Out(), {"topic": topic, "secondsToFirst": round(waited, 6)}, json=json)
+    return FINE
+
+
+@with_options
+def e2e(
+    topic: _Topic = TOPIC,
+    partitions: _Partitions = 1,
+    records: Annotated[int, typer.Option("--records", "-n", metavar="N", min=1, help="How many records.")] = 10_000,
+    record_size: _RecordSize = 100,
+    acks: _Acks = "all",
+    seconds: _Seconds = None,
+    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
+    json: _Json = False,
+) -> int:
+    """Send one record at a time and wait until a consumer has it: how long that takes."""
+    try:
+        settings = SendSettings.parse(acks, "none", None, None, 16_384, 0)
+    except ValueError as error:
+        return fail(error)
+    cluster = brokers.cluster()
+    _make_topic(cluster, topic, partitions)
+    sender = Sender(cluster, topic, settings, "murmur2", 0)
+    consumer = cluster.consumer(_CONSUMER)
+    (end,) = cluster.offsets([(topic, 0)], "latest").values()
+    rng = Random(1)
+    meter = Meter("e2e")
+    try:
+        consumer.assign([cluster.kafka.TopicPartition(topic, 0, end.offset)])
+        _exchange(cluster, sender, consumer, topic, b"first")  # connections, producer ids: not what is measured
+        meter.began = _now()
+        for _ in range(records):
+            value = rng.randbytes(record_size)
+            before = _now()
+            _exchange(cluster, sender, consumer, topic, value)
+            meter.latencies.append(_now() - before)
+            meter.add(1, record_size)
+            if seconds is not None and _now() - meter.began >= seconds:
+                break
+        sender.flush()
+    finally:
+        consumer.close()
+    meter.print(Out(), {"topic": topic, "recordSize": record_size, "acks": acks}, json=json)
+    return FINE
+
+
+_CONSUMER: Final = {
+    "group.id": "seglog-perf",
+    "enable.auto.commit": False,
+    "enable.partition.eof": False,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+    "fetch.wait.max.ms": 500,
+}
+
+
+class _TimedSender(Sender):
+    """Keeps how long each record took."""
+
+    def __init__(self, cluster: Cluster, topic: str, settings: SendSettings, meter: Meter) -> None:
+        super().__init__(cluster, topic, settings, "murmur2", None, {"queue.buffering.max.kbytes": _BUFFER_KB})
+        self.meter = meter
+        if settings.idempotent:  # librdkafka asks for its id half a second after it was made, and that counts once
+            self.send(ToSend(None, b"", ()))
+            self.flush()
+            del meter.latencies[:]
+            meter.records = meter.bytes = 0
+        meter.began = meter.ended = _now()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            super()._delivered(error, message)
+            return
+        self.meter.latencies.append(message.latency() or 0.0)
+        self.meter.add(1, len(message))
+
+
+def _exchange(cluster: Cluster, sender: Sender, consumer: Any, topic: str, value: bytes) -> None:
+    """Send a record and wait for it to come back."""
+    sender.send(ToSend(None, value, ()))
+    until = _now() + cluster.timeout
+    while True:
+        message = consumer.poll(_WAIT)
+        if message is not None:
+            _check(cluster, topic, message)
+            if message.value() != value:
+                raise RequestFailedError(f"topic {topic}: another record came: e2e needs a topic of its own")
+            return
+        sender.wait(0)
+        if _now() >= until:
+            raise RequestFailedError(f"topic {topic}: no record came back within {cluster.timeout:g} s")
+
+
+def _check(cluster: Cluster, topic: str, message: Any) -> None:
+    error = message.error()
+    if error is not None and (error.fatal() or not error.retriable()):
+        raise RequestFailedError(f"topic {topic}, partition {message.partition()}: {cluster.describe(error)}")
+
+
+def _make_topic(cluster: Cluster, topic: str, partitions: int) -> None:
+    if topic in cluster.topics():
+        return
+    futures = cluster.admin.create_topics([cluster.api.NewTopic(topic, num_partitions=partitions)])
+    cluster.result(futures[topic], f"topic {topic}")
+
+
+def _values(size: int) -> Sequence[bytes]:
+    rng = Random(1)
+    return [rng.randbytes(size) for _ in range(_VALUES)]

@@ -1,0 +1,221 @@
+"""A producer for commands: settings, the choice of partitions, and the first error of any record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Self
+
+from seglog.cli.wire.clients import Cluster
+from seglog.cli.wire.input_lines import ToSend
+from seglog.cli.wire.partition_choice import choice
+from seglog.core.clock import SystemClock
+from seglog.core.errors import RequestFailedError
+from seglog.records.partitioner import Partitioner
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_WAIT: Final = 0.2
+
+
+class SendSettings(NamedTuple):
+    """What a producer is to do, by librdkafka's names; ``retries`` None is as often as it takes."""
+
+    acks: int
+    codec: str
+    idempotent: bool
+    retries: int | None
+    batch_size: int
+    linger_ms: float
+    for_ever: bool
+
+    @classmethod
+    def parse(
+        cls,
+        acks: str,
+        codec: str,
+        idempotent: bool | None,
+        retries: int | None,
+        batch_size: int,
+        linger_ms: float,
+        *,
+        for_ever: bool = False,
+    ) -> Self:
+        """Raises ValueError for what excludes each other. ``for_ever``: a record does not time out."""
+        if acks not in _ACKS:
+            raise ValueError(f"--acks is all, 1 or 0, not {acks}")
+        if codec not in CODECS:
+            raise ValueError(f"--codec is {', '.join(CODECS)}, not {codec}")
+        number = _ACKS[acks]
+        if idempotent and number != -1:
+            raise ValueError(f"--idempotent needs --acks all, not {acks}")
+        if idempotent and retries == 0:
+            raise ValueError("--idempotent needs --retries")
+        if idempotent is None:
+            idempotent = number == -1 and retries != 0
+        return cls(number, codec, idempotent, retries, batch_size, linger_ms, for_ever)
+
+    def as_properties(self) -> dict[str, object]:
+        found: dict[str, object] = {
+            "acks": self.acks,
+            "compression.type": self.codec,
+            "enable.idempotence": self.idempotent,
+            "batch.size": self.batch_size,
+            "linger.ms": self.linger_ms,
+            # What librdkafka passes on of a record that a topic takes is the broker's to judge.
+            "message.max.bytes": 1_000_000_000,
+        }
+        if self.retries is not None:
+            found["retries"] = self.retries
+        if self.for_ever:
+            found["message.timeout.ms"] = 0
+        return found
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """For calls that call back: an exception in a callback, which a signal's may be, is lost on its way through
+    librdkafka's C, and this is what is left of it."""
+    try:
+        yield
+    except SystemError as error:
+        raise KeyboardInterrupt from error
+
+
+class Sender:
+    """Sends records to one topic. An error of a record is raised at the next call, once, as the command's.
+
+    ``more`` are settings of librdkafka's.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        settings: SendSettings,
+        partitioner: str,
+        partition: int | None,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._now = SystemClock().monotonic
+        self._began = self._now()
+        self._failure: str | None = None
+        self.has_ended = False
+        self._partition = partition
+        self._offsets: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+        self._records = self._bytes = 0
+        self._partitioner, self._batch_size = partitioner, settings.batch_size
+        self._chooser: Partitioner | None = None
+        self._is_prepared = False
+        setting = choice(partitioner, 1, settings.batch_size).setting
+        self._producer = cluster.producer({**settings.as_properties(), "partitioner": setting, **(more or {})})
+
+    def _prepare(self) -> None:
+        """Before the first record: to ask for the topic may create it, and without a record it shall not be."""
+        partitions, partition = self._partitions(), self._partition
+        if partition is not None and partition not in range(partitions):
+            last = partitions - 1
+            raise RequestFailedError(f"topic {self._topic}: there is no partition {partition}, but 0 to {last}")
+        self._chooser = choice(self._partitioner, partitions, self._batch_size).chooser
+        self._is_prepared = True
+
+    def _partitions(self) -> int:
+        """How many the topic has; it is made, if it is not there and the broker makes topics so."""
+        until = self._now() + self._cluster.timeout
+        kafka = self._cluster.kafka
+        asked = 0
+        while True:
+            with self._cluster.errors(f"topic {self._topic}"):
+                found = self._producer.list_topics(self._topic, timeout=self._cluster.timeout).topics[self._topic]
+            asked += 1
+            if found.error is None and found.partitions:
+                return len(found.partitions)
+            # One that is being made is at first unknown, or without leaders.
+            waits = found.error is None or found.error.code() == kafka.KafkaError.LEADER_NOT_AVAILABLE or asked < 3
+            if not waits or self._now() >= until:
+                raise RequestFailedError(f"topic {self._topic}: {self._cluster.describe(found.error)}")
+            self._serve(_WAIT)
+
+    def send(self, record: ToSend) -> None:
+        """Hand a record to the producer; waits while that has too many."""
+        if not self._is_prepared:
+            self._prepare()
+        partition = self._partition if self._partition is not None else record.partition
+        size = len(record.key or b"") + len(record.value or b"")
+        if partition is None and self._chooser is not None:
+            partition = self._chooser.partition(record.key, size)
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if record.timestamp is not None:
+            more["timestamp"] = record.timestamp
+        if record.headers:
+            more["headers"] = list(record.headers)
+        while True:
+            self._check()
+            try:
+                with self._cluster.errors(f"topic {self._topic}"):
+                    self._producer.produce(
+                        self._topic, value=record.value, key=record.key, on_delivery=self._delivered, **more
+                    )
+                break
+            except BufferError:
+                self._serve(_WAIT)
+        self._records += 1
+        self._bytes += size
+        self._serve(0)
+
+    def wait(self, seconds: float) -> None:
+        self._serve(seconds)
+        self._check()
+
+    def _serve(self, seconds: float) -> None:
+        with _interruptible():
+            self._producer.poll(seconds)
+
+    def flush(self) -> None:
+        """Return when all is acknowledged. Raises the first error."""
+        while self._flush_some() and not self.has_ended:
+            self._check()
+        self._check()
+
+    def _flush_some(self) -> int:
+        """How many records are still to be acknowledged."""
+        with _interruptible():
+            return int(self._producer.flush(_WAIT))
+
+    def discard(self) -> None:
+        """Forget what was not acknowledged; from now on nothing is sent, and nothing raised."""
+        self.has_ended = True
+        self._producer.purge()
+
+    def document(self) -> dict[str, Any]:
+        """What was sent."""
+        return {
+            "topic": self._topic,
+            "records": self._records,
+            "bytes": self._bytes,
+            "seconds": round(self._now() - self._began, 6),
+            "partitions": [
+                {"partition": number, "records": self._counts[number], "lastOffset": self._offsets.get(number)}
+                for number in sorted(self._counts)
+            ],
+        }
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        number = message.partition()
+        if error is not None:
+            if self._failure is None:
+                where = f"topic {self._topic}{f', partition {number}' if number is not None and number >= 0 else ''}"
+                self._failure = f"{where}: {self._cluster.describe(error)}"
+            return
+        self._counts[number] = self._counts.get(number, 0) + 1
+        offset = message.offset()
+        if offset is not None and offset >= 0:
+            self._offsets[number] = offset
+
+    def _check(self) -> None:
+        if self._failure is not None and not self.has_ended:
+            self.discard()
+            raise RequestFailedError(self._failure)
