@@ -20,7 +20,7 @@ import seglog
 from bench.connector import CORES, Beside, beside, describe, noop, records, rows
 from bench.segments import rounds
 from bench.sides import Cost, in_turn
-from seglog.spark.schema import record_schema
+from seglog.spark.read.schema import record_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ _FILE_DOORS = {
     "seglog/core/fs.py": "the door itself",
     "seglog/core/compiled.py": "where numba keeps its compiled code",
     "seglog/cli/output.py": "standard output, when whoever read it has gone",
-    "seglog/spark/session.py": "standard error of the JVM while it starts",
+    "seglog/spark/runtime/session.py": "standard error of the JVM while it starts",
 }
 _TIME_DOORS = {
     "seglog/core/clock.py": "the door itself",

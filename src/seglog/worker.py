@@ -1,7 +1,7 @@
 """`python -m seglog.worker <job>`: what a live process has done beside itself. Not for people to call.
 
 ``compact``: a round of compaction, which comes on stdin (`seglog.storage.compaction.process`).
-``keep``: have a log directory open while Spark writes to it (`seglog.spark.keeper`).
+``keep``: have a log directory open while Spark writes to it (`seglog.spark.write.directories.commit_coordinator`).
 ``warm``: compile all loops into numba's cache on disk, so that the first real call does not wait.
 """
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return serve(sys.stdin.buffer, sys.stdout)
         case ["keep", path, linger]:
-            from seglog.spark.keeper import keep
+            from seglog.spark.write.directories.commit_coordinator import keep
 
             return keep(path, float(linger))
         case ["warm"]:

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from seglog.spark.lag import source_lags
+from seglog.spark.read.lag_listener import source_lags
 from tests.golden.content import START_MS
 from tests.interop.connector_world import World, checkpointed
 from tests.spark.test_lag import Progress

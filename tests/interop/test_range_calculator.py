@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seglog.core.types import TopicPartition
-from seglog.spark.ranges import OffsetRange, Share, divide
+from seglog.spark.read.ranges import OffsetRange, Share, divide
 from tests.cases import case
 from tests.interop.connector_world import World
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import seglog
 from seglog.spark import get_spark
-from seglog.spark.java import ensure_java
+from seglog.spark.runtime.java import ensure_java
 from tests.kafka.process import free_port
 from tests.spark.stream_driver import SMALL
 

@@ -23,13 +23,13 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from seglog.spark import get_spark
-from seglog.spark.keeping import Keeping
-from seglog.spark.options import parse_options
-from seglog.spark.owners import driver_pid
-from seglog.spark.schema import check_schema
-from seglog.spark.sink import SeglogStreamWriter, Written
+from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.schema import check_schema
+from seglog.spark.read.stream_reader import SeglogStreamReader
+from seglog.spark.runtime.processes import driver_pid
 from seglog.spark.source import SeglogDataSource
-from seglog.spark.stream import SeglogStreamReader
+from seglog.spark.write.directories.commit_client import Keeping
+from seglog.spark.write.sink import SeglogStreamWriter, Written
 
 STEPS: Final = (
     "end",  # the end of a batch is known, and not in Spark's checkpoint

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 import seglog
 from seglog.core.clock import Clock
 from seglog.records.record import NewRecord
-from seglog.spark.options import parse_options
-from seglog.spark.schema import COLUMNS
-from seglog.spark.stream import SeglogStreamReader
+from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.schema import COLUMNS
+from seglog.spark.read.stream_reader import SeglogStreamReader
 
 START_MS: Final = 1_700_000_000_000
 SMALL: Final = {"internal.segment.bytes": "1024"}

@@ -14,9 +14,9 @@ from seglog.core.errors import CorruptBatchError, InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.batch import BatchHeader, build_batch
-from seglog.spark.directories import expand, find_partitions
-from seglog.spark.extents import read_extent
-from seglog.spark.ranges import SegmentExtent
+from seglog.spark.read.directories.partition_files import read_extent
+from seglog.spark.read.directories.partitions import expand, find_partitions
+from seglog.spark.read.ranges import SegmentExtent
 from seglog.storage.boundaries import IndexBoundaries, find_end
 from tests import golden
 from tests.cases import case

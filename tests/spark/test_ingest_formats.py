@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.jobs.ingest import Columns, Input, plan_input
-from seglog.spark.jobs.ingest_columns import json_rows
-from seglog.spark.jobs.ingest_files import BadFileError
-from seglog.spark.jobs.ingest_json import parse_objects, text_column
-from seglog.spark.jobs.ingest_rows import BadLineError, Rows
+from seglog.spark.jobs.ingest.columns import json_rows
+from seglog.spark.jobs.ingest.job import Columns, Input, plan_input
+from seglog.spark.jobs.ingest.json_rows import parse_objects, text_column
+from seglog.spark.jobs.ingest.rows import BadLineError, Rows
+from seglog.spark.jobs.ingest.splits import BadFileError
 from tests.cases import case
 
 Record = tuple[bytes | None, bytes | None, int | None]

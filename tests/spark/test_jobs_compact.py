@@ -17,7 +17,7 @@ from seglog.core.config import LogDirConfig
 from seglog.core.errors import InvalidConfigError, LogDirInUseError, UnknownTopicError
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
-from seglog.spark.jobs.compact import Compacted, buckets, compact, stretches
+from seglog.spark.jobs.compact.job import Compacted, buckets, compact, stretches
 from seglog.storage import compaction, housekeeping
 from seglog.storage.compaction.rounds import COMPILED
 from seglog.storage.log_dir import LogDir

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from seglog.core.fs import Fs
-from seglog.spark.jobs.compact import Written, staged_round
+from seglog.spark.jobs.compact.job import Written, staged_round
 from seglog.storage.compaction import carry_out, plan, rounds
 from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped
 from seglog.storage.layout import parse_file_name

@@ -22,8 +22,8 @@ from seglog.core.errors import AdoptError, InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
-from seglog.spark.jobs.ingest_columns import json_rows, make_records, names_of
-from seglog.spark.jobs.ingest_files import BLOCK, count_lines, read_lines, split_text
+from seglog.spark.jobs.ingest.columns import json_rows, make_records, names_of
+from seglog.spark.jobs.ingest.splits import BLOCK, count_lines, read_lines, split_text
 from seglog.storage.verify import verify
 from tests.cases import case
 from tests.cli.run import Run, run_here
@@ -187,7 +187,7 @@ def test_csv_by_key(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
 def test_small_tasks_keep_the_order(
     spark: SparkSession, tmp_path: Path, log_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seglog.spark.jobs import ingest as job
+    from seglog.spark.jobs.ingest import job
 
     monkeypatch.setattr(job, "_SMALLEST_TASK", 1000)
     (tmp_path / "web.log").write_text("".join(f"line {number}\n" for number in range(3000)))

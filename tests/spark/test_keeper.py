@@ -22,9 +22,9 @@ from seglog.core.errors import AdoptError, InvalidConfigError, LogDirInUseError,
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, Record, encode_batch
-from seglog.spark.keeper import KeeperError, socket_path
-from seglog.spark.keeping import Keeping
-from seglog.spark.owners import Owners, driver_pid
+from seglog.spark.runtime.processes import Owners, driver_pid
+from seglog.spark.write.directories.commit_client import Keeping
+from seglog.spark.write.directories.commit_coordinator import KeeperError, socket_path
 from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
 from seglog.storage.log import Log
 from seglog.storage.log_dir import LogDir
@@ -337,7 +337,7 @@ def test_the_socket_is_this_users_alone(path: Path) -> None:
 def test_the_driver_is_found_behind_sparks_daemon() -> None:
     """A process that looks like a planner: its parent is called as Spark's daemon is, and ours is its driver."""
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
-    asks = "from seglog.spark.owners import driver_pid; print(driver_pid())"
+    asks = "from seglog.spark.runtime.processes import driver_pid; print(driver_pid())"
     done = subprocess.run(
         [sys.executable, "-c", program, asks, "pyspark.daemon"], capture_output=True, text=True, check=True
     )

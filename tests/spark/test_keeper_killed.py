@@ -12,8 +12,8 @@ import pytest
 
 import seglog
 from seglog.core.fs import OsFs
-from seglog.spark.keeper import READY
-from seglog.spark.keeping import Keeping
+from seglog.spark.write.directories.commit_client import Keeping
+from seglog.spark.write.directories.commit_coordinator import READY
 from seglog.storage.adopt import InputMark, Intake, read_ledger
 from seglog.storage.verify import verify
 from tests.spark.test_keeper import all_records, end, stage
@@ -21,7 +21,7 @@ from tests.spark.test_keeper import all_records, end, stage
 _KEEPER = """
 import os, signal, sys
 from seglog.core.fs import OsFs
-from seglog.spark.keeper import keep
+from seglog.spark.write.directories.commit_coordinator import keep
 
 class Fatal(OsFs):
     '''The system call that is named, and its file, is the last thing before the end.'''

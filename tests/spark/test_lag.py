@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import seglog
 import seglog.spark
 from seglog.spark import LagListener
-from seglog.spark.lag import SourceLag, source_lags
+from seglog.spark.read.lag_listener import SourceLag, source_lags
 from tests.spark.stream_driver import append
 
 _SECONDS = 300

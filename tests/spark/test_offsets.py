@@ -6,8 +6,8 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.spark.offsets import EARLIEST, LATEST, AtTime, Bound, Resolved, format_offsets, parse_offsets, resolve
-from seglog.spark.ranges import OffsetRange, PartitionExtent
+from seglog.spark.read.offsets import EARLIEST, LATEST, AtTime, Bound, Resolved, format_offsets, parse_offsets, resolve
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglog.records.record import NewRecord
-from seglog.spark.parallelism import parallelism_of, settings_of
+from seglog.spark.runtime.parallelism import parallelism_of, settings_of
 from tests.spark.logs import write_partition
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
-from seglog.spark.patterns import compile_java
+from seglog.spark.options.topic_pattern import compile_java
 
 pytestmark = pytest.mark.xdist_group("spark")
 

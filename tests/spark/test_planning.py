@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.spark.options import Assign, Subscribe, SubscribePattern
-from seglog.spark.planning import Boundaries, Piece, ReadRange, pack, plan, select
-from seglog.spark.ranges import OffsetRange, PartitionExtent, SegmentExtent
+from seglog.spark.options.read_options import Assign, Subscribe, SubscribePattern
+from seglog.spark.read.planning import Boundaries, Piece, ReadRange, pack, plan, select
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent
 from tests.cases import case
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.types import TopicPartition
-from seglog.spark.ranges import OffsetRange, Share, divide
+from seglog.spark.read.ranges import OffsetRange, Share, divide
 from tests.cases import case
 
 

@@ -28,9 +28,9 @@ from seglog.core.fs import File, OsFs
 from seglog.records.batch import read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.spark.options import parse_options
-from seglog.spark.planning import ReadRange
-from seglog.spark.reading import BYTES, ROWS, read_range
+from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.directories.task_reader import BYTES, ROWS, read_range
+from seglog.spark.read.planning import ReadRange
 from seglog.storage.checkpoint import MetaProperties, write_meta_properties
 from seglog.storage.compaction import compact
 from seglog.storage.compaction.rounds import PLAIN

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.spark.options import parse_options
-from seglog.spark.ranges import PartitionExtent
+from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.directories.survey import survey
+from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.source import SeglogDataSource
-from seglog.spark.survey import survey
 from seglog.storage.watermarks import Watermark, encode_watermarks
 from tests.spark.brokers import TOPIC_ID, Brokers
 from tests.spark.logs import batches, make_reader

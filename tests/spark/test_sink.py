@@ -20,8 +20,8 @@ from seglog.core.fs import OsFs
 from seglog.core.types import Buffer
 from seglog.records.partitioner import partition_for_key
 from seglog.spark import batch_writer, by_partition, log_columns, to_log
-from seglog.spark.keeper import socket_path
-from seglog.spark.keeping import Keeping
+from seglog.spark.write.directories.commit_client import Keeping
+from seglog.spark.write.directories.commit_coordinator import socket_path
 from seglog.storage.verify import verify
 from tests.kafka.waiting import wait_until
 from tests.spark.test_keeper import all_records, end
@@ -226,7 +226,7 @@ def test_by_partition_takes_the_order_of_columns_and_partitions_that_are_given(s
 
 
 def test_null_headers_are_passed_over_by_to_log_and_warned_of_else(spark: SparkSession, path: Path) -> None:
-    from seglog.spark.sink import SeglogWriter
+    from seglog.spark.write.sink import SeglogWriter
 
     empty = "CAST(NULL AS array<struct<key:string,value:binary>>) AS headers"
     frame = spark.range(100).selectExpr("CAST(id AS STRING) AS value", empty)

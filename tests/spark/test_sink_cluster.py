@@ -23,8 +23,8 @@ _DRIVER: Final = """
 import os, signal, sys, uuid
 from pathlib import Path
 from seglog.spark import get_spark
-from seglog.spark.owners import driver_pid
-from seglog.spark.sink import SeglogWriter
+from seglog.spark.runtime.processes import driver_pid
+from seglog.spark.write.sink import SeglogWriter
 from seglog.spark.source import SeglogDataSource
 
 master, log, marks = sys.argv[1:]

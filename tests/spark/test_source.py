@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from seglog.spark.schema import record_schema
+from seglog.spark.read.schema import record_schema
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.kafka.records import ConsumedRecord

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from seglog.records.record import NewRecord
-from seglog.spark.schema import COLUMNS, recall, record_schema, remember
+from seglog.spark.read.schema import COLUMNS, recall, record_schema, remember
 from tests.spark.logs import write_partition
 
 pytestmark = pytest.mark.xdist_group("spark")

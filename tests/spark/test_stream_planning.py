@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import DataLossError, InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.ranges import OffsetRange
-from seglog.spark.stream_planning import (
+from seglog.spark.read.ranges import OffsetRange
+from seglog.spark.read.stream_planning import (
     Lag,
     PartitionState,
     check_targets,

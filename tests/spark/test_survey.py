@@ -12,9 +12,9 @@ from seglog.core.errors import CorruptBatchError, InvalidConfigError, InvalidLog
 from seglog.core.fs import File, OsFs, is_locked
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.spark.options import parse_options
+from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.directories.survey import survey
 from seglog.spark.source import SeglogDataSource
-from seglog.spark.survey import survey
 from seglog.storage.txnindex import AbortedTxn, encode_aborted
 from seglog.storage.watermarks import Watermark, encode_watermarks
 from tests import golden

@@ -26,9 +26,9 @@ from seglog.core.errors import (
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
 from seglog.records.record import Record
-from seglog.spark import task_writer
-from seglog.spark.task_writer import Target, TaskWriter, WritePlan
-from seglog.spark.write_options import WriteOptions
+from seglog.spark.options.write_options import WriteOptions
+from seglog.spark.write.directories import task_writer
+from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, adopt
 from seglog.storage.log_dir import LogDir
 from seglog.storage.verify import verify

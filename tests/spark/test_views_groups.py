@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from seglog.spark.views import BATCHES, GROUP_OFFSETS, SEGMENTS
-from seglog.spark.views_groups import current_offsets, describe
+from seglog.spark.views.group_rows import current_offsets, describe
+from seglog.spark.views.readers import BATCHES, GROUP_OFFSETS, SEGMENTS
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import CURRENT

@@ -7,7 +7,7 @@ import pytest
 from seglog.core.config import LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.records.compression import Codec
-from seglog.spark.write_options import (
+from seglog.spark.options.write_options import (
     DEFAULT_BATCH_SIZE,
     Transaction,
     WriteOptions,

@@ -10,22 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from seglog.spark.lag import LagListener as LagListener
-    from seglog.spark.session import get_spark as get_spark
-    from seglog.spark.writing import batch_writer as batch_writer
-    from seglog.spark.writing import by_partition as by_partition
-    from seglog.spark.writing import log_columns as log_columns
-    from seglog.spark.writing import to_log as to_log
+    from seglog.spark.read.lag_listener import LagListener as LagListener
+    from seglog.spark.runtime.session import get_spark as get_spark
+    from seglog.spark.write.frames import batch_writer as batch_writer
+    from seglog.spark.write.frames import by_partition as by_partition
+    from seglog.spark.write.frames import log_columns as log_columns
+    from seglog.spark.write.frames import to_log as to_log
 
 __all__ = ["LagListener", "batch_writer", "by_partition", "get_spark", "log_columns", "to_log"]
 
 _HOMES: Final = {
-    "LagListener": "seglog.spark.lag",
-    "batch_writer": "seglog.spark.writing",
-    "by_partition": "seglog.spark.writing",
-    "get_spark": "seglog.spark.session",
-    "log_columns": "seglog.spark.writing",
-    "to_log": "seglog.spark.writing",
+    "LagListener": "seglog.spark.read.lag_listener",
+    "batch_writer": "seglog.spark.write.frames",
+    "by_partition": "seglog.spark.write.frames",
+    "get_spark": "seglog.spark.runtime.session",
+    "log_columns": "seglog.spark.write.frames",
+    "to_log": "seglog.spark.write.frames",
 }
 """Where each name is; but `get_spark`, which says itself what is missing, they begin with an import of PySpark."""
 

@@ -17,21 +17,21 @@ from pyspark.sql.types import StructType
 
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
-from seglog.spark.extents import find_by_time
-from seglog.spark.offsets import resolve
-from seglog.spark.options import ReadOptions, parse_options
-from seglog.spark.parallelism import driver_parallelism
-from seglog.spark.planning import ReadRange, pack, plan
-from seglog.spark.ranges import OffsetRange, PartitionExtent
-from seglog.spark.schema import check_schema, recall, record_schema, remember
-from seglog.spark.survey import Survey, survey
+from seglog.spark.options.read_options import ReadOptions, parse_options
+from seglog.spark.read.directories.partition_files import find_by_time
+from seglog.spark.read.directories.survey import Survey, survey
+from seglog.spark.read.offsets import resolve
+from seglog.spark.read.planning import ReadRange, pack, plan
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent
+from seglog.spark.read.schema import check_schema, recall, record_schema, remember
+from seglog.spark.runtime.parallelism import driver_parallelism
 from seglog.storage.boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from seglog.spark.sink import SeglogStreamWriter, SeglogWriter
-    from seglog.spark.stream import SeglogStreamReader
+    from seglog.spark.read.stream_reader import SeglogStreamReader
+    from seglog.spark.write.sink import SeglogStreamWriter, SeglogWriter
 
 _KEPT_INDEXES: Final = 16
 
@@ -46,24 +46,24 @@ class SeglogDataSource(DataSource):
     def schema(self) -> StructType:
         options = parse_options(self.options, stream=None)
         if options.view != "records":
-            from seglog.spark import views
+            from seglog.spark.views import readers as views
 
             return remember(views.schema(options), self.options)
         schema = record_schema(include_headers=options.include_headers, columns=options.columns)
         return remember(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> SeglogWriter:
-        from seglog.spark.sink import SeglogWriter
+        from seglog.spark.write.sink import SeglogWriter
 
         return SeglogWriter(schema, recall(schema, self.options), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter:  # Spark's name
-        from seglog.spark.sink import SeglogStreamWriter
+        from seglog.spark.write.sink import SeglogStreamWriter
 
         return SeglogStreamWriter(schema, self.options, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> SeglogStreamReader:
-        from seglog.spark.stream import SeglogStreamReader
+        from seglog.spark.read.stream_reader import SeglogStreamReader
 
         options = parse_options(recall(schema, self.options), stream=True)
         for note in options.notes:
@@ -75,7 +75,7 @@ class SeglogDataSource(DataSource):
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
         if options.view != "records":
-            from seglog.spark import views
+            from seglog.spark.views import readers as views
 
             return views.reader(schema, options)
         return SeglogReader(check_schema(schema), options)
@@ -147,7 +147,7 @@ class SeglogReader(DataSourceReader):
         """The records of one task as Arrow. ``partition.value`` is None where Spark asks although there is nothing."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from seglog.spark.reading import read_range
+        from seglog.spark.read.directories.task_reader import read_range
 
         task: tuple[ReadRange, ...] | None = partition.value
         schema = to_arrow_schema(self._schema, timezone="UTC")

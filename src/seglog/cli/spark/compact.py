@@ -40,7 +40,7 @@ def compact(
     """Compact topics as Kafka's cleaner does. Exit code 1 if a partition is damaged, which is left as it is."""
     check_paths([path])
     with session("compact", master, conf) as spark:
-        from seglog.spark.jobs import compact as job
+        from seglog.spark.jobs.compact import job
 
         with progress("compacting", measure([path], fs=OsFs())) as advance:
             done = job.compact(

@@ -45,7 +45,7 @@ def export(
     """Write as Parquet what OUT does not hold yet of DIR. Every record is there once, whenever a job dies."""
     options = _options(topic, option)
     with session("export", master, conf) as spark:
-        from seglog.spark.jobs import export as job
+        from seglog.spark.jobs.export import job
 
         with progress("exporting", measure([path], fs=OsFs())) as advance:
             done = job.export(

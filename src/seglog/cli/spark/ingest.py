@@ -40,7 +40,7 @@ class Fields(NamedTuple):
     ] = None
 
     def columns(self, headers: Mapping[str, str]) -> Columns:
-        from seglog.spark.jobs.ingest_columns import Columns
+        from seglog.spark.jobs.ingest.columns import Columns
 
         given: dict[str, Any] = self._asdict()
         del given["header"]
@@ -112,9 +112,9 @@ def ingest(
     headers, options = _pairs("--header", fields.header), _pairs("--option", option)
     with session("ingest", master, conf) as spark:
         from seglog.core.fs import OsFs
-        from seglog.spark.jobs import ingest as job
-        from seglog.spark.jobs.ingest_files import list_files
-        from seglog.spark.jobs.ingest_rows import Format
+        from seglog.spark.jobs.ingest import job
+        from seglog.spark.jobs.ingest.rows import Format
+        from seglog.spark.jobs.ingest.splits import list_files
 
         if file_format is not None and file_format not in get_args(Format):
             return fail(f"--format is {', '.join(get_args(Format))}, not {file_format}")

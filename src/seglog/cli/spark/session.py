@@ -49,7 +49,7 @@ def session(job: str, master: str | None = None, conf: Sequence[str] | None = No
     """
     sql = require("pyspark.sql", "spark", purpose="a job on Spark")
     from seglog.spark.jobs.failure import JobFailedError, plain_errors
-    from seglog.spark.session import get_spark
+    from seglog.spark.runtime.session import get_spark
 
     settings = _settings(conf or ())
     running = sql.SparkSession.getActiveSession()

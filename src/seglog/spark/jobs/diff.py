@@ -16,7 +16,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.paths import Path
 from seglog.spark.jobs.progress import Progress, watched
-from seglog.spark.workers import freeze_imports
+from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.storage.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
 from seglog.storage.compare_dirs import STRETCH, Compared, Pair, Until, missing_whole, pairs
 

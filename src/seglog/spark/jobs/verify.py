@@ -19,8 +19,8 @@ from seglog.records.compression import DEFAULT_LIMIT
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
-from seglog.spark.mounts import check_file
-from seglog.spark.workers import freeze_imports
+from seglog.spark.runtime.log_dir_mount import check_file
+from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.storage.verify import Verified, measure
 from seglog.storage.verify.partition import Stretch
 from seglog.storage.verify.run import Run, walk_stretch

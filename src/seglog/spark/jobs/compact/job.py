@@ -1,0 +1,368 @@
+"""Compaction on Spark: of each key the last record stays, one partition on all cores (`seglog.storage.compaction`).
+
+A round is the engine's own: planned by it, written by its loops, put in place by its steps, and what comes out is byte
+for byte what the engine writes with a map that has room for all keys. Only who does the work is different:
+
+1. Workers hash the keys of stretches of the log, 128 bits each, and shuffle them by hash to buckets, each of which
+   knows the last offset of its keys then; in between they are on disk, 24 bytes each. A bucket has at most about
+   `BUCKET_KEYS` keys, so that a worker holds 130 MiB of them however many there are; the driver holds none.
+2. Workers write each group of segments anew under ``<topic>-N/.seglog/staging/compact-…``, from a bit for each offset.
+3. When all of them are on the disk the driver renames them, group by group, as the engine does: ``.cleaned``,
+   ``.swap``, plain name; last it notes how far the log is clean in ``cleaner-offset-checkpoint``.
+
+The driver has the log directory open, and its lock, for as long as the job runs. Whenever it dies, each group is the
+old one or the new one, and the next job takes away what is left in staging. All machines must see the path.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from seglog.core.clock import Clock
+from seglog.core.config import LogDirConfig
+from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, UnknownTopicError
+from seglog.core.extras import require
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition
+from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.progress import Progress, watched
+from seglog.storage import compaction, housekeeping
+from seglog.storage.boundaries import IndexBoundaries
+from seglog.storage.compaction.dirty import Cleanable
+from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped, Round, group_sources
+from seglog.storage.dir_files import remove_tree
+from seglog.storage.layout import CLEANED, DELETED, OWN_DIRECTORY, segment_paths
+from seglog.storage.log import Log
+from seglog.storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from seglog.storage.compaction.parts import Stretch
+
+__all__ = ["Compacted", "CompactedPartition", "compact"]
+
+SPARK_FROM: Final = 256 << 20
+"""Bytes to read from which a partition is worth a Spark job; what is smaller the engine cleans in the driver."""
+BUCKET_KEYS: Final = 2_500_000
+"""Keys whose last offsets a worker may have to know at a time: a table of 100 MiB, and 25 more while it grows."""
+_STRETCH_BYTES: Final = 256 << 20
+_SMALLEST_STRETCH: Final = 4 << 20
+_TASKS_PER_CORE: Final = 4
+_STAGING: Final = "staging"
+_PREFIX: Final = "compact-"
+_MAP_BYTES: Final = 1 << 30
+"""What the plan says of a map that is not made here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedPartition:
+    """What was cleaned of a partition; with ``dry_run`` what would be, and nothing of what only the work tells.
+
+    Everything below ``end_offset`` is clean, keys were taken from ``first_dirty`` on. ``dirty_bytes`` of the
+    ``total_bytes`` were dirty. ``by`` is "spark", or "engine" for a small partition.
+    """
+
+    topic: str
+    partition: int
+    by: str
+    first_dirty: int
+    end_offset: int
+    dirty_bytes: int
+    total_bytes: int
+    segments_before: int
+    segments_after: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    bytes_written: int = 0
+    keys: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a job did. ``failed``: partitions that are as they were, and why; ``clean``: how many had nothing to do."""
+
+    partitions: tuple[CompactedPartition, ...]
+    failed: Mapping[TopicPartition, str]
+    clean: int
+    dry_run: bool
+
+    @property
+    def bytes_saved(self) -> int:
+        return sum(one.total_bytes - one.bytes_written for one in self.partitions) if not self.dry_run else 0
+
+
+def compact(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    topics: Collection[str] | None = None,
+    force: bool = False,
+    min_dirty_ratio: float = 0.0,
+    roll: bool = False,
+    dry_run: bool = False,
+    config: LogDirConfig | None = None,
+    clock: Clock | None = None,
+    spark_from: int = SPARK_FROM,
+    progress: Progress | None = None,
+) -> Compacted:
+    """Clean the compacted topics of the log directory at ``path``, or those of them that are named.
+
+    What may be cleaned is what the engine and Kafka would clean: not the active segment (``roll`` begins a new one
+    before), nothing younger than ``min.compaction.lag.ms``, nothing behind the last stable offset; of partitions with a
+    dirty part above ``min_dirty_ratio``. ``force`` takes the topics that are named whatever their ``cleanup.policy`` is
+    here, for directories of Kafka's making, whose topics are configured elsewhere; a partition that has a record
+    without a key is refused then. ``progress`` is told of bytes. The job is done when this returns; a second one has
+    nothing to do.
+
+    Raises `LogDirInUseError` while a broker or another job has the directory, `UnknownTopicError`,
+    `InvalidConfigError`. A partition that is damaged is in `Compacted.failed`.
+    """
+    require("numba", "fast", purpose="compaction on Spark")
+    if force and not topics:
+        raise InvalidConfigError("force: name the topics that are to be compacted whatever is configured here")
+    done: list[CompactedPartition] = []
+    failed: dict[TopicPartition, str] = {}
+    clean = 0
+    with LogDir.open(path, create=False, config=config, clock=clock) as directory, directory.compacting:
+        job = _Job(spark, directory, spark_from, progress, forced=force)
+        for name in _chosen(directory, topics, force=force):
+            log = directory.logs.get(name)
+            if log is None:
+                failed[name] = str(directory.refused[name])
+                continue
+            if roll and not dry_run:
+                log.roll()
+            part = compaction.cleanable(log, directory.checkpoints.cleaner_offsets.get(name))
+            if part.cleanable_bytes == 0 or not part.is_due(min_dirty_ratio):
+                clean += 1
+                continue
+            try:
+                done.append(job.planned(log, part) if dry_run else job.clean(log, part))
+            except (CorruptError, KeylessError) as error:
+                failed[name] = str(error)
+    return Compacted(partitions=tuple(done), failed=failed, clean=clean, dry_run=dry_run)
+
+
+class KeylessError(SeglogError):
+    """A topic that is not known to be compacted has records without a key, which compaction would drop."""
+
+
+def _chosen(directory: LogDir, topics: Collection[str] | None, *, force: bool) -> list[TopicPartition]:
+    there = sorted([*directory.logs, *directory.refused])
+    for topic in topics or ():
+        found = [name for name in there if name.topic == topic]
+        if not found:
+            raise UnknownTopicError(f"there is no topic {topic!r} in {directory.path}")
+        if not force and not any(_is_compacted(directory, name) for name in found):
+            raise InvalidConfigError(
+                f"topic {topic} is not compacted, as far as {directory.path} knows (cleanup.policy in seglog.topics): "
+                "alter its configuration, or force it"
+            )
+    return [name for name in there if (name.topic in topics if topics else _is_compacted(directory, name))]
+
+
+def _is_compacted(directory: LogDir, name: TopicPartition) -> bool:
+    log = directory.logs.get(name)
+    if log is not None:
+        return log.config.compact
+    entry = directory.entries.get(name.topic)
+    return entry is not None and directory.config.topics.with_overrides(entry.config).compact
+
+
+class _Job:
+    """Rounds over the logs of one directory."""
+
+    def __init__(
+        self, spark: SparkSession, directory: LogDir, spark_from: int, progress: Progress | None, *, forced: bool
+    ) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._spark_from = spark_from
+        self._progress = progress
+        self._forced = forced
+
+    def _by(self, part: Cleanable) -> str:
+        small = part.clean_bytes + part.cleanable_bytes < self._spark_from
+        return "engine" if small and not self._forced else "spark"
+
+    def planned(self, log: Log, part: Cleanable) -> CompactedPartition:
+        return CompactedPartition(
+            topic=log.topic_partition.topic,
+            partition=log.topic_partition.partition,
+            by=self._by(part),
+            first_dirty=part.first_dirty,
+            end_offset=part.first_uncleanable,
+            dirty_bytes=part.cleanable_bytes,
+            total_bytes=part.clean_bytes + part.cleanable_bytes,
+            segments_before=sum(segment.base_offset < part.first_uncleanable for segment in log.segments),
+        )
+
+    def clean(self, log: Log, part: Cleanable) -> CompactedPartition:
+        """The checkpoint knows of it when this returns."""
+        first_dirty, bound = part.first_dirty, part.first_uncleanable
+        if self._by(part) == "engine":
+            config = self._directory.config
+            stats = compaction.compact(log, first_dirty=first_dirty, first_uncleanable=bound, config=config)
+        else:
+            planned = compaction.plan(
+                log, first_dirty=first_dirty, first_uncleanable=bound, map_bytes=_MAP_BYTES, engine=COMPILED
+            )
+            round_ = planned.round
+            events = staged_round(log, round_, lambda staging: self._work(log, round_, staging))
+            stats = compaction.carry_out(log, planned, lambda _stop: events)
+        housekeeping.note_cleaned(self._directory, log, stats.end_offset)
+        _remove_old(log)
+        return replace(
+            self.planned(log, part),
+            end_offset=stats.end_offset,
+            segments_before=stats.segments_before,
+            segments_after=stats.segments_after,
+            records_read=stats.messages_read,
+            records_written=stats.messages_written,
+            bytes_written=stats.bytes_written,
+            keys=stats.map_entries,
+            seconds=stats.seconds,
+        )
+
+    def _work(self, log: Log, round_: Round, staging: str) -> list[Written]:
+        from seglog.spark.jobs.compact import tasks as compact_tasks
+        from seglog.storage.compaction.parts import new_hash_key
+
+        groups = group_sources(
+            round_.sources,
+            segment_bytes=round_.segment_bytes,
+            index_bytes=round_.index_bytes,
+            first_uncleanable=round_.first_uncleanable,
+        )
+        cores = self._spark.sparkContext.defaultParallelism
+        task = compact_tasks.Task(
+            round=round_,
+            stretches=tuple(stretches(log.fs, round_, cores)),
+            groups=tuple(groups),
+            key=new_hash_key(),
+            buckets=buckets(round_, cores),
+            staging=staging,
+        )
+        total = sum(source.size for source in round_.sources)
+        with plain_errors(), watched(self._spark, total, task.tasks, self._progress):
+            written = compact_tasks.run(self._spark, task)
+        self._check_keys(log, sum(one.group.keyless for one in written))
+        return written
+
+    def _check_keys(self, log: Log, keyless: int) -> None:
+        if keyless and self._forced:
+            raise KeylessError(
+                f"{log.path}: {keyless} records have no key and would be dropped. Is {log.topic_partition.topic} a "
+                "compacted topic? Nothing was changed"
+            )
+
+
+def _remove_old(log: Log) -> None:
+    """What was replaced; this process ends before ``file.delete.delay.ms`` is over, and the directory is its own."""
+    for name in log.fs.listdir(log.path):
+        if name.endswith(DELETED):
+            log.fs.unlink(os.path.join(log.path, name))
+
+
+class Written(NamedTuple):
+    """A group whose new files are in ``directory``; one of a round has what its map came to, the others zeros."""
+
+    group: CleanedGroup
+    directory: str
+    entries: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+def staged_round(log: Log, round_: Round, work: Callable[[str], Sequence[Written]]) -> Generator[Mapped | CleanedGroup]:
+    """For `compaction.carry_out`: all groups are written by ``work`` into a staging directory, then come one by one."""
+    started = log.clock.monotonic()
+    with _staging(log.fs, log.path) as staging:
+        written = work(staging)
+        yield Mapped(
+            round_.first_uncleanable,
+            sum(one.entries for one in written),
+            sum(one.messages for one in written),
+            sum(one.bytes for one in written),
+            log.clock.monotonic() - started,
+        )
+        for one in written:
+            _move_in(log.fs, one.directory, log.path)
+            yield one.group
+
+
+def stretches(fs: Fs, round_: Round, cores: int) -> Iterator[Stretch]:
+    """The round's segments cut at batch boundaries, for some tasks for each core, in the log's order."""
+    from seglog.storage.compaction.parts import Stretch
+
+    total = sum(source.size for source in round_.sources)
+    wanted = min(max(total // (cores * _TASKS_PER_CORE), _SMALLEST_STRETCH), _STRETCH_BYTES)
+    for source in round_.sources:
+        path = segment_paths(round_.directory, source.base_offset).log
+        boundaries = IndexBoundaries(fs, _SegmentBytes(source.base_offset, path, source.size))
+        start = 0
+        while source.size - start > wanted + wanted // 2:
+            end = boundaries.cut(start, start + wanted, source.size)
+            yield Stretch(source, start, end)
+            start = end
+        if start < source.size:
+            yield Stretch(source, start, source.size)
+
+
+class _SegmentBytes(NamedTuple):
+    base_offset: int
+    log: str
+    size: int
+
+
+def buckets(round_: Round, cores: int) -> int:
+    """How many, so that none has more than about `BUCKET_KEYS`: there are no more keys than offsets."""
+    offsets = round_.first_uncleanable - max(round_.first_dirty, round_.sources[0].base_offset)
+    return max(-(-offsets // BUCKET_KEYS), cores)
+
+
+@contextmanager
+def _staging(fs: Fs, partition: str) -> Iterator[str]:
+    """A directory of this job's own, without those that jobs left which died: this one has the log directory's lock."""
+    own = os.path.join(partition, OWN_DIRECTORY)
+    parent = os.path.join(own, _STAGING)
+    for directory in (own, parent):
+        if not fs.exists(directory):
+            fs.mkdir(directory)
+    _clear(fs, parent)
+    staging = os.path.join(parent, f"{_PREFIX}{uuid.uuid4().hex}")
+    fs.mkdir(staging)
+    try:
+        yield staging
+    finally:
+        _clear(fs, parent)
+        for directory in (parent, own):
+            if not fs.listdir(directory):
+                fs.rmdir(directory)
+
+
+def _clear(fs: Fs, parent: str) -> None:
+    """As far as it can be done: a worker of a job that failed may still be writing, and the next job comes by again."""
+    for name in fs.listdir(parent):
+        if name.startswith(_PREFIX):
+            with suppress(OSError):
+                remove_tree(fs, os.path.join(parent, name))
+
+
+def _move_in(fs: Fs, staged: str, partition: str) -> None:
+    """A group's ``.cleaned`` files beside the segments that they are to replace.
+
+    One group at a time: the next start takes a ``.cleaned`` file as a sign that every ``.swap`` from its offset on is
+    unfinished.
+    """
+    for name in fs.listdir(staged):
+        if name.endswith(CLEANED):
+            fs.rename(os.path.join(staged, name), os.path.join(partition, name))
+    fs.fsync_dir(partition)

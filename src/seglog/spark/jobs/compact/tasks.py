@@ -1,0 +1,239 @@
+"""One round of compaction as a Spark job: `seglog.storage.compaction.parts` with Spark's shuffle in between.
+
+::
+
+    stretch ──map──► (bucket, where its rows are)  ──shuffle──► bucket ──reduce──► (group, offsets that stay)
+                                                   ──shuffle──► group ──rewrite──► ``.cleaned`` files
+
+Rows, 24 bytes a key, lie in files in staging, sorted by bucket in blocks; what Spark shuffles is where each bucket has
+its part of a block. So they do not go through the JVM, and a bucket takes those that are dirty first without holding
+the others. Effects on transactions go to bucket 0, which folds them for each group. It is the shuffle of Python's own
+objects (RDDs), since ``mapInArrow`` wants pandas.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from seglog.core.fs import OsFs
+from seglog.records.machine import I64
+from seglog.records.offset_kernels import U64
+from seglog.spark.jobs.compact.job import Written
+from seglog.spark.runtime.worker_gc import freeze_imports
+from seglog.storage.compaction.parts import (
+    Effects,
+    LastOffsets,
+    Open,
+    Stretch,
+    Survivors,
+    as_rows,
+    clean_part,
+    fold,
+    map_keys,
+)
+from seglog.storage.compaction.rounds import Round, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Keyed = tuple[int, tuple[int, int, Any]]
+"""Bucket; kind, number of the stretch, `_Slice` or `Effects`."""
+Judged = tuple[int, tuple[int, Any]]
+"""Group; kind, offsets as bytes, `Open`, or numbers."""
+
+_EFFECTS, _DIRTY, _CLEAN = range(3)
+_OFFSETS, _OPEN, _ENTRIES = range(3)
+_OFFSET: Final = np.dtype("<u4")
+
+
+class _Slice(NamedTuple):
+    """Rows in a file; ``start`` and ``size`` in bytes."""
+
+    path: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """All that the workers need to know. ``groups`` are those of `group_sources`, ``key`` is `new_hash_key`'s."""
+
+    round: Round
+    stretches: tuple[Stretch, ...]
+    groups: tuple[tuple[Source, ...], ...]
+    key: bytes
+    buckets: int
+    staging: str
+
+    @property
+    def tasks(self) -> int:
+        """Of Spark's, in all."""
+        return len(self.stretches) + self.buckets + len(self.groups)
+
+
+def run(spark: SparkSession, task: Task) -> list[Written]:
+    """Every group of the round, in the log's order. Nothing but the staging directory has changed then."""
+    numbers = range(len(task.stretches))
+    written: list[Written] = (
+        spark.sparkContext.parallelize(numbers, len(numbers))
+        .flatMap(_mapper(task))
+        .partitionBy(task.buckets, _itself)
+        .mapPartitions(_reducer(task))
+        .partitionBy(len(task.groups), _itself)
+        .mapPartitions(_rewriter(task))
+        .collect()
+    )
+    return sorted(written, key=lambda one: one.group.bases)
+
+
+def _itself(number: int) -> int:
+    return number
+
+
+def _mapper(task: Task) -> Callable[[int], Iterator[Keyed]]:
+    def work(at: int) -> Iterator[Keyed]:
+        freeze_imports()
+        fs = OsFs()
+        path = os.path.join(task.staging, f"rows-{at}-{uuid.uuid4().hex}")  # this attempt's
+        found: list[Keyed] = []
+        with closing(fs.open(path, create=True)) as file:
+            size = 0
+            for item in map_keys(fs, task.round, task.stretches[at], task.key):
+                if isinstance(item, Effects):
+                    found.append((0, (_EFFECTS, at, item)))
+                    continue
+                kind = _DIRTY if item.is_dirty else _CLEAN
+                for bucket, rows in _by_bucket(item.rows, task.buckets):
+                    data = np.ascontiguousarray(rows).data.cast("B")
+                    file.pwrite(data, size)
+                    found.append((bucket, (kind, at, _Slice(path, size, len(data)))))
+                    size += len(data)
+        yield from found  # closed, so that another machine finds all of it
+
+    return work
+
+
+def _by_bucket(rows: U64, buckets: int) -> Iterator[tuple[int, U64]]:
+    if buckets == 1:
+        yield 0, rows
+        return
+    bucket = (rows[:, 1] % np.uint64(buckets)).astype(np.uint16 if buckets <= 1 << 16 else np.uint32)
+    order = np.argsort(bucket, kind="stable")
+    bounds = np.searchsorted(bucket[order], np.arange(buckets + 1))
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        yield number, rows[order[bounds[number] : bounds[number + 1]]]
+
+
+# Reduce
+
+
+def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
+    bases = np.array([group[0].base_offset for group in task.groups], np.int64)
+
+    def work(keyed: Iterable[Keyed]) -> Iterator[Judged]:
+        offsets = LastOffsets()
+        effects: dict[int, Effects] = {}
+        slices: dict[int, list[_Slice]] = {_DIRTY: [], _CLEAN: []}
+        for _, (kind, at, item) in keyed:
+            if kind == _EFFECTS:
+                effects[at] = item
+            else:
+                slices[kind].append(item)
+        for rows in _read(slices[_DIRTY]):
+            offsets.put(rows)
+        yield from _judged(offsets.last(), bases)
+        for rows in _read(slices[_CLEAN]):
+            yield from _judged(offsets.stay(rows), bases)
+        yield 0, (_ENTRIES, (len(offsets), *_mapped(effects.values())))
+        if effects:
+            yield from _open(task, effects)
+
+    return work
+
+
+def _read(slices: list[_Slice]) -> Iterator[U64]:
+    """File by file, each opened once."""
+    fs = OsFs()
+    for path, of_file in groupby(sorted(slices), key=lambda one: one.path):
+        with closing(fs.open(path, write=False)) as file:
+            for one in of_file:
+                yield as_rows(file.pread(one.size, one.start))
+
+
+def _judged(offsets: I64, bases: I64) -> Iterator[Judged]:
+    """For each group that has some of ``offsets``."""
+    offsets.sort()
+    bounds = np.append(np.searchsorted(offsets, bases), len(offsets))
+    for group in np.flatnonzero(np.diff(bounds)).tolist():
+        relative = (offsets[bounds[group] : bounds[group + 1]] - bases[group]).astype(_OFFSET)
+        yield group, (_OFFSETS, relative.tobytes())
+
+
+def _mapped(effects: Iterable[Effects]) -> tuple[int, int]:
+    messages = size = 0
+    for one in effects:
+        messages += one.messages
+        size += one.bytes
+    return messages, size
+
+
+def _open(task: Task, effects: dict[int, Effects]) -> Iterator[Judged]:
+    """What is open where each group begins, which is also how each group gets to hear that it is to be written."""
+    done = 0
+    before = Open()
+    for number, group in enumerate(task.groups):
+        coming = [Effects(dict.fromkeys(before.committed, True), dict.fromkeys(before.seen, True), 0, 0)]
+        while done < len(task.stretches) and task.stretches[done].source.base_offset < group[0].base_offset:
+            coming.append(effects[done])
+            done += 1
+        before = fold(coming)
+        yield number, (_OPEN, before)
+
+
+# Rewrite
+
+
+def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[Written]]:
+    def work(judged: Iterable[Judged]) -> Iterator[Written]:
+        stays: Survivors | None = None
+        before = Open()
+        mapped = [0, 0, 0]
+        number = -1
+        for group, (kind, data) in judged:
+            if stays is None:
+                number = group
+                stays = _none_stay(task, number)
+            if group != number:
+                raise AssertionError(f"groups {number} and {group} came to one worker")
+            if kind == _OFFSETS:
+                stays.add(data)
+            elif kind == _OPEN:
+                before = data
+            else:
+                mapped = [one + more for one, more in zip(mapped, data, strict=True)]
+        if stays is not None:
+            directory = _new_directory(task.staging, number)
+            cleaned = clean_part(OsFs(), task.round, task.groups[number], stays, before, directory)
+            yield Written(cleaned, directory, *mapped)
+
+    return work
+
+
+def _none_stay(task: Task, number: int) -> Survivors:
+    group = task.groups[number]
+    return Survivors(group[0].base_offset, group[-1].next_base_offset, task.round.first_uncleanable - 1)
+
+
+def _new_directory(staging: str, number: int) -> str:
+    """For this attempt: another one of the same task, that is thought dead, may still be writing."""
+    directory = os.path.join(staging, f"{number}-{uuid.uuid4().hex}")
+    OsFs().mkdir(directory)
+    return directory

@@ -1,0 +1,332 @@
+"""Topics as Parquet by topic and date, each time what is new since the last time, every record once.
+
+Workers read as ``spark.read.format("seglog")`` does, with its options, and write Parquet themselves: no row goes
+through the JVM. Files are finished in staging; then one atomic replacement of the state in the output makes the run
+count, and its files get their names (`seglog.spark.jobs.export.state`). A job that dies before has exported nothing,
+one that dies later is finished by the next; any reader of the output finds a record once or not yet. The log directory
+is only read, and may be in use. All machines must see both paths.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
+from seglog.core.extras import require
+from seglog.core.fs import Fs, OsFs
+from seglog.core.types import TopicPartition
+from seglog.spark.jobs.export import state as export_state
+from seglog.spark.jobs.export.state import ExportInUseError, StagedFile, State
+from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.paths import Paths, listed
+from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.options.read_options import ReadOptions, parse_options
+from seglog.spark.read.offsets import DATA_LOSS_HINT, resolve_bound
+from seglog.spark.read.planning import ReadRange
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["COLUMNS", "ExportInUseError", "Exported", "ExportedRange", "export"]
+
+COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
+"""Of the files; ``topic`` and ``date`` are in their paths."""
+FORMATS: Final = ("binary", "string", "json")
+COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
+_OPTIONS: Final = {
+    name.lower(): name
+    for name in (
+        "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp",
+        "startingOffsetsByTimestampStrategy", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp", "until",
+        "isolationLevel", "failOnDataLoss", "maxBytesPerPartition", "minPartitions", "replica",
+    )
+}  # fmt: skip
+"""Of the source's options those that do not change what a record looks like, or which of a range are read."""
+DEFAULT_FILE_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedRange:
+    """Offsets ``start`` to before ``end`` of a partition, gaps and what is left out among them."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What a run did; ``finished`` files of one that had died got their names first. ``losses`` say what was gone."""
+
+    ranges: tuple[ExportedRange, ...]
+    records: int
+    files: int
+    bytes: int
+    finished: int
+    losses: tuple[str, ...]
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """What files look like; the same in all runs, so that a reader finds one schema."""
+
+    columns: tuple[str, ...]
+    key: str
+    value: str
+
+    def as_document(self) -> dict[str, Any]:
+        return {"columns": list(self.columns), "key": self.key, "value": self.value}
+
+
+def export(
+    spark: SparkSession,
+    path: Paths,
+    output: str | os.PathLike[str],
+    *,
+    options: Mapping[str, str] | None = None,
+    columns: Collection[str] = COLUMNS,
+    key: str = "binary",
+    value: str = "binary",
+    compression: str = "zstd",
+    max_file_bytes: int = DEFAULT_FILE_BYTES,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write what ``output`` does not hold yet of the log directory at ``path``, or of several.
+
+    ``options`` are those of ``spark.read.format("seglog")``: which topics, ``startingOffsets`` for the first run (later
+    ones go on where the last one ended, new partitions begin at their log start), ``endingOffsets``, ``until``,
+    ``isolationLevel`` (here ``read_committed`` by default), ``failOnDataLoss`` for what is gone before it was exported.
+    ``key`` and ``value`` are "binary", "string" (UTF-8; what is none is replaced) or "json" (checked, Parquet's JSON).
+    A file ends after ``max_file_bytes``, give or take a row group of 16 MiB of records.
+
+    Raises `InvalidConfigError`, `OffsetOutOfRangeError` (records are gone), `ExportInUseError`, what reading raises.
+    """
+    require("pyarrow", "spark", purpose="an export")
+    shape = _checked(columns, key, value, compression, max_file_bytes)
+    fs, output = OsFs(), os.path.abspath(os.path.expanduser(os.fspath(output)))
+    for name in options or {}:
+        if name.lower() not in _OPTIONS:
+            raise InvalidConfigError(f"option {name} is not one of an export's: {', '.join(_OPTIONS.values())}")
+    settings = {"isolationLevel": "read_committed", **(options or {}), "paths": json.dumps(listed(path))}
+    job = _Job(spark, fs, output, settings, shape, progress)
+    if dry_run:
+        return job.planned(export_state.read_state(fs, output) or State())
+    with export_state.locked(fs, output):
+        return job.run(compression, max_file_bytes)
+
+
+def _checked(columns: Collection[str], key: str, value: str, compression: str, max_file_bytes: int) -> _Shape:
+    if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(COLUMNS):
+        raise InvalidConfigError(f"columns are some of {', '.join(COLUMNS)}, not {', '.join(columns) or 'none'}")
+    for name, chosen in (("key", key), ("value", value)):
+        if chosen not in FORMATS:
+            raise InvalidConfigError(f"{name} is {chosen!r}: {', '.join(FORMATS)}")
+    if compression not in COMPRESSIONS:
+        raise InvalidConfigError(f"compression is {compression!r}: {', '.join(COMPRESSIONS)}")
+    if max_file_bytes < 1:
+        raise InvalidConfigError(f"max_file_bytes is {max_file_bytes}: above 0")
+    return _Shape(columns=tuple(name for name in COLUMNS if name in columns), key=key, value=value)
+
+
+class _Job:
+    """One run."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        fs: Fs,
+        output: str,
+        settings: Mapping[str, str],
+        shape: _Shape,
+        progress: Progress | None,
+    ) -> None:
+        from seglog.spark.source import SeglogReader
+
+        self._spark = spark
+        self._fs = fs
+        self._output = output
+        self._options: ReadOptions = parse_options(settings)
+        self._shape = shape
+        self._progress = progress
+        self._reader = SeglogReader(_read_schema(shape), self._options)
+
+    def planned(self, state: State) -> Exported:
+        """What `run` would read; a run that died is not finished."""
+        self._check_shape(state)
+        return _exported(self._plan(state), (), dry_run=True)
+
+    def run(self, compression: str, max_file_bytes: int) -> Exported:
+        """With the output's lock."""
+        fs, output = self._fs, self._output
+        state = export_state.read_state(fs, output) or State(shape=self._shape.as_document())
+        self._check_shape(state)
+        finished = len(state.pending)
+        state = export_state.finish(fs, output, state)
+        export_state.clear_staging(fs, output)
+        plan = self._plan(state)
+        files = self._write(plan, compression, max_file_bytes)
+        after = replace(
+            state,
+            offsets={**state.offsets, **{name: offsets.end for name, offsets in plan.ranges.items()}},
+            ids={**state.ids, **plan.ids},
+            runs=state.runs + 1,
+            records=state.records + sum(one.records for one in files),
+        )
+        if files or after.offsets != state.offsets:
+            export_state.commit(fs, output, after, files)
+        export_state.clear_staging(fs, output)
+        return replace(_exported(plan, files, dry_run=False), finished=finished)
+
+    def _check_shape(self, state: State) -> None:
+        wanted = self._shape.as_document()
+        for name, had in state.shape.items():
+            if wanted[name] != had:
+                raise InvalidConfigError(
+                    f"{self._output} was begun with {name} = {had}, not {wanted[name]}: go on so, or export elsewhere"
+                )
+
+    def _plan(self, state: State) -> _Plan:
+        """What to read of each partition, and what of it is gone."""
+        from seglog.spark.read.directories.partition_files import find_by_time
+
+        fs = OsFs()
+
+        def at_time(extent: PartitionExtent, timestamp: int) -> int | None:
+            return find_by_time(fs, extent, timestamp)
+
+        extents = self._reader.extents(fs)
+        ids = _topic_ids(fs, extents)
+        starts = resolve_bound("starting", extents, self._options.starting, at_time) if not state.offsets else {}
+        ends = resolve_bound("ending", extents, self._options.ending, at_time)
+        ranges: dict[TopicPartition, OffsetRange] = {}
+        losses = _gone(state, extents)
+        for extent in extents:
+            name = extent.topic_partition
+            start = state.offsets.get(name)
+            if start is None:
+                start = extent.nearest(starts.get(name, extent.log_start))
+            else:
+                known = {state.ids.get(name.topic), ids.get(name.topic)} - {None}  # an old Kafka's topics have none
+                start, loss = _start(extent, start, is_same=len(known) <= 1)
+                losses += [loss] if loss else []
+            ranges[name] = OffsetRange(start, max(start, extent.nearest(ends[name])))
+        if losses and self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(f"{losses[0]}; {DATA_LOSS_HINT}")
+        return _Plan(extents, ranges, losses, ids)
+
+    def _write(self, plan: _Plan, compression: str, max_file_bytes: int) -> list[StagedFile]:
+        fs = OsFs()
+        tasks = self._reader.plan(fs, plan.extents, plan.ranges)
+        if not tasks:
+            return []
+        staging = export_state.staging_of(uuid.uuid4().hex)
+        export_state.make_directories(fs, os.path.join(self._output, staging))
+        work = _work(self._reader, self._output, staging, self._shape, compression, max_file_bytes)
+        size = sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+        with plain_errors(), watched(self._spark, size, len(tasks), self._progress):
+            files: list[StagedFile] = self._spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(work).collect()
+        return files
+
+
+class _Plan(NamedTuple):
+    """What a run reads. ``ids`` are those of topics that have one; ``losses`` say what is gone."""
+
+    extents: Sequence[PartitionExtent]
+    ranges: Mapping[TopicPartition, OffsetRange]
+    losses: Sequence[str]
+    ids: Mapping[str, str]
+
+
+def _topic_ids(fs: Fs, extents: Sequence[PartitionExtent]) -> dict[str, str]:
+    from seglog.storage.checkpoint import encode_id, read_partition_metadata
+
+    found = {}
+    for extent in extents:
+        topic_id = read_partition_metadata(fs, extent.directory)
+        if topic_id is not None:
+            found[extent.topic_partition.topic] = encode_id(topic_id)
+    return found
+
+
+def _gone(state: State, extents: Sequence[PartitionExtent]) -> list[str]:
+    here = {extent.topic_partition for extent in extents}
+    topics = {name.topic for name in here}
+    return [
+        f"{name} was exported to offset {offset} and is not there any more"
+        for name, offset in sorted(state.offsets.items())
+        if name not in here and name.topic in topics
+    ]
+
+
+def _start(extent: PartitionExtent, start: int, *, is_same: bool) -> tuple[int, str | None]:
+    """Where to begin, and what is gone before it could be exported."""
+    name = extent.topic_partition
+    if not is_same:
+        return extent.log_start, f"{name} was exported to offset {start} and its topic has been created anew since"
+    if start < extent.log_start:
+        return extent.log_start, f"{name} was exported to offset {start} and begins at {extent.log_start} now"
+    if start > extent.log_end:
+        return extent.log_end, f"{name} was exported to offset {start} and ends at {extent.log_end} now"
+    return start, None
+
+
+def _exported(plan: _Plan, files: Sequence[StagedFile], *, dry_run: bool) -> Exported:
+    return Exported(
+        ranges=tuple(
+            ExportedRange(topic=name.topic, partition=name.partition, start=offsets.start, end=offsets.end)
+            for name, offsets in sorted(plan.ranges.items())
+            if offsets.start < offsets.end
+        ),
+        records=sum(one.records for one in files),
+        files=len(files),
+        bytes=sum(one.size for one in files),
+        finished=0,
+        losses=tuple(plan.losses),
+        dry_run=dry_run,
+    )
+
+
+def _read_schema(shape: _Shape) -> StructType:
+    """What is read: also the timestamp, which says the day, and the offset, by which errors name a record."""
+    from pyspark.sql.types import StructType
+
+    from seglog.spark.read.schema import record_schema
+
+    wanted = {*shape.columns, "timestamp", "offset"}
+    return StructType([one for one in record_schema(include_headers=True).fields if one.name in wanted])
+
+
+def _work(
+    reader: Any, output: str, staging: str, shape: _Shape, compression: str, max_file_bytes: int
+) -> Callable[[ReadRange], Iterator[StagedFile]]:
+    def work(task: ReadRange) -> Iterator[StagedFile]:
+        from pyspark.sql.datasource import InputPartition
+
+        from seglog.spark.jobs.export import files as export_files
+
+        name, offsets = task.topic_partition, task.offsets
+        writer = export_files.DayWriter(
+            OsFs(),
+            output,
+            os.path.join(staging, uuid.uuid4().hex),  # this attempt's: another one may still be writing
+            name.topic,
+            f"{name.partition:05d}-{offsets.start:020d}-{offsets.end:020d}",
+            compression=compression,
+            max_file_bytes=max_file_bytes,
+        )
+        for batch in reader.read(InputPartition((task,))):
+            days = export_files.days_of(batch.column("timestamp"))
+            writer.write(export_files.shaped(batch, shape.columns, {"key": shape.key, "value": shape.value}), days)
+        yield from writer.finish()
+
+    return work

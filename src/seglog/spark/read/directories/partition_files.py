@@ -1,0 +1,100 @@
+"""What lies in a partition's directory, found with a few small reads: segments, their ends and batch boundaries.
+
+Nothing is decoded here and nothing is changed. A directory may be one that a broker is writing at this moment: the last
+segment ends behind its last whole batch, and an index may have the zeros of its pre-allocated rest.
+"""
+
+from __future__ import annotations
+
+import os.path
+from contextlib import closing
+from typing import Final
+
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition
+from seglog.records.batch import read_header
+from seglog.spark.read.ranges import PartitionExtent, SegmentExtent
+from seglog.storage.boundaries import IndexBoundaries, find_end
+from seglog.storage.epochs import EpochEntry
+from seglog.storage.inspect import read_chunks
+from seglog.storage.layout import LOG, SWAP, parse_file_name, segment_paths
+
+_ATTEMPTS: Final = 5
+
+
+def read_extent(
+    fs: Fs, path: str, topic_partition: TopicPartition, log_start: int, *, permissive: bool = False
+) -> PartitionExtent:
+    """A partition's segments and offsets. ``log_start`` is what the checkpoint beside it says, 0 if nothing.
+
+    Reads the last segment's last index entry and hops from there over batch headers to the end. Damage there raises
+    `CorruptBatchError`; ``permissive``, it is the end.
+    """
+    segments = read_segments(fs, path)
+    first = segments[0].base_offset if segments else 0
+    end = first
+    if segments:
+        size, end = find_end(fs, segments[-1], permissive=permissive)
+        segments[-1] = segments[-1]._replace(size=size)
+    return PartitionExtent(
+        topic_partition=topic_partition,
+        directory=path,
+        log_start=min(max(log_start, first), end),
+        log_end=end,
+        until=end,
+        segments=tuple(segments),
+    )
+
+
+def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:
+    """The segments of a partition's directory, with the sizes of their files; FileNotFoundError if it is gone.
+
+    While a compaction takes the place of segments, there is a moment at which the new one is complete but has not its
+    name yet (``.swap``), and the old ones have gone.
+    """
+    for attempt in range(_ATTEMPTS):
+        files: dict[int, str] = {}
+        for name in fs.listdir(path):
+            file = parse_file_name(name)
+            if file is None or file.kind != LOG or file.state not in ("", SWAP):
+                continue
+            if not file.state or file.base_offset not in files:
+                files[file.base_offset] = os.path.join(path, name)
+        try:
+            return [SegmentExtent(base, files[base], fs.stat(files[base]).size) for base in sorted(files)]
+        except FileNotFoundError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    return []
+
+
+def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
+    """The first offset, not below the log start, of a record with ``timestamp`` (ms) or a later one; None if none."""
+    from seglog.storage.scan_bounds import offset_at_time
+
+    paths = [
+        segment_paths(extent.directory, segment.base_offset)._replace(log=segment.log) for segment in extent.segments
+    ]
+    return offset_at_time(fs, paths, timestamp, extent.log_start)
+
+
+def epoch_before(fs: Fs, extent: PartitionExtent, offset: int) -> EpochEntry | None:
+    """The leader epoch of the last batch that begins before ``offset``, and where that begins.
+
+    None if compaction has left none near, or if it is of a format without epochs.
+    """
+    segment = next((one for one in reversed(extent.segments) if one.base_offset < offset), None)
+    if segment is None:
+        return None
+    found = None
+    with closing(fs.open(segment.log, write=False)) as file:
+        for chunk in read_chunks(file, IndexBoundaries(fs, segment).start_of(offset - 1), segment.size, size=1 << 16):
+            for entry in chunk.entries():
+                if entry.offset >= offset:
+                    return found
+                found = (
+                    EpochEntry(read_header(chunk.data, entry.position).leader_epoch, entry.offset)
+                    if entry.magic == 2
+                    else None
+                )
+    return found

@@ -1,0 +1,274 @@
+"""What a query may read: which partitions there are, of several replicas which one, and up to which offset.
+
+A directory that nobody has open is read to the end of its logs. In one that a broker, or another process of seglog,
+has locked, the newest records may not be on other replicas yet and may still be taken back: it is read up to the high
+watermark. A partition that several directories have is one partition, and is read up to what is committed, whoever of
+the brokers is alive: the rule is in `seglog.storage.replicas`. So is every partition while one of the directories that
+were given is away, for then nobody can tell which of them have replicas there.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.errors import CorruptError, InvalidConfigError, InvalidLogDirError
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition
+from seglog.spark.options.read_options import ReadOptions
+from seglog.spark.read.directories.partition_files import epoch_before, read_extent
+from seglog.spark.read.directories.partitions import Away, find_partitions
+from seglog.spark.read.planning import select
+from seglog.spark.read.ranges import PartitionExtent
+from seglog.spark.runtime.log_dir_mount import LogDirMount
+from seglog.storage.checkpoint import encode_id, read_leader_epochs, read_partition_metadata
+from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.isolation import committed
+from seglog.storage.layout import HIGH_WATERMARKS, PartitionDir
+from seglog.storage.replicas import Replica, choose
+from seglog.storage.top_files import TopFiles
+from seglog.storage.watermarks import WATERMARKS
+
+LONGEST: Final = "longest"
+
+
+class Survey(NamedTuple):
+    """The partitions to read, each once, by topic and number; sentences that the user should see; and directories that
+    were given and are not there."""
+
+    extents: list[PartitionExtent]
+    notes: list[str]
+    away: list[Away]
+
+
+def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey:
+    """Look at what ``options`` name. With ``may_be_away`` some of several directories may be missing.
+
+    Raises `InvalidConfigError`, `UnknownTopicError` or `InvalidLogDirError` with what is wrong and what is there. A
+    replica that is damaged at its end is passed over if there is another one.
+    """
+    try:
+        return _survey(fs, options, [] if may_be_away else None)
+    except PermissionError as error:
+        raise InvalidLogDirError(
+            f"{error.filename}: no permission to read it. Whoever runs Spark's workers needs to read the logs' "
+            "files and to list their directories"
+        ) from error
+
+
+def _survey(fs: Fs, options: ReadOptions, away: list[Away] | None) -> Survey:
+    found = find_partitions(fs, options.paths, away)
+    log_dirs = {path: _LogDir(fs, path) for path in {os.path.dirname(partition.path) for partition in found}}
+    found = _of_replica(options.replica, found, log_dirs)
+    chosen = set(select(options.selection, [partition.topic_partition for partition in found]))
+    replicas: dict[TopicPartition, list[PartitionDir]] = {}
+    for partition in found:
+        if partition.topic_partition in chosen:
+            replicas.setdefault(partition.topic_partition, []).append(partition)
+    _check_topic_ids(fs, replicas)
+    notes = [str(one) for one in away or ()]
+    bounds = _Bounds(fs, options, log_dirs, is_partial=bool(away), notes=notes)
+    extents = []
+    for partition_dirs in replicas.values():
+        extent = bounds.extent(partition_dirs)
+        if extent is not None:
+            mounted = {os.path.dirname(path) for path in (extent.directory, *extent.others)}
+            extent = replace(extent, mounts=tuple(log_dirs[path].mount for path in sorted(mounted)))
+            extents.append(_stable(fs, extent, log_dirs) if options.read_committed else extent)
+    for log_dir in log_dirs.values():
+        notes += log_dir.notes
+    return Survey(extents, notes, away or [])
+
+
+class _LogDir(TopFiles):
+    """A log directory, and what is to be said of it."""
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        super().__init__(fs, path)
+        self.notes: list[str] = []
+
+    @cached_property
+    def mount(self) -> LogDirMount:
+        return LogDirMount.seen(self._fs, self.path)
+
+    @cached_property
+    def by_default(self) -> bool:
+        """Whether the high watermark is the end where no option says so; it is noted once."""
+        if not self.in_use:
+            return False
+        if self.source is None:
+            self.notes.append(
+                f"{self.path} is in use and no file has its high watermarks: it is read to the end of its logs, where "
+                "records may still be taken back"
+            )
+            return False
+        self.notes.append(
+            f"{self.path} is in use: it is read up to the high watermarks in {self.source} (option until=logEnd: to "
+            "the end of its logs)"
+        )
+        return True
+
+
+def _of_replica(replica: str, found: list[PartitionDir], log_dirs: Mapping[str, _LogDir]) -> list[PartitionDir]:
+    """Those of one broker, by id, or of one log directory, by path; all of them for `LONGEST`."""
+    if replica.lower() == LONGEST:
+        return found
+    if replica.isdecimal():
+        chosen = {path for path, log_dir in log_dirs.items() if log_dir.broker == int(replica)}
+    else:
+        chosen = {path for path in log_dirs if os.path.realpath(path) == os.path.realpath(os.path.expanduser(replica))}
+    if not chosen and found:
+        there = ", ".join(f"{path} (broker {log_dirs[path].broker})" for path in sorted(log_dirs))
+        raise InvalidConfigError(f"option replica is {replica!r}: longest, a broker's id or a log directory of {there}")
+    return [partition for partition in found if os.path.dirname(partition.path) in chosen]
+
+
+def _check_topic_ids(fs: Fs, replicas: Mapping[TopicPartition, Sequence[PartitionDir]]) -> None:
+    """A topic that was deleted and made anew is another one, and a broker that was away has still the old one."""
+    parents: dict[str, set[str]] = {}
+    for partition, dirs in replicas.items():
+        parents.setdefault(partition.topic, set()).update(os.path.dirname(one.path) for one in dirs)
+    known: dict[str, tuple[UUID, str]] = {}
+    for partition, dirs in replicas.items():
+        for path, _ in dirs if len(parents[partition.topic]) > 1 else ():
+            try:
+                topic_id = read_partition_metadata(fs, path)
+            except CorruptError:
+                continue
+            if topic_id is None:
+                continue
+            first, where = known.setdefault(partition.topic, (topic_id, path))
+            if first != topic_id:
+                raise InvalidConfigError(
+                    f"topic {partition.topic!r} is two topics of one name: id {encode_id(first)} in {where}, "
+                    f"{encode_id(topic_id)} in {path}. It was deleted and made anew while one broker was away, or "
+                    "these are two clusters: leave the directory of one of them out, or say which with option replica"
+                )
+
+
+class _Bounds:
+    """Up to where partitions are read. ``is_partial``: a directory that was given is away."""
+
+    def __init__(
+        self, fs: Fs, options: ReadOptions, log_dirs: Mapping[str, _LogDir], *, is_partial: bool, notes: list[str]
+    ) -> None:
+        self._fs = fs
+        self._options = options
+        self._log_dirs = log_dirs
+        self._is_partial = is_partial
+        self._notes = notes
+        self._said: set[str] = set()
+
+    def extent(self, partition_dirs: Sequence[PartitionDir]) -> PartitionExtent | None:
+        """Of the replica that is read; None if the partition was just deleted."""
+        several = len(partition_dirs) > 1
+        found, damage = [], None
+        for path, partition in partition_dirs:
+            log_start = self._dir(path).log_starts.get(partition, 0)
+            try:
+                extent = read_extent(self._fs, path, partition, log_start, permissive=self._options.permissive)
+                epochs = read_leader_epochs(self._fs, path) if several else LeaderEpochs()
+                found.append((extent, self._replica(extent, epochs)))
+            except FileNotFoundError:
+                continue
+            except CorruptError as error:
+                damage = damage or error
+                self._notes.append(f"a damaged replica was passed over: {error}")
+        if not found:
+            if damage is not None:
+                raise damage
+            return None
+        if not several and not self._is_partial:
+            return self._alone(found[0][0])
+        return self._best({extent.directory: extent for extent, _ in found}, [replica for _, replica in found])
+
+    def _dir(self, partition_path: str) -> _LogDir:
+        return self._log_dirs[os.path.dirname(partition_path)]
+
+    def _replica(self, extent: PartitionExtent, epochs: LeaderEpochs) -> Replica:
+        return Replica(
+            extent.directory,
+            extent.log_start,
+            extent.log_end,
+            self._dir(extent.directory).claimed(extent.topic_partition),
+            epochs,
+        )
+
+    def _alone(self, extent: PartitionExtent) -> PartitionExtent:
+        until, log_dir = self._options.until, self._dir(extent.directory)
+        if until == "highWatermark" and log_dir.source is None:
+            raise _no_watermark(log_dir.path)
+        if until == "logEnd" or (until is None and not log_dir.by_default):
+            return extent
+        mark = log_dir.high_watermark(extent.topic_partition)
+        if mark >= extent.log_end:
+            return extent
+        return replace(extent, until=max(mark, extent.log_start), bound=f"high watermark ({log_dir.source})")
+
+    def _best(self, extents: Mapping[str, PartitionExtent], replicas: list[Replica]) -> PartitionExtent:
+        while True:
+            choice = choose(replicas, to_end=self._options.until == "logEnd")
+            wrong = next(
+                (
+                    one
+                    for one in (choice.replica, *choice.others)
+                    if self._is_brought_back(extents[one.directory], one, choice.until)
+                ),
+                None,
+            )
+            if wrong is None:
+                break
+            # What its file of epochs says is of another history than its batches: it vouches for nobody.
+            replicas = [one._replace(epochs=LeaderEpochs()) if one is wrong else one for one in replicas]
+        extent = extents[choice.replica.directory]
+        others = tuple(one.directory for one in choice.others)
+        if choice.by is None:
+            if self._options.until == "highWatermark":
+                raise _no_watermark(" and ".join(sorted(os.path.dirname(path) for path in extents)))
+            if self._options.until is None:
+                self._say("no file has the high watermarks of some replicas: the newest log is read to its end")
+            return replace(extent, others=others)
+        source = self._dir(choice.by.directory).source
+        if self._options.until is None:
+            self._say(
+                "what has replicas in several directories, or may have one in a directory that is away, is read up to "
+                "its high watermark (option until=logEnd: to the end of the newest log)"
+            )
+        if choice.until >= extent.log_end:
+            return replace(extent, others=others)
+        until = max(choice.until, extent.log_start)
+        return replace(extent, until=until, bound=f"high watermark ({source})", others=others)
+
+    def _is_brought_back(self, extent: PartitionExtent, replica: Replica, until: int) -> bool:
+        """Whether a power cut has brought back the end of a log that was cut off: `LeaderEpochs.agree`."""
+        if self._dir(extent.directory).is_recovered or not len(replica.epochs):
+            return False
+        found = epoch_before(self._fs, extent, until)
+        return found is not None and found.epoch != replica.epochs.epoch_for_offset(found.start_offset)
+
+    def _say(self, note: str) -> None:
+        if note not in self._said:
+            self._said.add(note)
+            self._notes.append(note)
+
+
+def _no_watermark(where: str) -> InvalidConfigError:
+    return InvalidConfigError(
+        f"option until is highWatermark: {where} has neither {WATERMARKS} nor {HIGH_WATERMARKS}, and no "
+        "high watermark is known; logEnd reads to the end"
+    )
+
+
+def _stable(fs: Fs, extent: PartitionExtent, log_dirs: Mapping[str, _LogDir]) -> PartitionExtent:
+    """Up to the last stable offset, and what was aborted below it."""
+    aborted, stable = committed(fs, extent.directory, below=extent.until)
+    marks = log_dirs[os.path.dirname(extent.directory)].watermarks
+    if marks is not None and extent.bound.startswith("high watermark") and extent.topic_partition in marks:
+        stable = min(marks[extent.topic_partition].stable, extent.until if stable is None else stable)
+    if stable is None or stable >= extent.until:
+        return replace(extent, aborted=aborted)
+    return replace(extent, until=max(stable, extent.log_start), bound="last stable offset", aborted=aborted)

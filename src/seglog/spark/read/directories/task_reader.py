@@ -1,0 +1,229 @@
+"""What a task does in Spark's worker: the records of its offsets, from the files as they are by then.
+
+Between planning and reading a segment may have been rolled, compacted or deleted. What a task reads is told by offsets;
+the bytes that the plan names are where it looks first. Where they are no longer what they were, the task looks again at
+the directory and goes on from the offset that it has come to. Where a replica is gone, or its disk fails, another one
+that had the same when the query was planned takes its place; what is gone for good is a `DataLossError`. A worker that
+does not see the log directory cannot know of a loss: it raises `InvalidLogDirError`, whatever ``failOnDataLoss`` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from seglog.core.errors import CorruptError, DataLossError, InvalidLogDirError, OffsetOutOfRangeError
+from seglog.core.fs import Fs
+from seglog.records.columnar import Decoded, Wanted
+from seglog.records.columns import Origin
+from seglog.spark.options.read_options import ReadOptions
+from seglog.spark.read.directories.partition_files import read_segments
+from seglog.spark.read.offsets import DATA_LOSS_HINT
+from seglog.spark.read.planning import Piece, ReadRange, spans
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent
+from seglog.spark.runtime.log_dir_mount import mount_of
+from seglog.storage.boundaries import IndexBoundaries
+from seglog.storage.table_batches import CHUNK_BYTES, Filter, Stretch, iter_decoded
+
+ROWS: Final = 65536
+BYTES: Final = 8 << 20
+"""What a batch for Spark has at most, unless one record alone has more."""
+
+_ATTEMPTS: Final = 5
+"""How often a task looks again without getting any further."""
+_SMALLEST_READ: Final = 64 << 10
+_log: Final = logging.getLogger("seglog.spark")
+
+
+def read_range(fs: Fs, task: ReadRange, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The records of ``task`` as batches of exactly ``schema``, whose names are some of ours: Spark refuses all others.
+
+    Raises `CorruptBatchError` and its like on damage, with file, position and offset, or with ``mode=permissive`` logs
+    how much was left out; `DataLossError` if records are no longer there, or logs it with ``failOnDataLoss=false``.
+    """
+    work = _Work(fs, task, tuple(schema.names), options)
+    try:
+        for batch in work.batches():
+            for part in _parts(batch):
+                yield _as(part, schema)
+    except PermissionError as error:
+        raise InvalidLogDirError(f"{error.filename}: this worker has no permission to read it") from error
+    if work.damages:
+        _log.warning(
+            "seglog: mode=permissive left out %d damaged places of %s with %d bytes; the first: %s",
+            len(work.damages),
+            task.directory,
+            sum(damage.size for damage in work.damages),
+            work.damages[0].error,
+        )
+
+
+class _Damage(NamedTuple):
+    error: CorruptError
+    size: int
+
+
+class _Work:
+    """One task. ``low`` is the offset that it has come to: all records below it were handed out.
+
+    Invariant: no record is handed out twice, for whatever is looked at again begins at ``low``.
+    """
+
+    def __init__(self, fs: Fs, task: ReadRange, columns: Sequence[str], options: ReadOptions) -> None:
+        self._fs = fs
+        self._task = task
+        self._directory = task.directory
+        self._others = list(task.others)
+        self._options = options
+        self._high = task.offsets.end
+        self._low = task.offsets.start
+        self._wanted = Wanted(columns=columns, rows=ROWS, bytes_=BYTES, keys=options.keys)
+        self._leave_out = Filter(options.include_control, task.aborted)
+        self.damages: list[_Damage] = []
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        # Whoever leaves damage out must not take bytes for damaged that only moved.
+        pieces = self._task.pieces if self._is_mounted() and not self._options.permissive else self._look()
+        attempt, before, complaint = 0, self._low, ""
+        while self._low < self._high:
+            try:
+                for piece in pieces:
+                    yield from self._piece(piece)
+                if self._low < self._high:
+                    pieces = self._look()
+            except (OSError, OffsetOutOfRangeError, CorruptError) as error:
+                if isinstance(error, DataLossError):
+                    raise
+                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                    if not self._others:
+                        raise
+                    _log.warning("seglog: %s cannot be read (%s): on with another replica", self._directory, error)
+                    self._directory = self._others.pop(0)
+                attempt = attempt + 1 if self._low == before else 1
+                # Damage is believed when it is met for the second time: a log in use is looked at again first.
+                if attempt == _ATTEMPTS or (isinstance(error, CorruptError) and str(error) == complaint):
+                    raise
+                before, complaint = self._low, str(error)
+                pieces = self._look()
+
+    def _piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        end = self._high if piece.next_base is None else min(self._high, piece.next_base)
+        if end <= self._low:
+            return
+        if self._fs.stat(piece.log).size < piece.end:
+            raise OffsetOutOfRangeError(f"{piece.log} is shorter than the {piece.end} bytes that it had")
+        stretch = Stretch(piece.log, piece.start, is_open=piece.next_base is None, is_checked=True)
+        chunk = min(CHUNK_BYTES, max(piece.end - piece.start, _SMALLEST_READ))
+        wanted = self._wanted._replace(low=self._low, high=end)
+        for decoded in iter_decoded(
+            self._fs,
+            stretch,
+            wanted,
+            Origin(*self._task.topic_partition),
+            leave_out=self._leave_out,
+            chunk_bytes=chunk,
+            on_damage=self._note if self._options.permissive else None,
+        ):
+            yield from self._advance(decoded)
+        if self._low < end:
+            self._confirm(piece, end)
+
+    def _advance(self, decoded: Decoded) -> Iterator[pa.RecordBatch]:
+        if decoded.rows is not None:
+            yield decoded.rows
+        self._low = max(self._low, decoded.upto)
+
+    def _note(self, error: CorruptError, size: int) -> None:
+        self.damages.append(_Damage(error, size))
+
+    def _confirm(self, piece: Piece, end: int) -> None:
+        """Called where a file had no batches up to ``end``: compaction took them, or the file is another one by now."""
+        segments = read_segments(self._fs, self._directory)
+        following = [*(segment.base_offset for segment in segments[1:]), None]
+        known = {segment.log: next_base for segment, next_base in zip(segments, following, strict=True)}
+        if known.get(piece.log, -1) != piece.next_base:
+            raise OffsetOutOfRangeError(f"{piece.log} is no longer followed by {piece.next_base}")
+        if piece.next_base is None and not self.damages:
+            self._lose(f"{piece.log} ends with offset {self._low - 1}: {self._low} to {end - 1} were cut off")
+        self._low = end
+
+    def _look(self) -> tuple[Piece, ...]:
+        """Where the offsets that are left lie now: in this directory, or, if they are gone, in another replica's."""
+        unseen: list[InvalidLogDirError] = []
+        segments = self._segments(unseen)
+        while self._others and not (segments and segments[0].base_offset <= self._low):
+            self._directory = self._others.pop(0)
+            segments = self._segments(unseen)
+        first = min(segments[0].base_offset, self._high) if segments else self._high
+        if first > self._low:
+            if unseen:  # what is missing elsewhere may be there
+                raise unseen[0]
+            self._lose(f"{self._directory}: offsets {self._low} to {first - 1} were deleted before they were read")
+            self._low = first
+        extent = PartitionExtent(
+            topic_partition=self._task.topic_partition,
+            directory=self._directory,
+            log_start=self._low,
+            log_end=self._high,
+            until=self._high,
+            segments=tuple(segments),
+        )
+        index = lru_cache(4)(lambda segment: IndexBoundaries(self._fs, segment))
+        pieces = spans(extent, OffsetRange(self._low, self._high), index)
+        if not pieces and self._low < self._high:
+            if segments[-1].base_offset <= self._low:  # else compaction took them
+                self._lose(f"{self._directory} has no records any more from {self._low} to {self._high - 1}")
+            self._low = self._high
+        return pieces
+
+    def _is_mounted(self) -> bool:
+        """Whether this is the planned log directory. Without an identity only a missing file raises the question."""
+        mount = mount_of(self._task.mounts, self._directory)
+        try:
+            if mount.identity is not None:
+                mount.check(self._fs)
+        except (InvalidLogDirError, OSError):
+            return False
+        return True
+
+    def _segments(self, unseen: list[InvalidLogDirError]) -> list[SegmentExtent]:
+        """Of the replica that is read; none, and an error in ``unseen``, if this worker does not see its directory."""
+        try:
+            mount_of(self._task.mounts, self._directory).check(self._fs)
+            return read_segments(self._fs, self._directory)
+        except FileNotFoundError:
+            return []
+        except InvalidLogDirError as error:
+            _log.warning("seglog: %s", error)
+            unseen.append(error)
+            return []
+        except OSError:
+            if not self._others:
+                raise
+            return []
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{what}; {DATA_LOSS_HINT}")
+        _log.warning("seglog: data was lost: %s", what)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """``batch`` in halves until each is small enough; nothing is copied."""
+    if batch.num_rows > 1 and (batch.num_rows > ROWS or batch.nbytes > BYTES):
+        half = batch.num_rows // 2
+        yield from _parts(batch.slice(0, half))
+        yield from _parts(batch.slice(half))
+    else:
+        yield batch
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        array if (array := batch.column(field.name)).type == field.type else array.cast(field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,256 @@
+"""From what lies in the files and what was asked for to what each Spark task reads. Plain values in, plain values out.
+
+A partition is divided by offsets, as Spark's Kafka connector does it, and by bytes: at batch boundaries, which its
+sparse indexes know, so that one big partition keeps every core busy. A cut never changes what is read: the offsets of
+tasks do not overlap and leave nothing out, and the bytes say only where a task finds them fast.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple, Protocol, assert_never
+
+from seglog.core.errors import UnknownTopicError
+from seglog.core.types import TopicPartition
+from seglog.spark.options.read_options import Assign, Selection, Subscribe, SubscribePattern
+from seglog.spark.options.topic_pattern import compile_java
+from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent, Share, divide
+from seglog.spark.runtime.log_dir_mount import LogDirMount
+from seglog.storage.txnindex import AbortedTxn
+
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+"""Read only when they are named: a consumer's pattern does not match them either (``exclude.internal.topics``)."""
+
+WORTH_A_TASK: Final = 4 << 20
+"""Bytes under which a further task costs more than it saves, when nobody asked for it."""
+_UNKNOWN_SHARE: Final = 32 << 20
+"""Bytes of a task where nothing says how many run at once: a tenth of its time is its start."""
+_OPENING: Final = 128 << 10
+"""What beginning with another partition costs, in bytes that are read in that time."""
+_TASKS_PER_CORE: Final = 4
+
+
+class Piece(NamedTuple):
+    """Bytes ``start`` to before ``end`` of a segment's file, batch boundaries both when the query was planned.
+
+    ``next_base`` is the base offset of the segment behind it, None for the last one.
+    """
+
+    log: str
+    base_offset: int
+    start: int
+    end: int
+    next_base: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRange:
+    """What one task reads: the records whose offset is in ``offsets``; they were in ``pieces`` of files when planned.
+
+    ``directory`` is where to look when a piece is no longer what it was, and ``others`` are where to look when it is no
+    longer there; ``mounts`` are their log directories. Records of ``aborted`` are left out.
+    """
+
+    topic_partition: TopicPartition
+    directory: str
+    offsets: OffsetRange
+    pieces: tuple[Piece, ...]
+    aborted: tuple[AbortedTxn, ...] = ()
+    others: tuple[str, ...] = ()
+    mounts: tuple[LogDirMount, ...] = ()
+
+
+class Boundaries(Protocol):
+    """Where batches start in a segment, as far as its index knows. Positions in bytes."""
+
+    def start_of(self, offset: int) -> int:
+        """A boundary at or before the batch with ``offset``; near to it."""
+
+    def end_of(self, offset: int) -> int:
+        """A boundary behind every batch that has an offset below ``offset``; near to the last of them."""
+
+    def cut(self, low: int, wanted: int, high: int) -> int:
+        """The last boundary in (low, wanted], else the first in (wanted, high), else ``high``."""
+
+    def offset_at(self, position: int) -> int:
+        """An offset for the boundary ``position``: all before it are lower, and none behind it is."""
+
+
+class Index(Protocol):
+    """Hands out the boundaries of one segment."""
+
+    def __call__(self, segment: SegmentExtent, /) -> Boundaries: ...
+
+
+def select(selection: Selection, available: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that were asked for, sorted. `UnknownTopicError` names one that is not there, and what is."""
+    match selection:
+        case None:
+            chosen = [partition for partition in available if partition.topic not in INTERNAL_TOPICS]
+        case SubscribePattern(pattern=pattern):
+            matches = compile_java(pattern).fullmatch
+            chosen = [p for p in available if matches(p.topic) and p.topic not in INTERNAL_TOPICS]
+        case Subscribe(topics=topics):
+            there = {partition.topic for partition in available}
+            for topic in topics:
+                if topic not in there:
+                    raise UnknownTopicError(f"there is no topic {topic!r}; there {_listed(sorted(there))}")
+            wanted = set(topics)
+            chosen = [partition for partition in available if partition.topic in wanted]
+        case Assign(partitions=partitions):
+            known = set(available)
+            for partition in partitions:
+                if partition not in known:
+                    raise UnknownTopicError(
+                        f"there is no partition {partition}; there {_listed([str(p) for p in sorted(available)])}"
+                    )
+            chosen = list(partitions)
+        case _:
+            assert_never(selection)
+    return sorted(chosen)
+
+
+def _listed(names: Sequence[str]) -> str:
+    if not names:
+        return "is none"
+    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+
+
+def plan(
+    extents: Sequence[PartitionExtent],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    index: Index,
+    *,
+    max_bytes: int,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+    cores: int | None = 1,
+) -> list[ReadRange]:
+    """Divide what is to be read among tasks, in the order of partitions and offsets.
+
+    With ``min_partitions`` or ``max_records`` first as the connector divides offsets (`divide`), otherwise so that
+    ``cores`` have something to do as long as each task has `WORTH_A_TASK`; None if their number is not known. What is
+    larger than about ``max_bytes`` then
+    is cut at batch boundaries. A partition with nothing to read has no task.
+    """
+    by_partition = {extent.topic_partition: extent for extent in extents}
+    shares = [Share(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
+    shares = divide(shares, min_partitions=min_partitions, max_records=max_records)
+    pieces_of = [spans(by_partition[share.topic_partition], share.offsets, index) for share in shares]
+    sizes = [sum(piece.end - piece.start for piece in pieces) for pieces in pieces_of]
+    total = max(sum(sizes), 1)
+    asked = min_partitions is not None or max_records is not None
+    tasks: list[ReadRange] = []
+    for share, pieces, size in zip(shares, pieces_of, sizes, strict=True):
+        if asked:
+            spread = 1
+        elif cores is None:
+            spread = size // _UNKNOWN_SHARE
+        else:
+            spread = min(_ceil(size * cores, total), size // WORTH_A_TASK)
+        parts = max(_ceil(size, max_bytes), spread, 1)
+        tasks.extend(
+            ReadRange(
+                topic_partition=share.topic_partition,
+                directory=by_partition[share.topic_partition].directory,
+                offsets=offsets,
+                pieces=part,
+                aborted=tuple(
+                    txn
+                    for txn in by_partition[share.topic_partition].aborted
+                    if txn.first_offset < offsets.end and txn.last_offset >= offsets.start
+                ),
+                others=by_partition[share.topic_partition].others,
+                mounts=by_partition[share.topic_partition].mounts,
+            )
+            for offsets, part in _divide(share.offsets, pieces, parts, index)
+        )
+    return tasks
+
+
+def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> list[tuple[ReadRange, ...]]:
+    """Neighbours of ``ranges`` as tasks, in their order: small ones share a task where there are many.
+
+    Up to `_TASKS_PER_CORE` ranges for each of ``cores`` stay alone. A task has at most ``max_bytes`` unless one range
+    has more.
+    """
+    if len(ranges) <= _TASKS_PER_CORE * (cores or 2):
+        return [(one,) for one in ranges]
+    sizes = [sum(piece.end - piece.start for piece in one.pieces) for one in ranges]
+    cost = sum(sizes) + _OPENING * len(ranges)
+    share = _UNKNOWN_SHARE if cores is None else max(WORTH_A_TASK, _ceil(cost, _TASKS_PER_CORE * cores))
+    tasks: list[list[ReadRange]] = []
+    number, spent, held = -1, 0, 0
+    for one, size in zip(ranges, sizes, strict=True):
+        if spent // share > number or held + size > max_bytes:
+            tasks.append([])
+            number, held = spent // share, 0
+        tasks[-1].append(one)
+        spent, held = spent + size + _OPENING, held + size
+    return [tuple(task) for task in tasks]
+
+
+def spans(extent: PartitionExtent, offsets: OffsetRange, index: Index) -> tuple[Piece, ...]:
+    """The bytes that may hold ``offsets``: without the segments that cannot, the first and the last one clipped."""
+    if offsets.start >= offsets.end:
+        return ()
+    pieces = []
+    nexts = [*(segment.base_offset for segment in extent.segments[1:]), None]
+    for segment, next_base in zip(extent.segments, nexts, strict=True):
+        behind = extent.log_end if next_base is None else next_base
+        if behind <= offsets.start or segment.base_offset >= offsets.end:
+            continue
+        start = index(segment).start_of(offsets.start) if offsets.start > segment.base_offset else 0
+        end = index(segment).end_of(offsets.end) if offsets.end < behind else segment.size
+        if start < end:
+            pieces.append(Piece(segment.log, segment.base_offset, start, end, next_base))
+    return tuple(pieces)
+
+
+def _divide(
+    offsets: OffsetRange, pieces: Sequence[Piece], parts: int, index: Index
+) -> list[tuple[OffsetRange, tuple[Piece, ...]]]:
+    """``pieces`` as at most ``parts`` groups of about equal size, cut at batch boundaries, with the offsets of each."""
+    if not pieces:
+        return []
+    if parts == 1:
+        return [(offsets, tuple(pieces))]
+    ends = list(accumulate(piece.end - piece.start for piece in pieces))
+    starts = [0, *ends[:-1]]
+    cuts, firsts = [0], [offsets.start]
+    for number in range(1, parts):
+        wanted = ends[-1] * number // parts
+        at = bisect_right(ends, wanted)
+        piece = pieces[at]
+        shift = piece.start - starts[at]
+        boundaries = index(SegmentExtent(piece.base_offset, piece.log, piece.end))
+        position = boundaries.cut(max(piece.start - 1, cuts[-1] + shift), wanted + shift, piece.end)
+        if not cuts[-1] < position - shift < ends[-1]:
+            continue
+        if position == piece.end:
+            first = pieces[at + 1].base_offset
+        else:
+            first = piece.base_offset if position == 0 else boundaries.offset_at(position)
+        if firsts[-1] < first < offsets.end:
+            cuts.append(position - shift)
+            firsts.append(first)
+    cuts.append(ends[-1])
+    firsts.append(offsets.end)
+    groups = [
+        tuple(
+            piece._replace(start=piece.start + max(low - start, 0), end=piece.end - max(end - high, 0))
+            for piece, start, end in zip(pieces, starts, ends, strict=True)
+            if start < high and end > low
+        )
+        for low, high in pairwise(cuts)
+    ]
+    return [(OffsetRange(*bounds), group) for bounds, group in zip(pairwise(firsts), groups, strict=True)]
+
+
+def _ceil(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

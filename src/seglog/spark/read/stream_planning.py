@@ -1,0 +1,236 @@
+"""What a stream reads next, and what it lost: decisions on offsets, without a file or a clock.
+
+The rules are those of Spark's Kafka connector 4.2 (``KafkaMicroBatchStream.scala``, ``KafkaOffsetReaderAdmin.scala``),
+so that a query which moves to the files takes the same steps. Offsets are the next ones to read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from math import ceil, floor
+from typing import Any, NamedTuple
+
+from seglog.core.errors import DataLossError, InvalidConfigError
+from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition
+from seglog.spark.read.ranges import OffsetRange
+
+StreamOffsets = Mapping[TopicPartition, int]
+"""The next offset to read of each partition."""
+
+
+def offsets_to_json(offsets: StreamOffsets) -> dict[str, dict[str, int]]:
+    """Offsets as they stand in a checkpoint of ``format("kafka")``: ``{"topic": {"0": 123}}``, in a fixed order.
+
+    >>> offsets_to_json({TopicPartition("t", 10): 7, TopicPartition("t", 2): 5})
+    {'t': {'2': 5, '10': 7}}
+    """
+    out: dict[str, dict[str, int]] = {}
+    for topic_partition in sorted(offsets):
+        out.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[topic_partition]
+    return out
+
+
+def offsets_from_json(value: object) -> dict[TopicPartition, int]:
+    """The offsets of a checkpoint's line; `InvalidConfigError` where it is not one of ours or of ``format("kafka")``.
+
+    >>> offsets_from_json({"t": {"0": 123}})
+    {TopicPartition(topic='t', partition=0): 123}
+    """
+    offsets: dict[TopicPartition, int] = {}
+    if not isinstance(value, dict):
+        raise _not_offsets(value)
+    for topic, partitions in value.items():
+        if not isinstance(topic, str) or not isinstance(partitions, dict):
+            raise _not_offsets(value)
+        for number, offset in partitions.items():
+            if not isinstance(number, str) or not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > MAX_INT32:
+                raise _not_offsets(value)
+            if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_INT64:
+                raise _not_offsets(value)
+            offsets[TopicPartition(topic, int(number))] = offset
+    return offsets
+
+
+def _not_offsets(value: object) -> InvalidConfigError:
+    return InvalidConfigError(
+        f"the checkpoint's offsets are {str(value)[:200]}, and not as in {{'flights': {{'0': 1234}}}}: this checkpoint "
+        'is of another source. One of format("kafka") or format("seglog") can be gone on with'
+    )
+
+
+class PartitionState(NamedTuple):
+    """What a partition's files have now: readable are ``log_start`` to before ``until``, which is at most ``log_end``.
+
+    ``until`` is the high watermark, the last stable offset or the log's end, as the options say.
+    """
+
+    log_start: int
+    until: int
+    log_end: int
+
+
+PartitionStates = Mapping[TopicPartition, PartitionState]
+
+
+def latest_offsets(states: PartitionStates, start: StreamOffsets) -> dict[TopicPartition, int]:
+    """The end of each partition that is there, never before where the stream is as long as the log goes that far.
+
+    A high watermark is read from a checkpoint that a broker writes every few seconds, while another source of the same
+    checkpoint, or a reader of another replica, knew a later one. That is no loss: there is nothing new yet.
+    """
+    return {
+        partition: start[partition] if state.until < start.get(partition, 0) <= state.log_end else state.until
+        for partition, state in states.items()
+    }
+
+
+def wait_where_known(states: PartitionStates, known: StreamOffsets) -> dict[TopicPartition, PartitionState]:
+    """``states`` while a broker's directory is away: a partition of ``known`` that the others do not have, or not so
+    far, is as it was when it was read to there, and there is nothing new of it.
+
+    >>> wait_where_known({}, {TopicPartition("t", 0): 7})
+    {TopicPartition(topic='t', partition=0): PartitionState(log_start=7, until=7, log_end=7)}
+    """
+    found = dict(states)
+    for partition, offset in known.items():
+        state = states.get(partition)
+        if state is None or state.log_end < offset:
+            found[partition] = PartitionState(offset, offset, offset)
+    return found
+
+
+def rate_limit(
+    limit: int, start: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets
+) -> dict[TopicPartition, int]:
+    """The end of a batch of about ``limit`` offsets: each partition gets its share by how far it is behind.
+
+    A share is rounded down, but up where it is below 1, so that no partition starves. A partition that ``start`` does
+    not have begins at its ``log_starts``.
+    """
+    begins = {partition: start.get(partition, log_starts.get(partition, end)) for partition, end in latest.items()}
+    sizes = {partition: max(end - begins[partition], 0) for partition, end in latest.items()}
+    total = float(sum(sizes.values()))
+    if total < 1:
+        return dict(latest)
+    ends = dict(latest)
+    for partition, size in sizes.items():
+        if size:
+            share = limit * (size / total)
+            taken = ceil(share) if share < 1 else floor(share)
+            ends[partition] = min(latest[partition], begins[partition] + taken)
+    return ends
+
+
+def is_too_little(min_offsets: int, start: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets) -> bool:
+    """Whether fewer than ``minOffsetsPerTrigger`` are new."""
+    new = sum(end - start.get(partition, log_starts.get(partition, end)) for partition, end in latest.items())
+    return new < min_offsets
+
+
+class BatchPlan(NamedTuple):
+    """The ranges of a batch, and what of it cannot be read any more: a sentence for each loss."""
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+    losses: tuple[str, ...]
+
+
+def plan_batch(
+    start: StreamOffsets, end: StreamOffsets, states: PartitionStates, *, replays_first: bool = False
+) -> BatchPlan:
+    """What to read from ``start`` to ``end`` of the partitions in ``end``, and what was lost.
+
+    ``replays_first``: Spark runs the first batch again, after a stop between planning and committing it, with a newly
+    asked ``start`` beside the old ``end``. A start behind the end then means that the batch was to be empty, and a
+    partition that only ``start`` has is newer than the batch.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    losses: list[str] = []
+    if not replays_first:
+        losses += [f"partition {gone} was deleted" for gone in sorted(set(start) - set(end))]
+    for partition in sorted(end):
+        state = states.get(partition)
+        if state is None:
+            if partition not in start or start[partition] < end[partition]:
+                losses.append(f"partition {partition} was deleted")
+            continue
+        first, last = start.get(partition), end[partition]
+        if first is None:
+            first = state.log_start
+            if first > 0:
+                losses.append(f"partition {partition} is new and starts at offset {first} instead of 0")
+        if last < first:
+            if not replays_first:
+                losses.append(
+                    f"partition {partition} ends at offset {last}, before {first} from where it was to be read: it "
+                    "was deleted and made anew, or cut"
+                )
+            continue
+        if first < state.log_start and first < last:
+            losses.append(f"partition {partition} starts at offset {state.log_start}, and was read to {first}")
+            first = min(state.log_start, last)
+        if last > state.log_end:
+            losses.append(f"partition {partition} ends at offset {state.log_end}, and was to be read to {last}")
+            last = max(state.log_end, first)
+        if first < last:
+            ranges[partition] = OffsetRange(first, last)
+    return BatchPlan(ranges, tuple(losses))
+
+
+def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], None]) -> None:
+    """Raise `DataLossError` if ``fail``, else ``warn`` once, of all of them."""
+    if not losses:
+        return
+    said = "; ".join(list(losses)[:10]) + (f" … {len(losses)} in all" if len(losses) > 10 else "")
+    if fail:
+        raise DataLossError(
+            f"records that this stream was to read are no longer there: {said}. They were removed by retention, or the "
+            "topic was deleted. With option failOnDataLoss=false the stream goes on without them"
+        )
+    warn(f"records are lost to this stream, which goes on (failOnDataLoss=false): {said}")
+
+
+def check_targets(targets: StreamOffsets, end: StreamOffsets, states: PartitionStates) -> None:
+    """With ``AvailableNow``: `DataLossError` if a batch ends where its targets, or the logs, do not reach."""
+    for partition in sorted(end):
+        if partition not in targets or end[partition] > targets[partition]:
+            known = f"{partition} to {targets[partition]}" if partition in targets else f"no partition {partition}"
+            raise DataLossError(
+                f"Trigger.AvailableNow found {known} at its start, and a batch ends at {end[partition]}: another query "
+                "uses this checkpoint, or the topic was made anew. Start the query again"
+            )
+    gone = sorted(set(targets) - set(states))
+    if gone:
+        raise DataLossError(f"partition {gone[0]} went away during Trigger.AvailableNow. Start the query again")
+    for partition in sorted(end):
+        if states[partition].log_end < end[partition]:
+            raise DataLossError(
+                f"partition {partition} was cut to offset {states[partition].log_end} during Trigger.AvailableNow, and "
+                f"a batch ends at {end[partition]}. Start the query again"
+            )
+
+
+class Lag(NamedTuple):
+    """How far partitions are behind: the least, the most, and the mean, in offsets."""
+
+    min: int
+    max: int
+    avg: float
+
+
+def lag_between(consumed: StreamOffsets, latest: StreamOffsets) -> Lag | None:
+    """The distance from ``consumed`` to ``latest`` over the partitions of ``latest``; None if there is none.
+
+    As with Spark's Kafka connector, a partition that was not consumed from counts from 0.
+    """
+    behind = [end - consumed.get(partition, 0) for partition, end in latest.items()]
+    return Lag(min(behind), max(behind), sum(behind) / len(behind)) if behind else None
+
+
+def parse_progress_offsets(text: Any) -> dict[TopicPartition, int] | None:
+    """The offsets of a source in a query's progress; None where it has none, or ones of another kind of source."""
+    try:
+        return offsets_from_json(json.loads(text)) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None

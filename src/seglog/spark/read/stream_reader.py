@@ -1,0 +1,212 @@
+"""``spark.readStream.format("seglog")``: micro-batches over log directories, which others may be writing meanwhile.
+
+Spark keeps one `SeglogStreamReader` in a process of its own for as long as the query runs, asks it where the logs end
+and what to read, and sends a copy of it to the workers. What is decided is in `stream_planning`; here files are looked
+at. Offsets in the checkpoint are those of ``format("kafka")``: a query may move from there to here, and back.
+
+Batch 0 pins where the stream begins. Spark does not keep `initialOffset`, it asks again after a restart; so the first
+`latestOffset` answers with the initial offsets themselves, Spark writes them into the checkpoint as the end of an empty
+batch 0, and whatever happens from then on starts there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from seglog.core.clock import Clock, SystemClock
+from seglog.core.errors import UnknownTopicError
+from seglog.core.fs import OsFs
+from seglog.core.types import MAX_INT64, TopicPartition
+from seglog.spark.options.read_options import Assign, ReadOptions
+from seglog.spark.read.directories.partition_files import find_by_time
+from seglog.spark.read.directories.partitions import Away, find_partitions
+from seglog.spark.read.offsets import LATEST, AtTime, Bound, resolve_bound
+from seglog.spark.read.ranges import PartitionExtent
+from seglog.spark.read.stream_planning import (
+    PartitionState,
+    StreamOffsets,
+    check_targets,
+    is_too_little,
+    latest_offsets,
+    offsets_from_json,
+    offsets_to_json,
+    plan_batch,
+    rate_limit,
+    report_losses,
+    wait_where_known,
+)
+from seglog.spark.source import SeglogReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_UNLIMITED: Final = MAX_INT64
+"""Our default limit is never "all available", so that this word is known to be ``Trigger.Once``'s."""
+
+JsonOffsets = dict[str, dict[str, int]]
+
+
+class _Look(NamedTuple):
+    """The partitions as they lie in the files at one moment. ``states`` has those too that wait for a directory."""
+
+    extents: Mapping[TopicPartition, PartitionExtent]
+    states: Mapping[TopicPartition, PartitionState]
+
+    @property
+    def log_starts(self) -> dict[TopicPartition, int]:
+        return {partition: state.log_start for partition, state in self.states.items()}
+
+
+class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Where a stream stands and what its next batch is. ``clock`` is for ``maxTriggerDelay``."""
+
+    def __init__(self, schema: StructType, options: ReadOptions, clock: Clock | None = None) -> None:
+        self._schema = schema
+        self._reader = SeglogReader(schema, options)
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._initial: dict[TopicPartition, int] | None = None
+        self._is_begun = False
+        """Whether a batch was planned or an end was named: from then on nothing is pinned."""
+        self._is_available_now = False
+        self._targets: dict[TopicPartition, int] | None = None
+        self._latest: dict[TopicPartition, int] = {}
+        self._looked: _Look | None = None
+        """What the last ends come from, until a batch is planned with them."""
+        self._last_trigger: float | None = None
+
+    def initialOffset(self) -> JsonOffsets:
+        """Where a new query begins, the same for as long as this reader lives: Spark asks twice."""
+        if self._initial is None:
+            fs = OsFs()
+            extents = self._reader.extents(fs)
+            offsets = resolve_bound(
+                "starting", extents, self._options.starting, lambda extent, at: find_by_time(fs, extent, at)
+            )
+            self._initial = self._within(offsets, extents)
+        return offsets_to_json(self._initial)
+
+    def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:
+        """Offsets that the options name have to be there; with ``failOnDataLoss=false`` the nearest ones are taken."""
+        found, losses = {}, []
+        for extent in extents:
+            partition = extent.topic_partition
+            found[partition] = min(max(offsets[partition], extent.log_start), extent.log_end)
+            if found[partition] != offsets[partition]:
+                losses.append(
+                    f"startingOffsets {offsets[partition]} of {partition} is outside of the log, which has "
+                    f"{extent.log_start} to {extent.log_end}"
+                )
+        report_losses(losses, fail=self._options.fail_on_data_loss, warn=_warn)
+        return found
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The targets are fetched once, when the first end is asked for."""
+        self._is_available_now = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_offsets_per_trigger or _UNLIMITED)
+
+    def reportLatestOffset(self) -> JsonOffsets | None:
+        """The ends that were known when the last batch was planned, for the query's progress."""
+        return offsets_to_json(self._latest) if self._latest else None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
+        """The end of the next batch from ``start`` on; ``start`` itself if there is to be none."""
+        begin = offsets_from_json(start)
+        look = self._looked = self._look(begin)
+        latest = latest_offsets(look.states, begin)
+        if self._is_available_now:
+            if self._targets is None:
+                self._targets = latest
+            latest = self._targets
+        self._latest = dict(latest)
+        is_first, self._is_begun = not self._is_begun, True
+        if is_first and begin == self._initial and (limit != ReadAllAvailable() or _moves(self._options.starting)):
+            return offsets_to_json(begin)
+        if isinstance(limit, ReadAllAvailable):
+            return offsets_to_json(latest)
+        log_starts = look.log_starts
+        if self._waits(begin, latest, log_starts):
+            return offsets_to_json(begin)
+        if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED:
+            latest = rate_limit(limit.max_rows, begin, latest, log_starts)
+        return offsets_to_json(latest)
+
+    def _waits(self, begin: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets) -> bool:
+        """Whether ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` say to wait; the first batch never does.
+
+        Nor does ``AvailableNow``: a batch that is put off would end the query before it has read all there was.
+        """
+        if self._options.min_offsets_per_trigger is None or self._is_available_now:
+            return False
+        now = self._clock.monotonic()
+        if (
+            self._last_trigger is not None
+            and (now - self._last_trigger) * 1000 < self._options.max_trigger_delay_ms
+            and is_too_little(self._options.min_offsets_per_trigger, begin, latest, log_starts)
+        ):
+            return True
+        self._last_trigger = now
+        return False
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; `DataLossError` if a part of it is no longer there, or a warning, as options say."""
+        begin, finish = offsets_from_json(start), offsets_from_json(end)
+        # Asked before any end was: Spark does a batch again that it had planned before it was stopped. Only of the
+        # first one are the initial offsets the start.
+        replays_first = not self._is_begun and begin == self._initial
+        self._is_begun = True
+        # What was just looked at for the end serves for the plan; what goes meanwhile is found by the tasks. After a
+        # restart the end was decided earlier, maybe by a later high watermark than the one that can be seen now.
+        look, self._looked = self._looked or self._look(begin, until="logEnd"), None
+        if self._targets is not None:
+            check_targets(self._targets, finish, look.states)
+        planned = plan_batch(begin, finish, look.states, replays_first=replays_first)
+        report_losses(planned.losses, fail=self._options.fail_on_data_loss, warn=_warn)
+        extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
+        return self._reader.input_partitions(self._reader.plan(OsFs(), extents, planned.ranges))
+
+    def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
+        """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option.
+
+        While one of several directories is away, what may be there is not lost: it waits where it was ``known`` to be.
+        """
+        fs, options = OsFs(), replace(self._options, until=until or self._options.until)
+        try:
+            found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
+        except UnknownTopicError as error:
+            away: list[Away] = []
+            available = {found.topic_partition for found in find_partitions(fs, self._options.paths, away)}
+            if not away:
+                report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
+            left = tuple(sorted(available & set(known)))
+            options = replace(options, selection=Assign(partitions=left))
+            found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
+        extents = {extent.topic_partition: extent for extent in found.extents}
+        states = {
+            partition: PartitionState(extent.log_start, extent.until, extent.log_end)
+            for partition, extent in extents.items()
+        }
+        return _Look(extents, wait_where_known(states, known) if found.away else states)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+
+def _moves(starting: Bound) -> bool:
+    """Whether the start is another one when it is asked for later."""
+    if isinstance(starting, AtTime):
+        return starting.strategy == "latest"
+    return LATEST in ({starting} if isinstance(starting, int) else set(starting.values()))
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)

@@ -1,0 +1,1 @@
+"""Other tables over the same files: ``option("view", "batches" | "segments" | "group-offsets")``."""

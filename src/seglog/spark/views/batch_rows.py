@@ -1,0 +1,316 @@
+"""Rows of the views ``batches`` and ``segments``: a walk over a segment's headers that damage does not end."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.fs import File, Fs, OsFs
+from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
+from seglog.records.batch import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
+from seglog.records.columnar import plain_error
+from seglog.records.compression import Codec
+from seglog.records.kernels import Stop, Verdict
+from seglog.records.tables import BATCH_DTYPE, BatchTable, walk_batches
+from seglog.spark.read.planning import Piece, ReadRange
+from seglog.spark.runtime.log_dir_mount import check_file, mount_of
+from seglog.spark.views.readers import BatchTask, Build, SegmentTask, rows_of
+from seglog.storage.layout import segment_paths
+from seglog.storage.verify.summary import Facts
+from seglog.storage.verify.walk import StretchWalk
+
+_CHUNK: Final = 4 << 20
+_ROWS: Final = 8192
+"""Rows that are handed over at a time."""
+_HOLE: Final = -1
+_LAST_DAY_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, the last that Spark and Python have; what is beyond is null."""
+_CODECS: Final = pa.array([*(codec.name.lower() for codec in sorted(Codec)), "5", "6", "7"])
+
+
+class _Rows(NamedTuple):
+    """Some batches, and why those are bad that are, by their position."""
+
+    table: BatchTable
+    reasons: dict[int, str]
+
+
+def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_Rows]:
+    """Everything that begins in ``piece``, in its order; bytes that are no batch are a row of verdict `_HOLE`."""
+    try:
+        file = fs.open(piece.log, write=False)
+    except FileNotFoundError as error:
+        check_file(fs, piece.log)
+        raise OffsetOutOfRangeError(
+            f"{piece.log} was deleted since the query was planned (retention, or compaction): load() again"
+        ) from error
+    with closing(file):
+        end = min(piece.end, file.size())
+        position, wanted = piece.start, _CHUNK
+        while position < end:
+            data = file.pread(min(wanted, file.size() - position), position)
+            walks = list(walk_batches(data, base=position, check_crc=check_crc))
+            for walk in walks:
+                # a chunk reaches beyond the piece, for its last batch may
+                within = walk.table[: int(np.searchsorted(walk.table["position"], end))]
+                if len(within):
+                    yield _Rows(within, _reasons(data, within, position))
+            before, position = position, walks[-1].position
+            following = int.from_bytes(data[8:12], "big", signed=True) + 12
+            if position > before:
+                wanted = _CHUNK
+            elif walks[-1].stop == Stop.TORN and wanted < following <= file.size() - position:
+                wanted = following
+            else:
+                hole, position = _hole(file, piece, position, end)
+                if not _is_end(file, piece, hole, walks[-1].stop):
+                    yield hole
+
+
+def _reasons(data: bytes, table: BatchTable, base: int) -> dict[int, str]:
+    found = {}
+    for index in np.flatnonzero(table["verdict"] != Verdict.OK):
+        error = plain_error(data, table[index], base=base)
+        found[int(table["position"][index])] = getattr(error, "reason", str(error))
+    return found
+
+
+def _hole(file: File, piece: Piece, position: int, end: int) -> tuple[_Rows, int]:
+    """The bytes from ``position`` to where a sound batch begins, and that place."""
+    walk = StretchWalk(file, Facts(piece.log, base_offset=piece.base_offset))
+    after = min(walk.run(position, position + 1).end, end)
+    table = np.zeros(1, BATCH_DTYPE)
+    table["position"], table["size"], table["verdict"] = position, after - position, _HOLE
+    return _Rows(table, {position: walk.holes[0].reason if walk.holes else "no batch"}), after
+
+
+def _is_end(file: File, piece: Piece, hole: _Rows, stop: Stop) -> bool:
+    """Whether what is no batch is what the last segment may end with: a part of a batch, or room for more."""
+    start, size = int(hole.table["position"][0]), int(hole.table["size"][0])
+    if piece.next_base is not None or start + size < file.size():
+        return False
+    if stop == Stop.TORN:
+        return True
+    return all(not any(file.pread(_CHUNK, at)) for at in range(start, start + size, _CHUNK))
+
+
+# Batches
+
+
+def batch_rows(task: BatchTask, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batches of ``task`` from the first to the last with an offset that is asked for, and all damaged ones.
+
+    Those between are not asked for their offsets, which no CRC covers.
+    """
+    fs = OsFs()
+    mount_of(task.range.mounts, task.range.directory).check(fs)
+    check_crc = not {"verdict", "reason", "computedCrc"}.isdisjoint(arrow.names)
+    pieces = task.range.pieces
+    for number, piece in enumerate(pieces):
+        edges = _Edges(task.range, first=task.first and not number, last=task.last and number == len(pieces) - 1)
+        held: list[BatchTable] = []
+        reasons: dict[int, str] = {}
+        for rows in walk_piece(fs, piece, check_crc=check_crc):
+            held += edges.within(rows.table)
+            reasons |= rows.reasons
+            if sum(map(len, held)) >= _ROWS:
+                yield _batches(task.range, piece, np.concatenate(held), reasons, arrow)
+                held, reasons = [], {}
+        if held:
+            yield _batches(task.range, piece, np.concatenate(held), reasons, arrow)
+
+
+class _Edges:
+    """Of a piece, leaves out what is before the ``first`` batch that is asked for, and what is behind the ``last``."""
+
+    def __init__(self, task: ReadRange, *, first: bool, last: bool) -> None:
+        self._low, self._high = task.offsets
+        self._begun = not first
+        self._is_last = last
+        self._doubtful: list[BatchTable] = []
+
+    def within(self, table: BatchTable) -> list[BatchTable]:
+        """Of the next batches those that are known by now to be wanted, with earlier ones that turn out to be."""
+        bad = table["verdict"] != Verdict.OK
+        if not self._begun:
+            wanted = np.flatnonzero((table["base_offset"] + table["last_offset_delta"] >= self._low) | bad)
+            self._begun = len(wanted) > 0
+            table = table[int(wanted[0]) :] if len(wanted) else table[:0]
+            bad = table["verdict"] != Verdict.OK
+        if not self._is_last:
+            return [table] if len(table) else []
+        wanted = np.flatnonzero((table["base_offset"] < self._high) | bad)
+        end = int(wanted[-1]) + 1 if len(wanted) else 0
+        found = [*self._doubtful, table[:end]] if end else []
+        self._doubtful = [] if end else self._doubtful
+        if end < len(table):
+            self._doubtful.append(table[end:])
+        return found
+
+
+def _batches(
+    task: ReadRange, piece: Piece, table: BatchTable, reasons: dict[int, str], arrow: pa.Schema
+) -> pa.RecordBatch:
+    return rows_of(arrow, _BatchColumns(task, piece, table, reasons).column)
+
+
+class _BatchColumns:
+    """The columns of the view ``batches`` by their names."""
+
+    def __init__(self, task: ReadRange, piece: Piece, table: BatchTable, reasons: dict[int, str]) -> None:
+        self._task = task
+        self._piece = piece
+        self._table = table
+        self._reasons = reasons
+        self._hole = table["verdict"] == _HOLE
+        self._old = self._hole | (table["magic"] < 2)
+
+    def column(self, name: str) -> pa.Array:
+        table, rows = self._table, len(self._table)
+        attributes = table["attributes"]
+        if name == "topic":
+            return pa.repeat(self._task.topic_partition.topic, rows)
+        if name == "partition":
+            return pa.repeat(self._task.topic_partition.partition, rows)
+        if name == "file":
+            return pa.repeat(self._piece.log, rows)
+        if name in ("position", "size"):
+            return pa.array(table[name])
+        if name == "verdict":
+            return self._verdict()
+        if name == "reason":
+            return pa.array([self._reasons.get(position) for position in table["position"].tolist()], pa.string())
+        if name == "codec":
+            return _CODECS.take(pa.array(attributes & CODEC_MASK, mask=self._hole))
+        if name == "timestampType":
+            kind = np.where((attributes & TIMESTAMP_TYPE_BIT) != 0, 1, 0)
+            return pa.array(np.where(table["magic"] == 0, int(TimestampType.NONE), kind), mask=self._hole)
+        if name == "deleteHorizonMs":
+            return pa.array(table["base_timestamp"], mask=self._old | ((attributes & DELETE_HORIZON_BIT) == 0))
+        if name in ("isTransactional", "isControl"):
+            bit = TRANSACTIONAL_BIT if name == "isTransactional" else CONTROL_BIT
+            return pa.array(((attributes & bit) != 0) & ~self._old, mask=self._hole)
+        if name == "lastOffset":
+            return pa.array(table["base_offset"] + table["last_offset_delta"], mask=self._hole)
+        if name == "lastSequence":
+            base = table["base_sequence"]
+            last = np.where(base < 0, -1, (base + table["last_offset_delta"]) & MAX_INT32)
+            return pa.array(last, mask=self._hole)
+        if name in _UNKNOWN_OF_OLD:
+            return pa.array(table[_UNKNOWN_OF_OLD[name]], mask=self._old)
+        if name == "computedCrc":
+            return pa.array(table["computed_crc"], mask=self._hole | (table["computed_crc"] < 0))
+        return pa.array(table[_FIELDS[name]], mask=self._hole)
+
+    def _verdict(self) -> pa.Array:
+        names = pa.array([*(verdict.name.lower() for verdict in Verdict), "hole"])
+        codes = np.where(self._hole, len(Verdict), self._table["verdict"])
+        return names.take(pa.array(codes))
+
+
+_FIELDS: Final = {
+    "magic": "magic",
+    "baseTimestamp": "base_timestamp",
+    "maxTimestamp": "max_timestamp",
+    "partitionLeaderEpoch": "leader_epoch",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "baseSequence": "base_sequence",
+    "attributes": "attributes",
+    "crc": "crc",
+}
+_UNKNOWN_OF_OLD: Final = {
+    "baseOffset": "base_offset",
+    "recordsCount": "count",
+    "lastOffsetDelta": "last_offset_delta",
+}
+"""What a message of format 0 or 1, which may hold others, does not say."""
+
+
+# Segments
+
+
+class _Tally:
+    """What is gathered over the batches of a segment."""
+
+    def __init__(self) -> None:
+        self.batches = self.records = self.hole_bytes = 0
+        self.last_offset = self.first_timestamp = self.max_timestamp = -1
+        self.formats: set[int] = set()
+        self.codecs: set[int] = set()
+        self.epochs = (MAX_INT64, -1)
+        self.knows_records = True
+
+    def add(self, table: BatchTable) -> None:
+        hole = table["verdict"] == _HOLE
+        self.hole_bytes += int(table["size"][hole].sum())
+        table = table[~hole]
+        if not len(table):
+            return
+        codecs = table["attributes"] & CODEC_MASK
+        if not self.batches and not table["attributes"][0] & DELETE_HORIZON_BIT:
+            self.first_timestamp = int(table["base_timestamp"][0])
+        self.batches += len(table)
+        self.records += int(table["count"].sum())
+        self.knows_records &= not bool(((table["magic"] < 2) & (codecs != 0)).any())
+        self.last_offset = int(table["base_offset"][-1] + table["last_offset_delta"][-1])
+        self.max_timestamp = max(self.max_timestamp, int(table["max_timestamp"].max()))
+        self.formats.update(np.unique(table["magic"]).tolist())
+        self.codecs.update(np.unique(codecs).tolist())
+        low, high = self.epochs
+        self.epochs = min(low, int(table["leader_epoch"].min())), max(high, int(table["leader_epoch"].max()))
+
+
+def segment_row(task: SegmentTask, arrow: pa.Schema) -> pa.RecordBatch:
+    """One row for one segment."""
+    fs = OsFs()
+    tally = _Tally()
+    check_file(fs, task.piece.log)
+    size = fs.stat(task.piece.log).size
+    for rows in walk_piece(fs, task.piece._replace(end=size), check_crc=False):
+        tally.add(rows.table)
+    paths = segment_paths(os.path.dirname(task.piece.log), task.piece.base_offset)
+    low, high = tally.epochs
+    values: dict[str, Any] = {
+        "topic": task.topic,
+        "partition": task.partition,
+        "file": task.piece.log,
+        "baseOffset": task.piece.base_offset,
+        "lastOffset": tally.last_offset if tally.batches else None,
+        "isLast": task.piece.next_base is None,
+        "size": size,
+        "indexSize": _size(fs, paths.offset_index),
+        "timeIndexSize": _size(fs, paths.timeindex),
+        "txnIndexSize": _size(fs, paths.txnindex),
+        "batches": tally.batches,
+        "records": tally.records if tally.knows_records else None,
+        "firstTimestamp": _microseconds(tally.first_timestamp),
+        "maxTimestamp": _microseconds(tally.max_timestamp),
+        "formats": sorted(tally.formats),
+        "codecs": [_CODECS[codec].as_py() for codec in sorted(tally.codecs)],
+        "minLeaderEpoch": low if tally.batches else None,
+        "maxLeaderEpoch": high if tally.batches else None,
+        "holeBytes": tally.hole_bytes,
+    }
+    return rows_of(arrow, _constants(values, arrow))
+
+
+def _constants(values: dict[str, Any], arrow: pa.Schema) -> Build:
+    def build(name: str) -> pa.Array:
+        return pa.array([values[name]], arrow.field(name).type)
+
+    return build
+
+
+def _size(fs: Fs, path: str) -> int | None:
+    return fs.stat(path).size if fs.exists(path) else None
+
+
+def _microseconds(milliseconds: int) -> int | None:
+    return milliseconds * 1000 if 0 <= milliseconds <= _LAST_DAY_MS else None

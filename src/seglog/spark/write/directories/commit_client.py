@@ -1,0 +1,212 @@
+"""The client of a log directory's commit coordinator, which it starts where none runs (`commit_coordinator`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+from seglog.core import errors
+from seglog.core.errors import CorruptError, LogDirInUseError, SeglogError
+from seglog.core.fs import OsFile, OsFs
+from seglog.spark.write.directories.commit_coordinator import (
+    READY,
+    KeeperError,
+    forget_log,
+    log_path,
+    one_at_a_time,
+    socket_path,
+)
+from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
+
+_ATTEMPTS: Final = 10
+"""How often a keeper that ends while it is asked is replaced by another one."""
+
+
+def directory_of(path: str) -> str:
+    """The log directory that the option ``path`` of a sink names, absolute."""
+    return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
+
+
+class Opened(NamedTuple):
+    """What a job learns at its begin: each topic's partitions and configuration, and whether it was adopted before."""
+
+    topics: Mapping[str, tuple[int, Mapping[str, str]]]
+    adopted: bool
+
+
+class Committed(NamedTuple):
+    """How many records; ``already``, if an earlier commit of the same transaction had adopted them."""
+
+    records: int
+    already: bool
+
+
+class Keeping:
+    """The keeper of the log directory at ``path`` as its clients see it. Holds nothing open between two requests.
+
+    The directory stays open ``linger`` seconds behind the last job; with 0 it is closed when that job's `commit` or
+    `abort` returns.
+    Every method raises what the directory raises in the keeper, `LogDirInUseError` where another process has it.
+    """
+
+    def __init__(self, path: str, *, linger: float) -> None:
+        self._path = os.path.realpath(path)
+        self._linger = linger
+
+    def begin(
+        self,
+        job: str,
+        *,
+        owner: int,
+        topic: str | None = None,
+        create: Mapping[str, int | None] | None = None,
+        config: Mapping[str, str] | None = None,
+        application: str | None = None,
+        version: int = 0,
+        allow_foreign: bool = False,
+        stream: str | None = None,
+    ) -> Opened:
+        """Open ``job``; the directory is kept open until it is committed or aborted, or process ``owner`` ends.
+
+        Topics of ``create`` are made with ``config`` unless they are there; None is the directory's default number of
+        partitions. With ``topic`` only that one is looked at. ``application``, ``version`` and
+        ``allow_foreign`` as in `commit`. A job of a ``stream`` takes the place of the one that is open of it.
+        """
+        answer = self._ask(
+            "begin",
+            job=job,
+            owner=owner,
+            topic=topic,
+            create=dict(create or {}),
+            config=dict(config or {}),
+            application=application,
+            version=version,
+            allow_foreign=allow_foreign,
+            stream=stream,
+            leave=self._linger == 0,
+        )
+        return Opened({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
+
+    def commit(
+        self,
+        job: str,
+        application: str,
+        version: int,
+        parts: Sequence[StagedPart],
+        *,
+        also: Sequence[str] = (),
+        allow_foreign: bool = False,
+        intake: Intake = NO_INTAKE,
+    ) -> Committed:
+        """Adopt what the job's tasks have written, in this order, once for (application, version); end the job.
+
+        The marks of ``intake`` are written by the same commit.
+        """
+        described = [part.to_json() for part in parts]
+        answer = self._ask(
+            "commit",
+            job=job,
+            also=list(also),
+            application=application,
+            version=version,
+            parts=described,
+            allow_foreign=allow_foreign,
+            intake=intake,
+            leave=self._linger == 0,
+        )
+        return Committed(**answer)
+
+    def abort(self, *jobs: str) -> None:
+        """End jobs that came to nothing."""
+        self._ask("abort", jobs=jobs, leave=self._linger == 0)
+
+    def status(self) -> dict[str, Any]:
+        """The open jobs, and the keeper's process id."""
+        found: dict[str, Any] = self._ask("status")
+        return found
+
+    def _ask(self, do: str, **fields: object) -> Any:
+        request = json.dumps({"do": do, **fields}).encode() + b"\n"
+        address = socket_path(self._path)
+        refused = None
+        for _ in range(_ATTEMPTS):
+            line = _exchange(address, request)
+            if line is None:
+                self._start(address)
+            elif line:
+                answer = json.loads(line)
+                if "ok" in answer:
+                    return answer["ok"]
+                refused = _error(*answer["error"])
+                if not answer["again"]:
+                    break
+        raise refused or KeeperError(f"the keeper of {self._path} ended {_ATTEMPTS} times; see {log_path(address)}")
+
+    def _start(self, address: str) -> None:
+        """Start a keeper, unless another client has done it meanwhile; `address` can be connected to then.
+
+        One that is killed as it starts is no error: nobody listens then, and `_ask` tries again.
+        """
+        fs = OsFs()
+        command = [sys.executable, "-m", "seglog.worker", "keep", self._path, str(self._linger)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+        log = log_path(address)
+        with one_at_a_time(address):
+            if _exchange(address, b"\n") is not None:
+                return
+            fs.write(log, b"")
+            with closing(fs.open(log)) as stderr:
+                assert isinstance(stderr, OsFile)
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr.fileno(),
+                    env=environment,
+                    cwd="/",
+                    start_new_session=True,  # what ends the driver's terminal or process group must not end it
+                )
+            assert child.stdout is not None
+            with child.stdout as answers:
+                line = answers.readline().decode().strip()
+            if not line and child.wait() < 0:
+                return  # killed before it listened: whoever asks starts another one
+            threading.Thread(target=child.wait, name="seglog-keeper", daemon=True).start()
+            said = fs.read(log).decode(errors="replace").strip()
+        if line != READY:
+            forget_log(address)
+            raise _error(*json.loads(line)["error"]) if line else KeeperError(f"{' '.join(command)} failed: {said}")
+
+
+def _exchange(address: str, request: bytes) -> bytes | None:
+    """The answer; None if nobody listens; empty if the keeper ended before it answered."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        try:
+            connection.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        try:
+            connection.sendall(request)
+            with connection.makefile("rb") as lines:
+                return lines.readline()
+        except (ConnectionResetError, BrokenPipeError):
+            return b""
+
+
+def _error(name: str, text: str) -> Exception:
+    """An error of ours by its class; any other as a `KeeperError`."""
+    found = getattr(errors, name, None)
+    if name == LogDirInUseError.__name__:
+        text += " (a Spark job writes through a keeper, a process of its own: close the directory elsewhere)"
+    if isinstance(found, type) and issubclass(found, CorruptError):
+        return found(text)
+    if isinstance(found, type) and issubclass(found, SeglogError):
+        return found(text)
+    return KeeperError(f"{name}: {text}")

@@ -1,0 +1,370 @@
+"""The process that has a log directory open while Spark writes to it: `python -m seglog.worker keep DIR`.
+
+A job is planned in one of Spark's pooled processes and committed in another; neither lives as long as the job. So the
+first one starts a keeper, a process of its own on the driver's machine, which opens the directory and with it takes its
+lock. All jobs that write there talk to it over a unix socket: one connection for each request, a line of JSON each way.
+Requests are served one after the other.
+
+=========== ===================================================================== =====================================
+request     fields                                                                answer
+=========== ===================================================================== =====================================
+begin       job, owner (process id), topic, create, config, application, version, topics: partitions and configuration,
+            allow_foreign, stream                                                 adopted
+commit      job, also (others that end), application, version, parts,             records, already
+            allow_foreign, intake
+abort       jobs                                                                  nothing
+status      none                                                                  jobs, process id
+=========== ===================================================================== =====================================
+
+An answer is ``{"ok": …}`` or ``{"error": [class, text], "again": …}``; with ``again`` this keeper ends since a commit
+stopped half way, and another one may do better: opening the directory completes it.
+
+With ``leave`` in a request and no job open behind it the keeper closes the directory, answers, and ends: when a batch
+job is done, its directory is free. So it does, without an answer, when no job has been open for a while, on SIGTERM,
+and when the owners of all its jobs are gone: a driver that is killed leaves nothing but staged files, which the next
+keeper collects, and a manifest if it had got that far, which the next opening completes. Killed itself, it is started
+again by the next request of the job, which then goes on where it was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+from seglog.core.clock import Clock, SystemClock
+from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogError
+from seglog.core.fs import Fs, OsFile, OsFs
+from seglog.core.types import TopicPartition
+from seglog.spark.runtime.processes import Owners
+from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
+from seglog.storage.adopt.planning import log_of
+from seglog.storage.log_dir import LogDir
+
+READY: Final = "ready"
+"""What a new keeper writes to its stdout; else a line of JSON, as an answer's error."""
+_LONGEST_PATH: Final = 100
+"""Bytes of a unix socket's path that every system takes."""
+_logger = logging.getLogger("seglog")
+_PATIENCE: Final = 30.0
+"""Seconds that a client may take to connect to the keeper that it started, and then to send its request."""
+
+
+class KeeperError(SeglogError):
+    """The keeper could not do what it was asked, for a reason that has no class of its own here."""
+
+
+class _Job(NamedTuple):
+    """Its owner's process id; of a stream's batch also what the stream is known by."""
+
+    owner: int
+    stream: str | None
+
+
+def socket_path(directory: str) -> str:
+    """Where the keeper of a log directory listens: in a directory of this user's alone, under the temporary one."""
+    fs = OsFs()
+    name = f"seglog-{os.getuid()}"
+    digest = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()[:20]
+    path = os.path.join(tempfile.gettempdir(), name, f"{digest}.sock")
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        path = os.path.join("/tmp", name, f"{digest}.sock")
+    parent = os.path.dirname(path)
+    with suppress(FileExistsError):
+        fs.mkdir(parent)
+        os.chmod(parent, 0o700)
+    found = os.lstat(parent)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise InvalidLogDirError(f"{parent} is not a directory of this user's alone (mode 0700): remove it")
+    return path
+
+
+def log_path(address: str) -> str:
+    """Where the keeper of a socket writes what it complains of."""
+    return address.removesuffix(".sock") + ".log"
+
+
+@contextmanager
+def one_at_a_time(address: str) -> Iterator[None]:
+    """For whoever starts keepers, or removes what they leave: one of this user's processes at a time."""
+    with closing(OsFs().open(os.path.join(os.path.dirname(address), "starts.lock"), create=True)) as lock:
+        assert isinstance(lock, OsFile)
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        yield
+
+
+def forget_log(address: str) -> None:
+    """Remove the log of a keeper that is no more, if there is nothing in it."""
+    fs, log = OsFs(), log_path(address)
+    with one_at_a_time(address):
+        if not fs.exists(address) and fs.exists(log) and not fs.stat(log).size:
+            fs.unlink(log)
+
+
+class Keeper:
+    """Serves the jobs of one open directory. ``linger`` is in seconds."""
+
+    def __init__(self, directory: LogDir, listener: socket.socket, *, clock: Clock, linger: float) -> None:
+        self._directory = directory
+        self._listener = listener
+        self._clock = clock
+        self._linger = linger
+        self._jobs: dict[str, _Job] = {}
+        self._superseded: dict[str, set[str]] = {}
+        self._collected = False
+        self._spent = False
+        self._parting: tuple[socket.socket, bytes] | None = None
+
+    def run(self, wake: socket.socket) -> None:
+        """Serve until there is nothing to wait for any more, or something can be read from ``wake``."""
+        with selectors.DefaultSelector() as selector, closing(Owners()) as owners:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(wake, selectors.EVENT_READ)
+            until = self._clock.monotonic() + max(self._linger, _PATIENCE)  # whoever has started us has yet to connect
+            while True:
+                gone = owners.gone({job.owner for job in self._jobs.values()})
+                self._drop([job for job, entry in self._jobs.items() if entry.owner in gone])
+                if self._jobs:
+                    left = owners.POLL_SECONDS
+                else:
+                    left = until - self._clock.monotonic()
+                    if gone or left <= 0 or self._parting is not None:
+                        collect_orphans(self._directory)  # of attempts that went on after their job had ended
+                        return
+                for key, _ in selector.select(left):
+                    if key.fileobj is wake:
+                        return
+                    self._serve()
+                    until = self._clock.monotonic() + self._linger
+                if self._spent:
+                    return
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with ExitStack() as until, suppress(OSError):
+            until.enter_context(closing(connection))
+            connection.settimeout(_PATIENCE)
+            with connection.makefile("rb") as lines:
+                request = lines.readline()
+            if not request.strip():
+                return
+            fields = json.loads(request)
+            leave = fields.pop("leave", False)
+            answer = self._answer(fields)
+            if leave and not self._jobs and not self._spent:
+                self._parting = connection, answer
+                until.pop_all()
+            else:
+                connection.sendall(answer + b"\n")
+
+    def part(self) -> None:
+        """The directory is closed: answer whoever waits for that."""
+        if self._parting is not None:
+            connection, answer = self._parting
+            with closing(connection), suppress(OSError):
+                connection.sendall(answer + b"\n")
+
+    def _answer(self, fields: dict[str, Any]) -> bytes:
+        try:
+            match fields.pop("do"):
+                case "begin":
+                    answer = self._begin(**fields)
+                case "commit":
+                    answer = self._commit(**fields)
+                case "abort":
+                    answer = self._abort(**fields)
+                case "status":
+                    answer = {"jobs": sorted(self._jobs), "pid": os.getpid()}
+                case other:
+                    raise KeeperError(f"no request {other!r}")
+        except Exception as error:
+            _logger.exception("a request failed")  # the client raises it; here is where
+            return json.dumps({"error": describe(error), "again": self._spent}).encode()
+        return json.dumps({"ok": answer}).encode()
+
+    # Requests
+
+    def _begin(
+        self,
+        *,
+        job: str,
+        owner: int,
+        topic: str | None,
+        create: Mapping[str, int | None],
+        config: Mapping[str, str],
+        application: str | None,
+        version: int,
+        allow_foreign: bool,
+        stream: str | None,
+    ) -> dict[str, Any]:
+        """Open a job: create its topics, and say what there is.
+
+        A stream has one job open. That of a batch that was interrupted is ended by the next one's begin; and since the
+        batch's own commit or abort begins with one too, what it has staged stays until that is known.
+        """
+        self._collect_once(job)
+        if stream is not None:
+            before = {name for name, entry in self._jobs.items() if entry.stream == stream}
+            self._forget(before)
+            self._superseded.setdefault(stream, set()).update(before)
+        for name, partitions in create.items():
+            self._ensure(name, partitions, config)
+        topics = self._directory.topics()
+        if topic is not None:
+            topics = {topic: topics[topic]}
+            self._check(topic, allow_foreign=allow_foreign)
+        targets = {}
+        for name, info in topics.items():
+            served = [one for one in self._directory.partitions_of(name) if one in self._directory.logs]
+            if served and (allow_foreign or name in self._directory.entries):
+                targets[name] = [info.partitions, self._directory.log(*served[0]).config.overrides()]
+        self._jobs[job] = _Job(owner, stream)
+        ledger = read_ledger(self._directory.fs, self._directory.path)
+        return {"topics": targets, "adopted": application is not None and ledger.is_adopted(application, version)}
+
+    def _check(self, topic: str, *, allow_foreign: bool) -> None:
+        """Raise now what the commit would raise: a partition that is refused, or a topic that is a broker's."""
+        for partition in self._directory.partitions_of(topic):
+            log_of(self._directory, partition, allow_foreign=allow_foreign)
+
+    def _ensure(self, name: str, partitions: int | None, config: Mapping[str, str]) -> None:
+        """Create a topic, or see that the one that there is is meant."""
+        directory = self._directory
+        found = directory.topics().get(name)
+        if found is None:
+            directory.create_topic(name, partitions or directory.config.num_partitions, config)
+            return
+        if partitions is not None and partitions != found.partitions:
+            raise InvalidConfigError(
+                f"option numPartitions: {partitions} partitions of topic {name}, which exists, with {found.partitions}"
+            )
+        if config and (log := directory.logs.get(TopicPartition(name, 0))) is not None:
+            for key, text in config.items():
+                if log.config.with_overrides({key: text}) != log.config:
+                    raise InvalidConfigError(
+                        f"option topic.{key} is {text}, which topic {name}, that exists, has not: leave the option "
+                        "out, or change the topic (seglog.open(…).alter_config)"
+                    )
+
+    def _commit(
+        self,
+        *,
+        job: str,
+        also: Sequence[str],
+        application: str,
+        version: int,
+        parts: Sequence[Mapping[str, object]],
+        allow_foreign: bool,
+        intake: Sequence[Any],
+    ) -> dict[str, Any]:
+        self._collect_once(job)
+        staged = [StagedPart.from_json(part) for part in parts]
+        try:
+            done = adopt(
+                self._directory,
+                job,
+                staged,
+                application,
+                version,
+                allow_foreign=allow_foreign,
+                intake=_intake(intake),
+            )
+        except BaseException:
+            self._spent = self._directory.health.failure is not None
+            raise
+        self._forget((job, *also))
+        return {"records": done.records, "already": done.already}
+
+    def _abort(self, *, jobs: Sequence[str]) -> dict[str, Any]:
+        streams = {entry.stream for job, entry in self._jobs.items() if job in jobs and entry.stream is not None}
+        self._drop({*jobs, *(job for stream in streams for job in self._superseded.pop(stream, ()))})
+        return {}
+
+    # What jobs leave
+
+    def _forget(self, jobs: Collection[str]) -> None:
+        for job in jobs:
+            self._jobs.pop(job, None)
+            for superseded in self._superseded.values():
+                superseded.discard(job)
+
+    def _drop(self, jobs: Collection[str]) -> None:
+        """End jobs that came to nothing."""
+        self._forget(jobs)
+        for job in jobs:
+            remove_job(self._directory, job)
+
+    def _collect_once(self, job: str) -> None:
+        """Collect what jobs of former keepers left, but for that of ``job``, which may be older than this keeper."""
+        if not self._collected:
+            self._collected = True
+            collect_orphans(self._directory, keep=(*self._jobs, job))
+
+
+def _intake(fields: Sequence[Any]) -> Intake:
+    """From JSON, which has lists for tuples."""
+    marks, digest = fields
+    pairs = [(None if before is None else InputMark(*before), InputMark(*after)) for before, after in marks]
+    return Intake(tuple(pairs), digest)
+
+
+def describe(error: Exception) -> list[str]:
+    """An error as an answer carries it."""
+    return [type(error).__name__, str(error) or repr(error)]
+
+
+def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
+    """Open the log directory at ``path`` and serve until nothing is left to do; an exit status. Says `READY`."""
+    signals, wake = socket.socketpair()
+    signals.settimeout(0)
+    signal.set_wakeup_fd(signals.fileno())
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    clock, fs = SystemClock(), fs or OsFs()
+    try:
+        directory = LogDir.open(path, fs=fs)
+        try:
+            listener = _listen(socket_path(path))
+        except BaseException:
+            directory.close()
+            raise
+    except (SeglogError, OSError) as error:
+        print(json.dumps({"error": describe(error)}), flush=True)
+        return 1
+    print(READY, flush=True)
+    sys.stdout.close()
+    address = listener.getsockname()
+    keeper = Keeper(directory, listener, clock=clock, linger=linger)
+    try:
+        keeper.run(wake)
+    finally:
+        # In this order: whoever connects while the directory is closed waits, and finds no keeper when it is.
+        try:
+            directory.close()
+        finally:
+            with suppress(FileNotFoundError):
+                OsFs().unlink(address)
+            listener.close()
+            keeper.part()
+    forget_log(address)
+    return 0
+
+
+def _listen(path: str) -> socket.socket:
+    """A new socket at ``path``; one that is there is of a keeper that was killed, for we have the directory's lock."""
+    with suppress(FileNotFoundError):
+        OsFs().unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(128)
+    return listener
