@@ -27,12 +27,12 @@ from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.admit import Origin
-from seglog.storage.background import DirHealth
 from seglog.storage.compaction import compact
-from seglog.storage.compaction.rounds import COMPILED
-from seglog.storage.log import Log
-from seglog.storage.recovery import Known, load_log
+from seglog.storage.compaction.round import COMPILED
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.log import Log
+from seglog.storage.log.recovery import Known, load_log
 from tests.kafka.jars import CURRENT, class_path
 
 _KEYS: Final = 500_000

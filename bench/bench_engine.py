@@ -16,9 +16,9 @@ from typing import Final
 
 from bench.sides import Compared, turn_about
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.admit import Origin
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.log import Log
 
 _BATCHES: Final = 16_384
 _SEGMENT: Final = 128 << 20

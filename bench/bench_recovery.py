@@ -20,10 +20,10 @@ from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT32, TopicPartition
-from seglog.storage.background import DirHealth
-from seglog.storage.layout import segment_paths
-from seglog.storage.log import Log
-from seglog.storage.recovery import Known, load_log
+from seglog.storage.formats.paths import segment_paths
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.log import Log
+from seglog.storage.log.recovery import Known, load_log
 
 _CONFIG: Final = {"segment.bytes": str(MAX_INT32), "retention.ms": "-1"}
 _INDEX: Final = 10 << 20

@@ -25,7 +25,7 @@ _RECIPES: Final = (
     Recipe(1000, Codec.ZSTD),
 )
 _OUR_START: Final = (
-    "import sys, seglog.cli.main, seglog.cli.offline.verify; from seglog.storage.verify import verify; "
+    "import sys, seglog.cli.main, seglog.cli.offline.verify; from seglog.storage.offline.verify import verify; "
     "verify(sys.argv[1:], fast=True)"
 )
 _STARTS: Final = 5

@@ -16,8 +16,8 @@ import pyarrow as pa
 from seglog.core.types import MAX_INT32
 from seglog.records.columnar_encode import encode_columns
 from seglog.records.compression import Codec
-from seglog.storage.layout import CLEAN_SHUTDOWN
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.paths import CLEAN_SHUTDOWN
 
 _OVERHEAD: Final = 8 + 14
 """Bytes of a record beside its value, about: a key of 8, and lengths."""

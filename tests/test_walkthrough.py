@@ -12,9 +12,9 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import CorruptBatchError
 from seglog.records.batch import read_header
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.admit import AppendPlan, Origin, admit
-from seglog.storage.log_dir import LogDir
-from seglog.storage.producers import Producers
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.admit import AppendPlan, Origin, admit
+from seglog.storage.log.producers import Producers
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 
@@ -90,6 +90,6 @@ def test_following_one_record() -> None:
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
-    named = set(re.findall(r"`((?:core|records|storage|spark|testing)/[a-z_]+)[.`]", _PAGE.read_text()))
+    named = set(re.findall(r"`((?:core|records|storage|spark|testing)/[a-z_/]+)[.`]", _PAGE.read_text()))
     assert len(named) > 10
     assert [name for name in sorted(named) if not (_ROOT / "src" / "seglog" / f"{name}.py").exists()] == []

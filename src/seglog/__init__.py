@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from seglog.core.errors import SeglogError
     from seglog.records.compression import Codec
     from seglog.records.record import NewRecord, Record
-    from seglog.storage.log import Log
-    from seglog.storage.log_dir import LogDir
-    from seglog.storage.reader import Isolation, RecordReader
-    from seglog.storage.reads import UpTo
-    from seglog.storage.scan import scan
+    from seglog.storage.directory.log_dir import LogDir
+    from seglog.storage.log.log import Log
+    from seglog.storage.log.reader import Isolation, RecordReader
+    from seglog.storage.log.reads import UpTo
+    from seglog.storage.offline.scan import scan
 
     open = LogDir.open
 
@@ -50,15 +50,15 @@ __all__ = [
 
 _HOMES: Final = {
     "Codec": "seglog.records.compression",
-    "Log": "seglog.storage.log",
-    "LogDir": "seglog.storage.log_dir",
-    "Isolation": "seglog.storage.reader",
+    "Log": "seglog.storage.log.log",
+    "LogDir": "seglog.storage.directory.log_dir",
+    "Isolation": "seglog.storage.log.reader",
     "NewRecord": "seglog.records.record",
     "Record": "seglog.records.record",
-    "RecordReader": "seglog.storage.reader",
+    "RecordReader": "seglog.storage.log.reader",
     "SeglogError": "seglog.core.errors",
-    "UpTo": "seglog.storage.reads",
-    "scan": "seglog.storage.scan",
+    "UpTo": "seglog.storage.log.reads",
+    "scan": "seglog.storage.offline.scan",
 }
 
 
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "open":
-        return import_module("seglog.storage.log_dir").LogDir.open
+        return import_module("seglog.storage.directory.log_dir").LogDir.open
     if name == "scan":
         from seglog.core.extras import require
 

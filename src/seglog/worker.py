@@ -1,6 +1,6 @@
 """`python -m seglog.worker <job>`: what a live process has done beside itself. Not for people to call.
 
-``compact``: a round of compaction, which comes on stdin (`seglog.storage.compaction.process`).
+``compact``: a round of compaction, which comes on stdin (`seglog.storage.compaction.child_process`).
 ``keep``: have a log directory open while Spark writes to it (`seglog.spark.write.directories.commit_coordinator`).
 ``warm``: compile all loops into numba's cache on disk, so that the first real call does not wait.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     match sys.argv[1:] if arguments is None else list(arguments):
         case ["compact"]:
-            from seglog.storage.compaction.process import serve
+            from seglog.storage.compaction.child_process import serve
 
             return serve(sys.stdin.buffer, sys.stdout)
         case ["keep", path, linger]:
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return keep(path, float(linger))
         case ["warm"]:
             from seglog.cli.dump.fast_text import warm_text
-            from seglog.storage.warm import warm
+            from seglog.storage.precompile import warm
 
             warm()
             warm_text()

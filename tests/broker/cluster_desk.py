@@ -37,7 +37,7 @@ from seglog.protocol.reading import Message, read_message
 from seglog.protocol.schema import request_class, response_class
 from seglog.protocol.writing import write_message
 from seglog.replication.replica import Replica
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 
 LISTENER: Final = "PLAINTEXT"
 SOON: Final = 60.0

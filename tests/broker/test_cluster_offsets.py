@@ -13,7 +13,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica, ReplicaFetch
 from seglog.replication.waiters import Waiter
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from tests.broker.cluster_desk import SOON, Desk, run
 
 LATEST, EARLIEST = -1, -2

@@ -21,7 +21,7 @@ from seglog.net.connection import Connection
 from seglog.net.memory import RequestMemory
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 

@@ -8,7 +8,7 @@ import pytest
 
 from seglog.core.errors import UnknownTopicError
 from seglog.records.record import NewRecord
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from seglog.protocol.apis import ApiKey
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from tests.broker.clients import AdminClient, NewTopic
 from tests.broker.kill_load import SECONDS, Load, Served, Told
 from tests.broker.running import Wire

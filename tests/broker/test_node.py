@@ -15,7 +15,7 @@ from seglog.core.errors import InvalidConfigError, InvalidLogDirError, LogDirInU
 from seglog.protocol.api_versions import write_api_versions
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import write_response
-from seglog.storage.layout import CLEAN_SHUTDOWN
+from seglog.storage.formats.paths import CLEAN_SHUTDOWN
 from tests.broker.clients import aiokafka, aiokafka_admin, kafka
 from tests.broker.running import RunningNode, Wire
 

@@ -22,8 +22,8 @@ from seglog.protocol.schema import request_class, response_class
 from seglog.protocol.writing import write_message
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.storage.admit import Origin
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.admit import Origin
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.storage.legacy_sets import encode_set

@@ -23,7 +23,7 @@ from seglog.protocol.schema import request_class
 from seglog.protocol.writing import write_message
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage import segment
+from seglog.storage.log import segment
 from tests.broker.running import RunningNode, Wire
 
 NAMES = 70_000

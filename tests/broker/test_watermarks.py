@@ -19,8 +19,8 @@ from seglog.broker.watermarks import Watermarks
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.log_dir import LogDir
-from seglog.storage.watermarks import WATERMARKS, Watermark, decode_watermarks, read_watermarks
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.watermarks import WATERMARKS, Watermark, decode_watermarks, read_watermarks
 from seglog.testing import Broker
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs

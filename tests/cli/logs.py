@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from seglog.core.types import Buffer
-from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from seglog.storage.layout import INDEX, LOG, TIME_INDEX, file_name
+from seglog.storage.formats.paths import INDEX, LOG, TIME_INDEX, file_name
+from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 
 
 def write_log(directory: Path, batches: Iterable[Buffer], *, base_offset: int = 0) -> Path:

@@ -10,11 +10,11 @@ import pytest
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import OsFs
-from seglog.storage.layout import is_partition
-from seglog.storage.repair import plan_repair
-from seglog.storage.verify import verify
+from seglog.storage.formats.paths import is_partition
+from seglog.storage.offline.repair import plan_repair
+from seglog.storage.offline.verify import verify
 from tests.cli.run import Run
-from tests.storage.verified import INDEX, LOG, PARTITION, TIMES, damage, flip, look, make_dir, open_dir
+from tests.storage.offline.verify.verified import INDEX, LOG, PARTITION, TIMES, damage, flip, look, make_dir, open_dir
 
 
 @pytest.fixture

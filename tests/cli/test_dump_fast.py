@@ -17,8 +17,8 @@ from seglog.cli.dump.log_text import ChunkText, LogOptions, render_plain
 from seglog.core.errors import CorruptError
 from seglog.core.fs import File, OsFs
 from seglog.records.encoding import NewRecord, encode_batch
-from seglog.storage import inspect
-from seglog.storage.inspect import Chunk
+from seglog.storage.offline import inspect
+from seglog.storage.offline.inspect import Chunk
 from tests.cases import case
 from tests.cli.logs import write_log
 from tests.cli.made_logs import damage, some_log

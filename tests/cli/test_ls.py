@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seglog.records.encoding import NewRecord, encode_batch
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from tests import golden
 from tests.cli.logs import write_log
 from tests.cli.run import Run, printed_on, start_seglog

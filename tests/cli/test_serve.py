@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from seglog.cli.serve import default_data_dir
 from seglog.protocol.apis import ApiKey
-from seglog.storage.layout import CLEAN_SHUTDOWN
-from seglog.storage.log_dir import LogDir
-from seglog.storage.verify import verify
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.paths import CLEAN_SHUTDOWN
+from seglog.storage.offline.verify import verify
 from tests.broker.running import Wire
 
 

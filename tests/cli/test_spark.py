@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seglog.cli.main import SPARK_COMMANDS
 from tests.cli.run import Run, seglog_command
-from tests.storage.verified import flip, make_dir
+from tests.storage.offline.verify.verified import flip, make_dir
 
 
 def test_help_lists_the_jobs_and_no_job_is_help(run: Run) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from seglog.storage.layout import OWN_DIRECTORY
+from seglog.storage.formats.paths import OWN_DIRECTORY
 from tests import golden
 from tests.cli.run import Run, seglog_command, start_seglog
 from tests.kafka.jars import CURRENT, OLD
-from tests.storage.verified import batches, bytes_of, flip, look, make_dir, open_dir
+from tests.storage.offline.verify.verified import batches, bytes_of, flip, look, make_dir, open_dir
 
 LOG = f"{0:020d}.log"
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from seglog.records.batch import entries
-from seglog.storage.layout import LIFE
+from seglog.storage.formats.paths import LIFE
 from tests.cluster_run.brokers import ClusterBroker
 
 

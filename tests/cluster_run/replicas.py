@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from seglog.core.fs import OsFs
-from seglog.storage.compare_dirs import compare_directories
-from seglog.storage.layout import list_partitions
+from seglog.storage.formats.paths import list_partitions
+from seglog.storage.offline.compare_directories import compare_directories
 from tests.cluster_run.brokers import ThreeBrokers
 
 FACTOR = 3

@@ -21,7 +21,7 @@ from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
 from seglog.replication.progress import Heard
 from seglog.replication.replica import Replica
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
 

@@ -20,8 +20,8 @@ from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
 from seglog.replication.partition import Partition
-from seglog.storage.log_dir import LogDir
-from seglog.storage.reads import UpTo
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.reads import UpTo
 from seglog.testing.memory_fs import MemoryFs
 from tests.coordinators.driver import RANGE
 

@@ -27,7 +27,7 @@ from seglog.protocol.wire import uvarint
 from seglog.records import kafka_schemas as schemas
 from seglog.records.kafka_messages import Field, Message, parse_schemas
 from seglog.records.record import Record
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from tests import golden
 from tests.cases import case
 

@@ -20,7 +20,7 @@ from seglog.coordinators.steps import State
 from seglog.core.errors import TopicExistsError
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.storage.admit import Origin
+from seglog.storage.log.admit import Origin
 from seglog.testing.clock import ManualClock
 from tests.coordinators.coordinated import NODE, SETTINGS, TOPIC, Coordinated, commit, join, others, refused, stable
 

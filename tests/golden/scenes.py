@@ -11,7 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from seglog.storage.layout import WITNESS
+from seglog.storage.formats.paths import WITNESS
 from tests.golden.content import batches, keyed, plain
 from tests.golden.recipes import CODECS, OLD_CODECS, Topic
 from tests.kafka.records import Recipe, Record

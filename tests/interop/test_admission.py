@@ -28,12 +28,12 @@ from seglog.core.types import MAX_INT64
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
 from seglog.records.view import decode
-from seglog.storage.admit import AppendPlan, Duplicate, Origin
-from seglog.storage.epochs import encode_epochs
-from seglog.storage.producers import decode_snapshot, encode_snapshot
+from seglog.storage.log.admit import AppendPlan, Duplicate, Origin
+from seglog.storage.log.epochs import encode_epochs
+from seglog.storage.log.producers import decode_snapshot, encode_snapshot
 from tests.cases import case
 from tests.kafka import oracle
-from tests.storage.appends import NOW_MS, PlannedLog, Traffic
+from tests.storage.log.appends import NOW_MS, PlannedLog, Traffic
 
 ERRORS: Final = {
     CorruptBatchError: "CorruptRecordException",

@@ -13,12 +13,12 @@ from seglog.records.batch import entries
 from seglog.records.compression import compress
 from seglog.records.record import NewRecord, encode_batch
 from seglog.records.view import decode
-from seglog.storage.admit import AppendPlan, Origin
-from seglog.storage.epochs import encode_epochs
+from seglog.storage.log.admit import AppendPlan, Origin
+from seglog.storage.log.epochs import encode_epochs
 from tests.cases import case
 from tests.kafka import oracle
 from tests.records.peers import PEERS, wrapper
-from tests.storage.appends import NOW_MS, PlannedLog
+from tests.storage.log.appends import NOW_MS, PlannedLog
 
 
 def messages(rng: random.Random, magic: int, first: int = 0) -> bytes:

@@ -10,9 +10,9 @@ from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.adopt import Adopted, StagedPart, StagingWriter, adopt, staged_at
-from seglog.storage.findings import has_damage
-from seglog.storage.log_dir import LogDir
-from seglog.storage.verify import verify
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.offline.findings import has_damage
+from seglog.storage.offline.verify import verify
 from tests.interop.test_log_dir import complaints, consumed, send
 from tests.kafka import KafkaNode, tools
 from tests.kafka.jars import CURRENT

@@ -12,16 +12,16 @@ from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.background import DirHealth
 from seglog.storage.compaction import CompactionStats, compact
-from seglog.storage.compaction.rounds import COMPILED, PLAIN
-from seglog.storage.log import Log
-from seglog.storage.recovery import Known, load_log
-from seglog.storage.txnindex import AbortedTxn
+from seglog.storage.compaction.round import COMPILED, PLAIN
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.log import Log
+from seglog.storage.log.recovery import Known, load_log
+from seglog.storage.log.transaction_index import AbortedTxn
 from seglog.testing import ManualClock
 from tests.cases import case
 from tests.kafka.oracle import clean_log
-from tests.storage.compacted import START_MS, Batch, Writer, batches, config, index_of_aborted
+from tests.storage.compaction.compacted import START_MS, Batch, Writer, batches, config, index_of_aborted
 from tests.storage.disk import PARTITION
 
 _KINDS = (".log", ".index", ".timeindex", ".txnindex")

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from seglog.storage.findings import has_damage
-from seglog.storage.verify import verify
+from seglog.storage.offline.findings import has_damage
+from seglog.storage.offline.verify import verify
 from tests.interop.connector_world import World
 from tests.interop.test_log_dir import complaints, consumed, send
 from tests.kafka import KafkaNode, tools

@@ -34,7 +34,7 @@ from seglog.protocol.schema import response_class
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.replica import Replica
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from tests.broker.running import Wire
 from tests.kafka import KafkaNode
 from tests.kafka.waiting import wait_until

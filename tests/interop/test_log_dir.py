@@ -14,7 +14,7 @@ from seglog.core.errors import LogDirInUseError
 from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from tests.kafka import KafkaNode, tools
 from tests.storage.disk import values
 

@@ -11,10 +11,10 @@ import pytest
 from seglog.core.errors import DamagedPartitionError
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.layout import MANIFEST, WITNESS
-from seglog.storage.log_dir import LogDir
-from seglog.storage.manifest import read_manifest
-from seglog.storage.verify import verify
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.paths import MANIFEST, WITNESS
+from seglog.storage.log.manifest import read_manifest
+from seglog.storage.offline.verify import verify
 from seglog.testing import ManualClock
 from tests.kafka import KafkaNode, oracle, tools
 from tests.storage.disk import values

@@ -12,9 +12,9 @@ import pytest
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage.background import DirHealth
-from seglog.storage.layout import MANIFEST, WITNESS
-from seglog.storage.recovery import Known, load_log
+from seglog.storage.formats.paths import MANIFEST, WITNESS
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.recovery import Known, load_log
 from seglog.testing import ManualClock
 from tests import golden
 from tests.kafka import CURRENT, oracle

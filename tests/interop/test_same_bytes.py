@@ -12,11 +12,11 @@ import pytest
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage.admit import Origin
-from seglog.storage.background import DirHealth
-from seglog.storage.layout import MANIFEST, WITNESS
-from seglog.storage.log import Log
-from seglog.storage.recovery import Known, load_log
+from seglog.storage.formats.paths import MANIFEST, WITNESS
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.log import Log
+from seglog.storage.log.recovery import Known, load_log
 from seglog.testing.clock import ManualClock
 from tests.cases import case
 from tests.kafka import oracle

@@ -14,17 +14,31 @@ from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.batch import patch_offset_and_epoch, read_header
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.checkpoint import MetaProperties, write_clean_shutdown, write_meta_properties, write_offsets
-from seglog.storage.layout import HIGH_WATERMARKS, RECOVERY_POINTS
-from seglog.storage.repair import carry_out, locked, plan_repair
+from seglog.storage.formats.checkpoints import (
+    MetaProperties,
+    write_clean_shutdown,
+    write_meta_properties,
+    write_offsets,
+)
+from seglog.storage.formats.paths import HIGH_WATERMARKS, RECOVERY_POINTS
+from seglog.storage.offline.repair import carry_out, locked, plan_repair
 from tests.cases import case
 from tests.kafka import KafkaNode, oracle
 from tests.kafka.jars import CURRENT
 from tests.kafka.records import Recipe, Record
 from tests.kafka.tools import dump_log_segments, produce, topics
 from tests.storage import programs
+from tests.storage.offline.verify.verified import (
+    Flipper,
+    batches,
+    bits_under_no_crc,
+    bytes_of,
+    damage,
+    flip,
+    look,
+    make_dir,
+)
 from tests.storage.programs import START_MS, Append, Clock, Epoch, Retain, Roll
-from tests.storage.verified import Flipper, batches, bits_under_no_crc, bytes_of, damage, flip, look, make_dir
 
 LOG = f"{0:020d}.log"
 

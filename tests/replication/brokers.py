@@ -49,8 +49,8 @@ from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.followed import Followed
 from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
-from seglog.storage.checkpoint import encode_id
-from seglog.storage.log_dirs import LogDirs
+from seglog.storage.directory.log_dirs import LogDirs
+from seglog.storage.formats.checkpoints import encode_id
 from tests.cluster.faulty import Faulty
 
 LISTENER: Final = "BROKERS"

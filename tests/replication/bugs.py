@@ -15,11 +15,15 @@ from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
-from seglog.storage import dir_truncation, life, log, log_dirs_opening, retention, trim
-from seglog.storage.background import DirHealth
-from seglog.storage.cluster_mark import read_marks, write_mark
-from seglog.storage.epochs import EpochEnd, LeaderEpochs
-from seglog.storage.log import Log
+from seglog.storage.directory import log_dirs_opening
+from seglog.storage.directory import loss_evidence as life
+from seglog.storage.directory import truncation as dir_truncation
+from seglog.storage.directory.cluster_mark import read_marks, write_mark
+from seglog.storage.log import log, retention
+from seglog.storage.log import truncation as trim
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log.log import Log
 from tests.replication import store
 from tests.replication.disk import PATHS, Disk
 from tests.replication.leadership import Leadership

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from seglog.records.record import Record
-from seglog.storage.log import Log
-from seglog.storage.reads import UpTo
+from seglog.storage.log.log import Log
+from seglog.storage.log.reads import UpTo
 
 
 def bytes_of(log: Log, start: int, end: int) -> bytes:

@@ -7,9 +7,9 @@ import posixpath
 import random
 from typing import Any, Final
 
-from seglog.storage.cluster_mark import check_marks, read_marks
-from seglog.storage.life import BOOT_ID
-from seglog.storage.log_dirs import LogDirs
+from seglog.storage.directory.cluster_mark import check_marks, read_marks
+from seglog.storage.directory.log_dirs import LogDirs
+from seglog.storage.directory.loss_evidence import BOOT_ID
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.replication.scenario import Scenario
@@ -116,7 +116,7 @@ class Disk:
         self.fs.capacity = self._size
 
     def limit(self, size: int | None) -> None:
-        """Be of this size from now on. Only on a disk that has one is room kept back (`seglog.storage.reserve`)."""
+        """Be of this size from now on. Only on a disk that has one is room kept back (`seglog.storage.log.reserve`)."""
         self.fs.capacity = self._size = size
 
     @property

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from seglog.cluster.model import ANY_EPOCH, NO_LEADER, Broker, ElectionKind, Member, PartitionState
 from seglog.replication.replica import Replica
-from seglog.storage.log import Log
+from seglog.storage.log.log import Log
 from tests.replication.contents import records_of
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from seglog.protocol.messages import Message, read_request, write_response
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.replica import Replica
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 
 LEADER, FOLLOWER = Member(1, 10), Member(2, 20)
 BROKERS: Final = {

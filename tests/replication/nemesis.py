@@ -9,8 +9,8 @@ from seglog.cluster.election import choose
 from seglog.cluster.formats import FIRST, OURS, Formats
 from seglog.cluster.model import NO_LEADER, PartitionState, partition_name
 from seglog.core.errors import InvalidLogDirError
-from seglog.storage.cluster_mark import read_marks
-from seglog.storage.layout import META_PROPERTIES as META
+from seglog.storage.directory.cluster_mark import read_marks
+from seglog.storage.formats.paths import META_PROPERTIES as META
 from tests.replication.disk import PATHS, Contents
 from tests.replication.simulator import view_of
 from tests.replication.store import Copy, WentBackError

@@ -27,10 +27,10 @@ from seglog.cluster.model import (
 from seglog.core.errors import InvalidLogDirError, LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
-from seglog.storage.cluster_mark import read_marks
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.replica_changes import Wanted
+from seglog.storage.directory.cluster_mark import read_marks
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.replica_changes import Wanted
+from seglog.storage.log.log import Log
 from seglog.testing.clock import ManualClock
 from tests.replication.desk import Desk
 from tests.replication.disk import PATHS, Disk

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from seglog.cluster.model import Member, PartitionState
 from seglog.core.types import NO_EPOCH
 from seglog.replication.replica import Replica
-from seglog.storage.log import Log
+from seglog.storage.log.log import Log
 from tests.replication.contents import bytes_of
 
 if TYPE_CHECKING:

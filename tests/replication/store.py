@@ -23,7 +23,7 @@ from seglog.cluster.model import (
     partition_name,
 )
 from seglog.cluster.store import Versioned
-from seglog.storage.cluster_mark import ClusterMark
+from seglog.storage.directory.cluster_mark import ClusterMark
 
 if TYPE_CHECKING:
     from tests.replication.simulator import World

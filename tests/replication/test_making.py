@@ -13,10 +13,10 @@ import pytest
 from seglog.cluster.model import Member, offline_name
 from seglog.core import descriptors
 from seglog.core.errors import SeglogError
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.log_dirs import LogDirs
-from seglog.storage.replica_changes import Wanted
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.log_dirs import LogDirs
+from seglog.storage.directory.replica_changes import Wanted
+from seglog.storage.log.log import Log
 from tests.replication.brokers import Node
 
 NONE_LEFT = descriptors.KEPT_BACK + descriptors.most_sealed_files()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.replication.following import truncation_point
 from seglog.replication.progress import Follower, Progress
-from seglog.storage.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 
 BROKERS = {node: Broker(node_id=node, epoch=node, kept_since=0) for node in (1, 2, 3)}
 M1, M2, M3 = (Member(node, node) for node in (1, 2, 3))

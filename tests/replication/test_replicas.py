@@ -34,8 +34,8 @@ from seglog.core.errors import CutRefusedError, NotLeaderError
 from seglog.core.types import TopicPartition
 from seglog.replication.followed import Followed
 from seglog.replication.replica import NOT_LEADER_OR_FOLLOWER, Replica, ReplicaAnswer, ReplicaFetch
-from seglog.storage.epochs import EpochEnd
-from seglog.storage.life import Kept
+from seglog.storage.directory.loss_evidence import Kept
+from seglog.storage.log.epochs import EpochEnd
 from tests.cluster.faulty import AFTER, BEFORE
 from tests.replication.brokers import Node, cluster, is_whole
 from tests.replication.leading import BROKERS, FOLLOWER, LAG_MS, LEADER, Disk, batch, content

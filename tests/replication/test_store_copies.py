@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 
 from seglog.core.fs import OsFs
-from seglog.storage.checkpoint import read_partition_metadata
-from seglog.storage.strays import STRAY
+from seglog.storage.directory.strays import STRAY
+from seglog.storage.formats.checkpoints import read_partition_metadata
 from tests.cases import case
 from tests.replication.brokers import Node, is_whole
 from tests.replication.leading import batch

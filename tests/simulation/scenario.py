@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from seglog.storage.verify import verify
+from seglog.storage.offline.verify import verify
 from seglog.testing.virtual_broker import DIRECTORY, PORT, Machine
 from seglog.testing.virtual_loop import World
 from seglog.testing.virtual_net import Network

@@ -18,9 +18,9 @@ from typing import Final
 from seglog.broker.app import Node
 from seglog.coordinators.codes import CoordinatorError
 from seglog.core.types import TopicPartition
-from seglog.storage import reads
-from seglog.storage.log import Log
-from seglog.storage.reads import UpTo
+from seglog.storage.log import reads
+from seglog.storage.log.log import Log
+from seglog.storage.log.reads import UpTo
 from seglog.testing.virtual_loop import World
 
 FOREVER: Final = 1 << 62

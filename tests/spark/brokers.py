@@ -9,10 +9,10 @@ from typing import Final
 from uuid import UUID
 
 from seglog.records.record import NewRecord
-from seglog.storage.admit import Origin
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.reads import UpTo
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.log import Log
+from seglog.storage.log.reads import UpTo
 
 TOPIC_ID: Final = UUID(int=0xF11E)
 SMALL: Final = {"internal.segment.bytes": "1024"}

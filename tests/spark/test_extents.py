@@ -17,7 +17,7 @@ from seglog.records.batch import BatchHeader, build_batch
 from seglog.spark.read.directories.partition_files import read_extent
 from seglog.spark.read.directories.partitions import expand, find_partitions
 from seglog.spark.read.ranges import SegmentExtent
-from seglog.storage.boundaries import IndexBoundaries, find_end
+from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import KafkaVersion

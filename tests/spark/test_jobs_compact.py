@@ -18,11 +18,12 @@ from seglog.core.errors import InvalidConfigError, LogDirInUseError, UnknownTopi
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
 from seglog.spark.jobs.compact.job import Compacted, buckets, compact, stretches
-from seglog.storage import compaction, housekeeping
-from seglog.storage.compaction.rounds import COMPILED
-from seglog.storage.log_dir import LogDir
+from seglog.storage import compaction
+from seglog.storage.compaction.round import COMPILED
+from seglog.storage.directory import housekeeping
+from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import ManualClock
-from tests.storage.compacted import START_MS, Writer, batches, facts, values
+from tests.storage.compaction.compacted import START_MS, Writer, batches, facts, values
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 

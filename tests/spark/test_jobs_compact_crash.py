@@ -10,14 +10,15 @@ import pytest
 
 from seglog.core.fs import Fs
 from seglog.spark.jobs.compact.job import Written, staged_round
-from seglog.storage.compaction import carry_out, plan, rounds
-from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped
-from seglog.storage.layout import parse_file_name
+from seglog.storage.compaction import carry_out, plan
+from seglog.storage.compaction import round as rounds
+from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped
+from seglog.storage.formats.paths import parse_file_name
 from seglog.testing import CrashFs, MemoryFs
-from tests.storage.compacted import batches, facts, values
+from tests.storage.compaction.compacted import batches, facts, values
+from tests.storage.compaction.parted import clean_in_parts
+from tests.storage.compaction.test_crash import ROOMY, Round, written
 from tests.storage.disk import PATH, load
-from tests.storage.parted import clean_in_parts
-from tests.storage.test_compaction_crash import ROOMY, Round, written
 
 
 class _JobsRound(Round):

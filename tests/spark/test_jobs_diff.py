@@ -14,8 +14,8 @@ import seglog
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord
 from seglog.spark.jobs import diff as job
-from seglog.storage.compare import REPLICAS, Kind
-from seglog.storage.compare_dirs import compare_directories
+from seglog.storage.offline.compare import REPLICAS, Kind
+from seglog.storage.offline.compare_directories import compare_directories
 from tests.cli.run import Run, run_here
 from tests.spark.brokers import Brokers
 

@@ -19,8 +19,8 @@ from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.spark.jobs.export import ExportInUseError, export
 from seglog.spark.jobs.export.state import OWN, locked, read_state
-from seglog.storage.admit import Origin
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.admit import Origin
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 

@@ -24,7 +24,7 @@ from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
 from seglog.spark.jobs.ingest.columns import json_rows, make_records, names_of
 from seglog.spark.jobs.ingest.splits import BLOCK, count_lines, read_lines, split_text
-from seglog.storage.verify import verify
+from seglog.storage.offline.verify import verify
 from tests.cases import case
 from tests.cli.run import Run, run_here
 

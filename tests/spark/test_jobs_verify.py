@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from seglog.core.errors import InvalidLogDirError
 from seglog.spark.jobs import verify as job
 from seglog.spark.jobs.failure import JobFailedError
-from seglog.storage.verify import partition as verify_partition
-from seglog.storage.verify import verify
+from seglog.storage.offline.verify import partition_files as verify_partition
+from seglog.storage.offline.verify import verify
 from tests import golden
 from tests.cases import case
 from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
-from tests.storage.verified import KINDS, flip, make_dir
+from tests.storage.offline.verify.verified import KINDS, flip, make_dir
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 

@@ -26,9 +26,9 @@ from seglog.spark.runtime.processes import Owners, driver_pid
 from seglog.spark.write.directories.commit_client import Keeping
 from seglog.spark.write.directories.commit_coordinator import KeeperError, socket_path
 from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.verify import verify
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.log import Log
+from seglog.storage.offline.verify import verify
 from seglog.testing import MemoryFs
 
 ME = os.getpid()

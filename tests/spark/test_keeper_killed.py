@@ -15,7 +15,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.write.directories.commit_client import Keeping
 from seglog.spark.write.directories.commit_coordinator import READY
 from seglog.storage.adopt import InputMark, Intake, read_ledger
-from seglog.storage.verify import verify
+from seglog.storage.offline.verify import verify
 from tests.spark.test_keeper import all_records, end, stage
 
 _KEEPER = """

@@ -31,14 +31,14 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.directories.task_reader import BYTES, ROWS, read_range
 from seglog.spark.read.planning import ReadRange
-from seglog.storage.checkpoint import MetaProperties, write_meta_properties
 from seglog.storage.compaction import compact
-from seglog.storage.compaction.rounds import PLAIN
-from seglog.storage.log import Log
-from seglog.storage.table_batches import Stretch, iter_table_batches
+from seglog.storage.compaction.round import PLAIN
+from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties
+from seglog.storage.log.log import Log
+from seglog.storage.offline.table_batches import Stretch, iter_table_batches
 from tests.cases import case
 from tests.spark.logs import make_reader, offsets, write_partition
-from tests.storage.appends import with_header
+from tests.storage.log.appends import with_header
 
 BATCH = [NewRecord(b"v" * 50, b"k")] * 4
 SCHEMA = pa.schema([("offset", pa.int64())])

@@ -16,7 +16,7 @@ from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.directories.survey import survey
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.source import SeglogDataSource
-from seglog.storage.watermarks import Watermark, encode_watermarks
+from seglog.storage.formats.watermarks import Watermark, encode_watermarks
 from tests.spark.brokers import TOPIC_ID, Brokers
 from tests.spark.logs import batches, make_reader
 from tests.spark.stream_driver import Checkpoint, Driver, offsets

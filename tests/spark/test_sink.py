@@ -22,7 +22,7 @@ from seglog.records.partitioner import partition_for_key
 from seglog.spark import batch_writer, by_partition, log_columns, to_log
 from seglog.spark.write.directories.commit_client import Keeping
 from seglog.spark.write.directories.commit_coordinator import socket_path
-from seglog.storage.verify import verify
+from seglog.storage.offline.verify import verify
 from tests.kafka.waiting import wait_until
 from tests.spark.test_keeper import all_records, end
 

@@ -15,8 +15,8 @@ from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.directories.survey import survey
 from seglog.spark.source import SeglogDataSource
-from seglog.storage.txnindex import AbortedTxn, encode_aborted
-from seglog.storage.watermarks import Watermark, encode_watermarks
+from seglog.storage.formats.watermarks import Watermark, encode_watermarks
+from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.spark.logs import make_reader, offsets, write_partition

@@ -30,8 +30,8 @@ from seglog.spark.options.write_options import WriteOptions
 from seglog.spark.write.directories import task_writer
 from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, adopt
-from seglog.storage.log_dir import LogDir
-from seglog.storage.verify import verify
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.offline.verify import verify
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 

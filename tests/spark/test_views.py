@@ -15,15 +15,15 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.encoding import NewRecord, encode_batch
-from seglog.storage.checkpoint import read_offsets
-from seglog.storage.layout import LOG_START_OFFSETS
+from seglog.storage.formats.checkpoints import read_offsets
+from seglog.storage.formats.paths import LOG_START_OFFSETS
 from tests import golden
 from tests.cases import case
 from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.spark.view_reading import Row, read, reader
-from tests.storage.verified import batches as entries
-from tests.storage.verified import flip, make_dir
+from tests.storage.offline.verify.verified import batches as entries
+from tests.storage.offline.verify.verified import flip, make_dir
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 

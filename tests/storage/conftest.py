@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.directories import Disk
-from tests.storage.written_segments import numbered, write_segment
+from tests.storage.offline.written_segments import numbered, write_segment
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import ManualClock
 from tests.storage.disk import values
 

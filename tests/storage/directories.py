@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.log import Log
 from seglog.testing import ManualClock, MemoryFs
 from tests.storage.disk import fill
 

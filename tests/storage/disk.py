@@ -9,10 +9,10 @@ from seglog.core.config import LogConfig
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
-from seglog.storage.background import DirHealth, Inline
-from seglog.storage.log import Log
-from seglog.storage.reads import UpTo
-from seglog.storage.recovery import Known, Loaded, load_log
+from seglog.storage.log.dir_health import DirHealth, Inline
+from seglog.storage.log.log import Log
+from seglog.storage.log.reads import UpTo
+from seglog.storage.log.recovery import Known, Loaded, load_log
 from seglog.testing import ManualClock, MemoryFs
 
 PATH = "/logs/t-0"

@@ -27,11 +27,11 @@ from seglog.core.broker_config import BrokerConfig
 from seglog.core.fs import OsFs
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.storage.checkpoint import encode_id
-from seglog.storage.cluster_mark import check_unmarked
-from seglog.storage.dir_files import resolve
-from seglog.storage.layout import METADATA
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.cluster_mark import check_unmarked
+from seglog.storage.directory.contents import resolve
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.checkpoints import encode_id
+from seglog.storage.formats.paths import METADATA
 
 _log: Final = logging.getLogger("seglog.broker")
 

@@ -18,7 +18,7 @@ from seglog.broker.topics import LocalTopics, Topic, Topics
 from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import SeglogError, TopicExistsError
-from seglog.storage.topics_file import TopicInfo
+from seglog.storage.formats.topics_file import TopicInfo
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")

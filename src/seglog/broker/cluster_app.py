@@ -55,12 +55,12 @@ from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.followed import Followed
 from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
-from seglog.storage.checkpoint import encode_id, new_cluster_id
-from seglog.storage.cluster_mark import ClusterMark, check_marks, read_marks
-from seglog.storage.log_dir import LogDir
-from seglog.storage.log_dirs import LogDirs
-from seglog.storage.log_dirs_opening import cluster_of, resolve_all
-from seglog.storage.strays import size_of
+from seglog.storage.directory.cluster_mark import ClusterMark, check_marks, read_marks
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.log_dirs import LogDirs
+from seglog.storage.directory.log_dirs_opening import cluster_of, resolve_all
+from seglog.storage.directory.strays import size_of
+from seglog.storage.formats.checkpoints import encode_id, new_cluster_id
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")

@@ -45,7 +45,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import InvalidConfigError, SeglogError, TopicExistsError, UnknownTopicError
-from seglog.storage.checkpoint import new_id
+from seglog.storage.formats.checkpoints import new_id
 
 _log: Final = logging.getLogger("seglog.broker")
 MAX_DELETIONS: Final = 10_000

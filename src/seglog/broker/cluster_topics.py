@@ -13,7 +13,7 @@ from seglog.cluster.view import Changes, ClusterView
 from seglog.core.types import NO_EPOCH
 from seglog.replication.partition import Partition
 from seglog.replication.replica import Replica
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 
 Key = tuple[UUID, int]
 

@@ -19,7 +19,7 @@ from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPart
 from seglog.protocol.messages import Message, read_request
 from seglog.replication.partition import Partition
 from seglog.replication.waiters import Waiter
-from seglog.storage.reads import UpTo
+from seglog.storage.log.reads import UpTo
 
 if TYPE_CHECKING:
     from seglog.broker.neighbours import Neighbours

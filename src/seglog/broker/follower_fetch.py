@@ -33,7 +33,7 @@ from seglog.protocol.replica_fetch import VERSION, FollowerRequest, RequestHead
 from seglog.replication.progress import UNKNOWN, Heard
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from seglog.replication.waiters import Waiter
-from seglog.storage.reads import UpTo
+from seglog.storage.log.reads import UpTo
 
 Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
 _logger: Final = logging.getLogger("seglog.broker")

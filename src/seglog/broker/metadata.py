@@ -21,8 +21,8 @@ from seglog.core.errors import InvalidTopicError, SeglogError
 from seglog.core.types import validate_topic
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.storage.log_dir import LogDir
-from seglog.storage.strays import size_of
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.strays import size_of
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2

@@ -18,9 +18,9 @@ from seglog.core.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.partition import Partition
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.reads import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.log import Log
+from seglog.storage.log.reads import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5

@@ -46,7 +46,7 @@ from seglog.net.connection import Handler
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
 from seglog.net.patience import Patience
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 
 if TYPE_CHECKING:
     from seglog.broker.metrics_errors import Errors

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from seglog.core.fs import File
 from seglog.protocol.fetch import FetchedPartition
 from seglog.replication.partition import Partition
-from seglog.storage.reads import Fetched, UpTo
+from seglog.storage.log.reads import Fetched, UpTo
 
 
 class FileSlice(NamedTuple):

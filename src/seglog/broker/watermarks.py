@@ -15,7 +15,7 @@ from typing import Final
 from seglog.broker.topics import Topic
 from seglog.core.fs import Fs, Lock, MappedFile
 from seglog.replication.partition import NOT_PUBLISHED, Partition
-from seglog.storage.watermarks import (
+from seglog.storage.formats.watermarks import (
     END_AT,
     GONE,
     HEAD_SIZE,

@@ -20,7 +20,7 @@ from seglog.cli.signals import leave_on_signals
 from seglog.core.broker_config import keys_of_environment
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
-from seglog.storage.properties import decode_properties
+from seglog.storage.formats.properties import decode_properties
 
 if TYPE_CHECKING:
     from seglog.broker.serving import Serving

@@ -88,7 +88,7 @@ class Keys(NamedTuple):
         from seglog.core.addresses import parse_host_port
         from seglog.core.broker_config import keys_of_environment
         from seglog.core.fs import OsFs
-        from seglog.storage.properties import decode_properties
+        from seglog.storage.formats.properties import decode_properties
 
         mapping: dict[str, str] = {}
         if self.config is not None:

@@ -18,8 +18,8 @@ from seglog.cluster.moves import Move, Place
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.reading import Message
-from seglog.storage.reserve import is_short
-from seglog.storage.strays import is_stray_name
+from seglog.storage.directory.strays import is_stray_name
+from seglog.storage.log.reserve import is_short
 
 _TOPIC: Final = 2
 """The resource type of a topic's configuration."""

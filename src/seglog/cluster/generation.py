@@ -6,11 +6,11 @@ the store itself raises, so that no commit waits for another, above the number a
 decision of an operator raises.
 
 A broker writes down the highest generation that it has seen twice: at ``seen/<node id>`` in the store, and then in its
-log directories (`seglog.storage.cluster_mark`). A store that has a lower generation than a directory, or knows of a
-lower one for its broker, is an older copy, also when it has gone on since: what was created, deleted or elected
-meanwhile is not in it. The broker refuses to serve on it until an operator has decided, which raises the base above all
-that was seen. Two more proofs are a leader epoch in a log above that of the partition's state, and a broker epoch that
-was handed out and is not counted.
+log directories (`seglog.storage.directory.cluster_mark`). A store that has a lower generation than a directory, or
+knows of a lower one for its broker, is an older copy, also when it has gone on since: what was created, deleted or
+elected meanwhile is not in it. The broker refuses to serve on it until an operator has decided, which raises the base
+above all that was seen. Two more proofs are a leader epoch in a log above that of the partition's state, and a broker
+epoch that was handed out and is not counted.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from seglog.core.errors import NotLeaderError
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.partition import Partition
 from seglog.replication.waiters import Waiter
-from seglog.storage.admit import Origin
+from seglog.storage.log.admit import Origin
 
 _PART_BYTES: Final = 256 << 10
 """Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""

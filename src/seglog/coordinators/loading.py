@@ -13,7 +13,7 @@ from seglog.records import view
 from seglog.records.batch import entries
 from seglog.records.record import ControlType, Record, parse_control
 from seglog.replication.partition import Partition
-from seglog.storage.reads import UpTo
+from seglog.storage.log.reads import UpTo
 
 _log: Final = logging.getLogger("seglog.coordinators")
 _READ_BYTES: Final = 1 << 20

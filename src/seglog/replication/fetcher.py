@@ -37,7 +37,7 @@ from seglog.replication.fetcher_config import FetcherConfig
 from seglog.replication.fetcher_partition import FollowedPartition, growing
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.replica import Replica, ReplicaAnswer
-from seglog.storage.epochs import EpochEnd
+from seglog.storage.log.epochs import EpochEnd
 
 __all__ = ["Fetcher", "FetcherConfig"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from seglog.core.types import NO_EPOCH
-from seglog.storage.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 
 STALLED_MS: Final = 1_000
 """How long a partition is left alone after an error."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from seglog.core.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from seglog.core.types import NO_EPOCH, TopicPartition
-from seglog.storage.epochs import EpochEnd
-from seglog.storage.log import Log
+from seglog.storage.log.epochs import EpochEnd
+from seglog.storage.log.log import Log
 
 
 class LeaderEpochChecks:

@@ -13,9 +13,9 @@ from uuid import UUID
 from seglog.core.types import MAX_INT32, Buffer, TopicPartition
 from seglog.replication.leader_epochs import LeaderEpochChecks
 from seglog.replication.waiters import Waiting
-from seglog.storage.admit import Origin
-from seglog.storage.log import Appended, Log
-from seglog.storage.reads import Fetched, UpTo
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.log import Appended, Log
+from seglog.storage.log.reads import Fetched, UpTo
 
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
 """Where a partition leaves what nobody is to see."""

@@ -27,12 +27,12 @@ from seglog.replication.following import start_of_reading, truncation_point
 from seglog.replication.partition import COMMITTED, Partition
 from seglog.replication.progress import Heard, Progress
 from seglog.replication.waiters import Waiting
-from seglog.storage.admit import Origin
-from seglog.storage.epochs import EpochEnd
-from seglog.storage.life import Kept
-from seglog.storage.log import Appended, Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.reads import Fetched, UpTo
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.loss_evidence import Kept
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.epochs import EpochEnd
+from seglog.storage.log.log import Appended, Log
+from seglog.storage.log.reads import Fetched, UpTo
 
 Brokers = Mapping[int, Broker]
 NOT_LEADER_OR_FOLLOWER: Final = 6

@@ -27,9 +27,9 @@ from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.followed import Followed
 from seglog.replication.isr_writes import IsrWrites
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, SavedCut
-from seglog.storage.log_dir import LogDir
-from seglog.storage.log_dirs import LogDirs
-from seglog.storage.replica_changes import Wanted
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.log_dirs import LogDirs
+from seglog.storage.directory.replica_changes import Wanted
 
 Key = tuple[UUID, int]
 T = TypeVar("T")

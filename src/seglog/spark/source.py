@@ -25,7 +25,7 @@ from seglog.spark.read.planning import ReadRange, pack, plan
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
 from seglog.spark.runtime.parallelism import driver_parallelism
-from seglog.storage.boundaries import IndexBoundaries
+from seglog.storage.offline.batch_boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -251,7 +251,7 @@ def _take_out_of_cluster(path: str) -> None:
 
     from seglog.core.clock import SystemClock
     from seglog.core.fs import OsFs
-    from seglog.storage.cluster_mark import leave_cluster, read_mark
+    from seglog.storage.directory.cluster_mark import leave_cluster, read_mark
 
     if read_mark(OsFs(), path) is not None:
         leave_cluster(OsFs(), [path], rng=SystemRandom(), now_ms=SystemClock().now_ms())

@@ -23,9 +23,9 @@ from seglog.core.errors import SeglogError
 from seglog.net.connection import Connection, Handler
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
-from seglog.storage.background import DirHealth
-from seglog.storage.log_dir import LogDir
-from seglog.storage.worker import Worker
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.worker import Worker
+from seglog.storage.log.dir_health import DirHealth
 from seglog.testing.crash_fs import Call, CrashFs
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World

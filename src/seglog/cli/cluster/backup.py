@@ -26,12 +26,12 @@ from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, Ver
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs, OsFs, write_atomically
-from seglog.storage.checkpoint import read_leader_epochs, read_partition_metadata
-from seglog.storage.cluster_mark import ClusterMark, read_mark
-from seglog.storage.dir_files import resolve
-from seglog.storage.layout import list_partitions
-from seglog.storage.strays import find_strays
-from seglog.storage.topics_file import read_topics
+from seglog.storage.directory.cluster_mark import ClusterMark, read_mark
+from seglog.storage.directory.contents import resolve
+from seglog.storage.directory.strays import find_strays
+from seglog.storage.formats.checkpoints import read_leader_epochs, read_partition_metadata
+from seglog.storage.formats.paths import list_partitions
+from seglog.storage.formats.topics_file import read_topics
 
 T = TypeVar("T")
 _SESSION_MS: Final = 10_000

@@ -12,10 +12,10 @@ from seglog.cli.output import FINE, Out, fail, format_size, show_table
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs, OsFs
-from seglog.storage.checkpoint import encode_id, new_id
-from seglog.storage.cluster_mark import leave_cluster
-from seglog.storage.dir_files import deleted_name, remove_tree, resolve
-from seglog.storage.strays import FoundStray, find_strays, size_of
+from seglog.storage.directory.cluster_mark import leave_cluster
+from seglog.storage.directory.contents import deleted_name, remove_tree, resolve
+from seglog.storage.directory.strays import FoundStray, find_strays, size_of
+from seglog.storage.formats.checkpoints import encode_id, new_id
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories.", show_default=False)]
 

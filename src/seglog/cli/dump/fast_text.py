@@ -34,7 +34,7 @@ from seglog.records.text_kernels import (
     render_batches,
     render_records,
 )
-from seglog.storage.inspect import Chunk, read_chunks
+from seglog.storage.offline.inspect import Chunk, read_chunks
 
 _ROOM_BYTES: Final = 64 << 20
 """Of address space for one chunk's text; memory is taken only for what is written."""
@@ -67,7 +67,7 @@ def render_fast(file: File, size: int, options: LogOptions) -> Iterator[tuple[Ch
 
 
 def warm_text() -> None:
-    """Have the loops of this module compiled, as `seglog.storage.warm.warm` has the others."""
+    """Have the loops of this module compiled, as `seglog.storage.precompile.warm` has the others."""
     records = [NewRecord(b"value", b"key", 1, (("name", b"value"),))]
     for codec in (Codec.NONE, Codec.LZ4):
         data = bytes(encode_batch(records, codec=codec))

@@ -21,9 +21,9 @@ from seglog.core.fs import File, Fs
 from seglog.core.types import NO_TIMESTAMP
 from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, read_header
 from seglog.records.java_text import int64
-from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from seglog.storage.inspect import read_chunks
-from seglog.storage.layout import INDEX, LOG
+from seglog.storage.formats.paths import INDEX, LOG
+from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
+from seglog.storage.offline.inspect import read_chunks
 
 _WARM_BYTES: Final = 8192
 """The end of an index that Kafka looks at before anything else (``AbstractIndex.java``)."""

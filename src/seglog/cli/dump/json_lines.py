@@ -16,11 +16,11 @@ from seglog.core.fs import Fs
 from seglog.records import view
 from seglog.records.batch import Entry
 from seglog.records.compression import Codec
-from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries
-from seglog.storage.inspect import Chunk, read_chunks
-from seglog.storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
-from seglog.storage.producers import decode_snapshot
-from seglog.storage.txnindex import decode_aborted
+from seglog.storage.formats.paths import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries
+from seglog.storage.log.producers import decode_snapshot
+from seglog.storage.log.transaction_index import decode_aborted
+from seglog.storage.offline.inspect import Chunk, read_chunks
 
 _Fields = dict[str, object]
 

@@ -18,10 +18,10 @@ from seglog.core.fs import Fs
 from seglog.records import view
 from seglog.records.batch import BatchHeader
 from seglog.records.decoding import Record
-from seglog.storage.inspect import Chunk, read_chunks
-from seglog.storage.isolation import Committed, committed
-from seglog.storage.layout import LOG
-from seglog.storage.reads import AbortedFilter
+from seglog.storage.formats.paths import LOG
+from seglog.storage.log.reads import AbortedFilter
+from seglog.storage.offline.inspect import Chunk, read_chunks
+from seglog.storage.offline.isolation import Committed, committed
 
 
 def dump_records(fs: Fs, named: list[str], out: Out, *, read_committed: bool) -> int:

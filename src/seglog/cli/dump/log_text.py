@@ -32,7 +32,7 @@ from seglog.records.batch import (
     read_header,
 )
 from seglog.records.java_text import boolean, int64
-from seglog.storage.inspect import Chunk, read_chunks
+from seglog.storage.offline.inspect import Chunk, read_chunks
 
 Decoder = Callable[[Buffer | None, Buffer | None, int], tuple[str | None, str | None]]
 """Key, value and offset of a record to what is printed behind ``key:`` and ``payload:``; None: not printed."""

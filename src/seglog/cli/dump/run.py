@@ -16,8 +16,8 @@ from seglog.core.extras import require
 from seglog.core.fs import File, Fs
 from seglog.core.types import MAX_INT32
 from seglog.records.batch import BATCH_OVERHEAD, read_header
-from seglog.storage.inspect import Chunk, read_chunks
-from seglog.storage.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from seglog.storage.formats.paths import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from seglog.storage.offline.inspect import Chunk, read_chunks
 
 _SAMPLE_BYTES: Final = 256 << 10
 _MANY_LINES: Final = 400_000

@@ -1,7 +1,7 @@
 """The text of a ``.snapshot`` of producers as Kafka 4.3's DumpLogSegments prints it.
 
 Read by Kafka's rules (``ProducerStateManager.readSnapshot``): bytes behind the last entry are passed over if they are
-under the CRC, while `seglog.storage.producers` refuses them.
+under the CRC, while `seglog.storage.log.producers` refuses them.
 """
 
 from __future__ import annotations

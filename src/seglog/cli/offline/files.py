@@ -11,7 +11,7 @@ from typing import Final
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import File, Fs
-from seglog.storage.layout import (
+from seglog.storage.formats.paths import (
     INDEX,
     LOG,
     META_PROPERTIES,

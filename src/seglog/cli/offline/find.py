@@ -14,8 +14,8 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 from seglog.records.compression import Codec
-from seglog.storage.layout import is_partition
-from seglog.storage.lookup import Found, Lookup, Step, find_offset, find_timestamp
+from seglog.storage.formats.paths import is_partition
+from seglog.storage.offline.lookup import Found, Lookup, Step, find_offset, find_timestamp
 
 _SHOWN_CHARACTERS = 60
 

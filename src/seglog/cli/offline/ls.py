@@ -13,9 +13,9 @@ from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import INTERNAL_TOPICS
 from seglog.records.compression import Codec
-from seglog.storage.checkpoint import encode_id
-from seglog.storage.layout import LOG, is_set_aside, list_segments
-from seglog.storage.survey import PartitionFacts, SegmentFacts, survey_partition
+from seglog.storage.formats.checkpoints import encode_id
+from seglog.storage.formats.paths import LOG, is_set_aside, list_segments
+from seglog.storage.offline.survey import PartitionFacts, SegmentFacts, survey_partition
 
 _FACTS: Final = ("NEXT", "RECORDS", "BATCHES", "SIZE", "FIRST", "LAST", "FORMAT", "CODECS")
 _COLUMNS: Final = ("PARTITION", "SEGMENT", *_FACTS)

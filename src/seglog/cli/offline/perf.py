@@ -20,11 +20,11 @@ from seglog.core.clock import SystemClock
 from seglog.records.batch import BatchHeader, entries, read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.admit import Origin
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
-from seglog.storage.verify import measure
-from seglog.storage.verify import verify as verify_paths
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.admit import Origin
+from seglog.storage.log.log import Log
+from seglog.storage.offline.verify import measure
+from seglog.storage.offline.verify import verify as verify_paths
 
 TOPIC: Final = "seglog-perf"
 _APPEND, _READ, _VERIFY = "append", "read", "verify"

@@ -14,10 +14,10 @@ import typer
 from seglog.cli.offline.verify import as_document, totals
 from seglog.cli.output import DAMAGE, FINE, Out, fail
 from seglog.core.fs import OsFs
-from seglog.storage.repair import RepairPlan, carry_out, locked, plan_repair
-from seglog.storage.repair.work import Done
-from seglog.storage.verify import Verified
-from seglog.storage.verify import verify as verify_paths
+from seglog.storage.offline.repair import RepairPlan, carry_out, locked, plan_repair
+from seglog.storage.offline.repair.partition_work import Done
+from seglog.storage.offline.verify import Verified
+from seglog.storage.offline.verify import verify as verify_paths
 
 
 class LogStart(StrEnum):

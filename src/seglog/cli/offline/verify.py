@@ -8,9 +8,9 @@ import typer
 
 from seglog.cli.output import DAMAGE, FINE, Out, format_size, progress
 from seglog.core.fs import OsFs
-from seglog.storage.findings import Finding, Severity
-from seglog.storage.verify import Verified, measure
-from seglog.storage.verify import verify as verify_paths
+from seglog.storage.offline.findings import Finding, Severity
+from seglog.storage.offline.verify import Verified, measure
+from seglog.storage.offline.verify import verify as verify_paths
 
 Paths = Annotated[
     list[str],

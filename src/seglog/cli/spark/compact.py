@@ -10,7 +10,7 @@ import typer
 from seglog.cli.output import DAMAGE, FINE, Out, format_size, progress, show_table
 from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, session
 from seglog.core.fs import OsFs
-from seglog.storage.verify import measure
+from seglog.storage.offline.verify import measure
 
 if TYPE_CHECKING:
     from seglog.spark.jobs.compact import Compacted

@@ -9,10 +9,10 @@ import typer
 
 from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, show_table
 from seglog.cli.spark.session import Conf, Json, Master, check_paths, session
-from seglog.storage.compare import COPY, REPLICAS, Finding, Kind
+from seglog.storage.offline.compare import COPY, REPLICAS, Finding, Kind
 
 if TYPE_CHECKING:
-    from seglog.storage.compare_dirs import Compared, Until
+    from seglog.storage.offline.compare_directories import Compared, Until
 
 
 def diff(

@@ -11,7 +11,7 @@ from seglog.cli.output import FINE, Out, format_size, progress, show_table, warn
 from seglog.cli.spark.session import Conf, DryRun, Json, Master, session
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.storage.verify import measure
+from seglog.storage.offline.verify import measure
 
 if TYPE_CHECKING:
     from seglog.spark.jobs.export import Exported

@@ -185,7 +185,7 @@ def _file(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     from seglog.core.fs import OsFs
-    from seglog.storage.properties import decode_properties
+    from seglog.storage.formats.properties import decode_properties
 
     return {key: one.value for key, one in decode_properties(OsFs().read(path), path).items()}
 

@@ -1,4 +1,4 @@
-"""Two log directories compared on Spark: `seglog.storage.compare`, whose pieces are looked at by Spark's workers.
+"""Two log directories compared on Spark: Spark's workers run the pieces of `seglog.storage.offline.compare`.
 
 What is found is what `compare_directories` finds. Logs are cut at batch boundaries, so one large partition keeps every
 core busy; the driver reads small files and indexes, and puts the pieces together. Both directories must be readable
@@ -17,8 +17,8 @@ from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.paths import Path
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.runtime.worker_gc import freeze_imports
-from seglog.storage.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
-from seglog.storage.compare_dirs import STRETCH, Compared, Pair, Until, missing_whole, pairs
+from seglog.storage.offline.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
+from seglog.storage.offline.compare_directories import STRETCH, Compared, Pair, Until, missing_whole, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class _Order(NamedTuple):
 def plan(
     left: Path, right: Path, *, topics: str | Sequence[str] = (), until: Until = "highWatermark"
 ) -> tuple[list[Pair], int]:
-    """What there is to compare, and how many bytes that are; see `seglog.storage.compare_dirs.pairs`."""
+    """What there is to compare, and how many bytes that are; see `seglog.storage.offline.compare_directories.pairs`."""
     chosen = [topics] if isinstance(topics, str) else topics
     found = list(pairs(OsFs(), os.fspath(left), os.fspath(right), topics=chosen, until=until))
     return found, _size(found)

@@ -1,4 +1,4 @@
-"""Verification on Spark: the engine's `seglog.storage.verify`, whose stretches are looked at by Spark's workers.
+"""Verification on Spark: Spark's workers check the stretches of `seglog.storage.offline.verify`.
 
 What is found is what the engine finds, word for word: it is the engine's own run, to which Spark is one more pool of
 workers. Logs are cut at batch boundaries, so one large partition keeps every core busy; the driver reads small files
@@ -21,10 +21,10 @@ from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.runtime.log_dir_mount import check_file
 from seglog.spark.runtime.worker_gc import freeze_imports
-from seglog.storage.verify import Verified, measure
-from seglog.storage.verify.partition import Stretch
-from seglog.storage.verify.run import Run, walk_stretch
-from seglog.storage.verify.summary import Summary
+from seglog.storage.offline.verify import Verified, measure
+from seglog.storage.offline.verify.partition_files import Stretch
+from seglog.storage.offline.verify.run import Run, walk_stretch
+from seglog.storage.offline.verify.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def verify(
     limit: int = DEFAULT_LIMIT,
     progress: Progress | None = None,
 ) -> Verified:
-    """Look at log directories, partitions' directories and single files, as `seglog.storage.verify.verify` does.
+    """Verify log directories, partitions' directories and single files, as `seglog.storage.offline.verify.verify` does.
 
     ``progress`` is told how many more bytes of logs were looked at; they come to about `measure`. Raises
     `InvalidLogDirError` where ``paths`` has what is none of these, OSError, and `JobFailedError` if a worker fails.

@@ -19,7 +19,7 @@ from seglog.spark.options.read_options import Assign, Selection, Subscribe, Subs
 from seglog.spark.options.topic_pattern import compile_java
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent, Share, divide
 from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.txnindex import AbortedTxn
+from seglog.storage.log.transaction_index import AbortedTxn
 
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}

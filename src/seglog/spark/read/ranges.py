@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from seglog.core.types import TopicPartition
 from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.txnindex import AbortedTxn
+from seglog.storage.log.transaction_index import AbortedTxn
 
 LOG_END = "log end offset"
 """What ``until`` is when nothing lowers it."""

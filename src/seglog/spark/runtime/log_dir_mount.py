@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from seglog.core.errors import CorruptError, InvalidLogDirError
 from seglog.core.fs import Fs
-from seglog.storage.checkpoint import MetaProperties, encode_id, read_meta_properties
-from seglog.storage.layout import META_PROPERTIES
+from seglog.storage.formats.checkpoints import MetaProperties, encode_id, read_meta_properties
+from seglog.storage.formats.paths import META_PROPERTIES
 
 
 class LogDirMount(NamedTuple):

@@ -18,7 +18,7 @@ from seglog.spark.options.write_options import parse_write_options
 from seglog.spark.read.directories.partitions import expand
 from seglog.spark.write.directories.commit_client import directory_of
 from seglog.storage.adopt import read_ledger
-from seglog.storage.layout import list_partitions
+from seglog.storage.formats.paths import list_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

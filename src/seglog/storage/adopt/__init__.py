@@ -26,11 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from seglog.core.errors import AdoptError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage import housekeeping
 from seglog.storage.adopt.apply import carry_out
-from seglog.storage.adopt.inputs import InputMark, Intake
-from seglog.storage.adopt.ledger import Ledger, read_ledger, write_ledger
-from seglog.storage.adopt.manifest import Manifest, Mode, PartitionPlan, read_manifest, write_manifest
 from seglog.storage.adopt.planning import by_partition, check_parts, log_of, place_files, plan_partition
 from seglog.storage.adopt.staging import (
     STAGING,
@@ -40,12 +36,16 @@ from seglog.storage.adopt.staging import (
     check_name,
     staged_at,
 )
-from seglog.storage.dir_files import remove_tree
-from seglog.storage.layout import ADOPT_MANIFEST, OWN_DIRECTORY
-from seglog.storage.log import Log
+from seglog.storage.directory import housekeeping
+from seglog.storage.directory.contents import remove_tree
+from seglog.storage.formats.adopt_ledger import Ledger, read_ledger, write_ledger
+from seglog.storage.formats.adopt_manifest import Manifest, Mode, PartitionPlan, read_manifest, write_manifest
+from seglog.storage.formats.input_marks import InputMark, Intake
+from seglog.storage.formats.paths import ADOPT_MANIFEST, OWN_DIRECTORY
+from seglog.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from seglog.storage.log_dir import LogDir
+    from seglog.storage.directory.log_dir import LogDir
 
 __all__ = [
     "NO_INTAKE",
@@ -93,10 +93,10 @@ def adopt(
 ) -> Adopted:
     """Make a job's staged records part of their logs: of each partition the parts in their order.
 
-    ``application`` and ``version`` are what it goes by in the ledger (`seglog.storage.adopt.ledger`); parts of a job
-    that is there are removed. ``allow_foreign``: also into topics that a Kafka broker has made. The marks of ``intake``
-    come into the ledger with the records; `AdoptError` if another job has read one of its files meanwhile, and if the
-    version was adopted with other input.
+    ``application`` and ``version`` are what it goes by in the ledger (`seglog.storage.formats.adopt_ledger`); parts of
+    a job that is there are removed. ``allow_foreign``: also into topics that a Kafka broker has made. The marks of
+    ``intake`` come into the ledger with the records; `AdoptError` if another job has read one of its files meanwhile,
+    and if the version was adopted with other input.
 
     Raises `UnknownTopicError`, `AdoptError`, `InvalidRecordError` (compacted topic), `CorruptBatchError`, and what a
     partition is refused for: then nothing of the job is visible, and its staging stays. `LogDirOfflineError` where the

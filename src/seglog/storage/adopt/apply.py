@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import File
 from seglog.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
-from seglog.storage.adopt.manifest import Mode, PartitionPlan, Placed
 from seglog.storage.adopt.rebase import runs
-from seglog.storage.epochs import LeaderEpochs
-from seglog.storage.layout import ADOPT_MANIFEST, INDEX, LOG, TIME_INDEX
-from seglog.storage.producers import Origin, Producers
-from seglog.storage.reads import segment_at
-from seglog.storage.rescan import rescan
-from seglog.storage.segment import Segment
+from seglog.storage.formats.adopt_manifest import Mode, PartitionPlan, Placed
+from seglog.storage.formats.paths import ADOPT_MANIFEST, INDEX, LOG, TIME_INDEX
+from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.log.producers import Origin, Producers
+from seglog.storage.log.reads import segment_at
+from seglog.storage.log.segment import Segment
+from seglog.storage.log.segment_recovery import rescan
 
 if TYPE_CHECKING:
-    from seglog.storage.log import Log
+    from seglog.storage.log.log import Log
 
 
 def carry_out(log: Log, log_dir: str, plan: PartitionPlan) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from seglog.core.errors import AdoptError, CorruptBatchError, InvalidRecordError, UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.storage.adopt.manifest import Item, Mode, PartitionPlan
 from seglog.storage.adopt.rebase import rebase
 from seglog.storage.adopt.staging import STAGING, StagedPart, StagedSegment
-from seglog.storage.layout import OWN_DIRECTORY
-from seglog.storage.log import Log
+from seglog.storage.formats.adopt_manifest import Item, Mode, PartitionPlan
+from seglog.storage.formats.paths import OWN_DIRECTORY
+from seglog.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from seglog.storage.log_dir import LogDir
+    from seglog.storage.directory.log_dir import LogDir
 
 SMALL_TOTAL: Final = 4
 """A partition's output of less than ``segment.bytes`` by this is appended: many small jobs leave few files."""

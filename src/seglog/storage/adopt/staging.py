@@ -6,7 +6,7 @@
                                              00000000000000081920.log …
 
 What a batch must be, and what it is made into, is decided by the same code as in an append
-(`seglog.storage.placing`), so that an adopted log has the batches that an appended one would have.
+(`seglog.storage.log.batch_placement`), so that an adopted log has the batches that an appended one would have.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from seglog.core.errors import AdoptError, InvalidRecordError, LogClosedError, R
 from seglog.core.fs import Fs
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from seglog.storage.dir_files import remove_tree
-from seglog.storage.layout import LOG, OWN_DIRECTORY, file_name, parse_file_name
-from seglog.storage.placing import place_all, place_one, place_plain
-from seglog.storage.producers import Origin
-from seglog.storage.retention import should_roll
-from seglog.storage.segment import Segment, SegmentConfig
+from seglog.storage.directory.contents import remove_tree
+from seglog.storage.formats.paths import LOG, OWN_DIRECTORY, file_name, parse_file_name
+from seglog.storage.log.batch_placement import place_all, place_one, place_plain
+from seglog.storage.log.producers import Origin
+from seglog.storage.log.retention import should_roll
+from seglog.storage.log.segment import Segment, SegmentConfig
 
 STAGING: Final = "staging"
 """In a partition's ``.seglog``; repair has files of its own in it, jobs have directories."""

@@ -17,18 +17,18 @@ from seglog.core.config import LogDirConfig
 from seglog.core.errors import CorruptError, LogClosedError, LogDirFullError
 from seglog.core.fs import NoSpaceError, OsFs
 from seglog.core.types import TopicPartition
+from seglog.storage.compaction.child_process import WorkerFailedError, clean_in_child
+from seglog.storage.compaction.cleanable import Cleanable, SegmentFacts, cleanable_part
 from seglog.storage.compaction.cleaned_segment import remove_cleaned
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean, wait_for
-from seglog.storage.compaction.dirty import Cleanable, SegmentFacts, cleanable_part
 from seglog.storage.compaction.offset_map import capacity
-from seglog.storage.compaction.process import WorkerFailedError, clean_in_child
-from seglog.storage.compaction.replace import replace_segments
-from seglog.storage.compaction.rounds import COMPILED, PLAIN, CleanedGroup, LastRecord, Mapped, Round, Source
-from seglog.storage.layout import CLEANED
-from seglog.storage.log import Log
-from seglog.storage.producers import Producers
-from seglog.storage.segment import Segment
-from seglog.storage.txnindex import AbortedTxn
+from seglog.storage.compaction.replacement import replace_segments
+from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, LastRecord, Mapped, Round, Source
+from seglog.storage.formats.paths import CLEANED
+from seglog.storage.log.log import Log
+from seglog.storage.log.producers import Producers
+from seglog.storage.log.segment import Segment
+from seglog.storage.log.transaction_index import AbortedTxn
 
 _logger = logging.getLogger("seglog")
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File, Fs
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
-from seglog.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from seglog.storage.layout import CLEANED, parse_file_name, segment_paths
-from seglog.storage.txnindex import AbortedTxn, encode_aborted
+from seglog.storage.formats.paths import CLEANED, parse_file_name, segment_paths
+from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
+from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
 
 _BUFFER = 1 << 20
 

@@ -20,11 +20,11 @@ from seglog.core.types import Buffer
 from seglog.records import view
 from seglog.records.batch import LOG_OVERHEAD, Entry, entries
 from seglog.records.record import parse_control
-from seglog.storage.compaction.batch import BatchFilter, Transactions
+from seglog.storage.compaction.batch_filter import BatchFilter, Transactions
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.offset_map import Keys, LastKnown, OffsetMap
-from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
-from seglog.storage.layout import segment_paths
+from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
+from seglog.storage.formats.paths import segment_paths
 
 _CHUNK: Final = 4 << 20
 _LEAST_WAIT: Final = 0.001
@@ -184,7 +184,7 @@ def make_engine(round_: Round) -> tuple[Mapper, Callable[[], Filter]]:
         return PlainMapper(round_, offsets), lambda: PlainFilter(round_, offsets)
     require("numba", "fast", purpose="compaction with compiled loops")
     from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMapper
-    from seglog.storage.compaction.compiled_map import CompiledMap
+    from seglog.storage.compaction.compiled_offset_map import CompiledMap
 
     table = CompiledMap(round_.slots, round_.max_entries)
     return CompiledMapper(round_, table), lambda: CompiledFilter(round_, table)

@@ -24,8 +24,8 @@ from seglog.records.compression import decompress
 from seglog.records.machine import I64
 from seglog.records.map_kernels import BLOCK, Halt
 from seglog.records.offset_kernels import U64, Fact
-from seglog.storage.compaction.batch import Transactions
-from seglog.storage.compaction.rounds import Round
+from seglog.storage.compaction.batch_filter import Transactions
+from seglog.storage.compaction.round import Round
 
 _RUN: Final = 4 << 20
 """Decompressed bytes of batches that are filtered together; a single batch may have more."""

@@ -28,12 +28,12 @@ from seglog.records.machine import I64, U8
 from seglog.records.offset_kernels import U64, Fact, hash_key
 from seglog.records.record import ControlRecord, ControlType
 from seglog.records.survivor_kernels import ROW_WORDS, list_keys, mark, put_last, select_last
-from seglog.storage.compaction.batch import Transactions
+from seglog.storage.compaction.batch_filter import Transactions
 from seglog.storage.compaction.cleaner import Pace, Reader, clean_group
 from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMapper
-from seglog.storage.compaction.compiled_map import CompiledMap, WithFacts, as_array
-from seglog.storage.compaction.rounds import CleanedGroup, Round, Source
-from seglog.storage.txnindex import AbortedTxn
+from seglog.storage.compaction.compiled_offset_map import CompiledMap, WithFacts, as_array
+from seglog.storage.compaction.round import CleanedGroup, Round, Source
+from seglog.storage.log.transaction_index import AbortedTxn
 
 BLOCK_KEYS: Final = 1 << 19
 """Rows that `map_keys` gathers before it gives them out: 12 MiB, in a table of twice that."""

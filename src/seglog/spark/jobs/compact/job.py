@@ -31,14 +31,15 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.progress import Progress, watched
-from seglog.storage import compaction, housekeeping
-from seglog.storage.boundaries import IndexBoundaries
-from seglog.storage.compaction.dirty import Cleanable
-from seglog.storage.compaction.rounds import COMPILED, CleanedGroup, Mapped, Round, group_sources
-from seglog.storage.dir_files import remove_tree
-from seglog.storage.layout import CLEANED, DELETED, OWN_DIRECTORY, segment_paths
-from seglog.storage.log import Log
-from seglog.storage.log_dir import LogDir
+from seglog.storage import compaction
+from seglog.storage.compaction.cleanable import Cleanable
+from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped, Round, group_sources
+from seglog.storage.directory import housekeeping
+from seglog.storage.directory.contents import remove_tree
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.paths import CLEANED, DELETED, OWN_DIRECTORY, segment_paths
+from seglog.storage.log.log import Log
+from seglog.storage.offline.batch_boundaries import IndexBoundaries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ from seglog.storage.compaction.parts import (
     fold,
     map_keys,
 )
-from seglog.storage.compaction.rounds import Round, Source
+from seglog.storage.compaction.round import Round, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -248,7 +248,7 @@ class _Plan(NamedTuple):
 
 
 def _topic_ids(fs: Fs, extents: Sequence[PartitionExtent]) -> dict[str, str]:
-    from seglog.storage.checkpoint import encode_id, read_partition_metadata
+    from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
 
     found = {}
     for extent in extents:

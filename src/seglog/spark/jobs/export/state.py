@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from seglog.core.errors import CorruptCheckpointError, LogDirInUseError, SeglogError
 from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import TopicPartition
-from seglog.storage.dir_files import remove_tree
+from seglog.storage.directory.contents import remove_tree
 
 OWN: Final = "_seglog_export"
 STATE: Final = "state.json"

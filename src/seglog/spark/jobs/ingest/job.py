@@ -41,7 +41,7 @@ from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.spark.write.directories.commit_client import Keeping, directory_of
 from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, check_digest, read_ledger
-from seglog.storage.checkpoint import read_partition_metadata
+from seglog.storage.formats.checkpoints import read_partition_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,10 +14,10 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.records.batch import read_header
 from seglog.spark.read.ranges import PartitionExtent, SegmentExtent
-from seglog.storage.boundaries import IndexBoundaries, find_end
-from seglog.storage.epochs import EpochEntry
-from seglog.storage.inspect import read_chunks
-from seglog.storage.layout import LOG, SWAP, parse_file_name, segment_paths
+from seglog.storage.formats.paths import LOG, SWAP, parse_file_name, segment_paths
+from seglog.storage.log.epochs import EpochEntry
+from seglog.storage.offline.batch_boundaries import IndexBoundaries, find_end
+from seglog.storage.offline.inspect import read_chunks
 
 _ATTEMPTS: Final = 5
 
@@ -70,7 +70,7 @@ def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:
 
 def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
     """The first offset, not below the log start, of a record with ``timestamp`` (ms) or a later one; None if none."""
-    from seglog.storage.scan_bounds import offset_at_time
+    from seglog.storage.offline.scan_start import offset_at_time
 
     paths = [
         segment_paths(extent.directory, segment.base_offset)._replace(log=segment.log) for segment in extent.segments

@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import Fs
-from seglog.storage.layout import LOG, META_PROPERTIES, PartitionDir, list_partitions, parse_file_name, partition_at
+from seglog.storage.formats.paths import (
+    LOG,
+    META_PROPERTIES,
+    PartitionDir,
+    list_partitions,
+    parse_file_name,
+    partition_at,
+)
 
 _WILD: Final = frozenset("*?[")
 _COMMA: Final = re.compile(r",(?![^\[]*\])")

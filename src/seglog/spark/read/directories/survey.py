@@ -3,8 +3,8 @@
 A directory that nobody has open is read to the end of its logs. In one that a broker, or another process of seglog,
 has locked, the newest records may not be on other replicas yet and may still be taken back: it is read up to the high
 watermark. A partition that several directories have is one partition, and is read up to what is committed, whoever of
-the brokers is alive: the rule is in `seglog.storage.replicas`. So is every partition while one of the directories that
-were given is away, for then nobody can tell which of them have replicas there.
+the brokers is alive: the rule is in `seglog.storage.offline.replica_choice`. So is every partition while one of the
+directories that were given is away, for then nobody can tell which of them have replicas there.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from seglog.spark.read.directories.partitions import Away, find_partitions
 from seglog.spark.read.planning import select
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.checkpoint import encode_id, read_leader_epochs, read_partition_metadata
-from seglog.storage.epochs import LeaderEpochs
-from seglog.storage.isolation import committed
-from seglog.storage.layout import HIGH_WATERMARKS, PartitionDir
-from seglog.storage.replicas import Replica, choose
-from seglog.storage.top_files import TopFiles
-from seglog.storage.watermarks import WATERMARKS
+from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
+from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
+from seglog.storage.formats.watermarks import WATERMARKS
+from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.offline.directory_state import TopFiles
+from seglog.storage.offline.isolation import committed
+from seglog.storage.offline.replica_choice import Replica, choose
 
 LONGEST: Final = "longest"
 

@@ -26,8 +26,8 @@ from seglog.spark.read.offsets import DATA_LOSS_HINT
 from seglog.spark.read.planning import Piece, ReadRange, spans
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent, SegmentExtent
 from seglog.spark.runtime.log_dir_mount import mount_of
-from seglog.storage.boundaries import IndexBoundaries
-from seglog.storage.table_batches import CHUNK_BYTES, Filter, Stretch, iter_decoded
+from seglog.storage.offline.batch_boundaries import IndexBoundaries
+from seglog.storage.offline.table_batches import CHUNK_BYTES, Filter, Stretch, iter_decoded
 
 ROWS: Final = 65536
 BYTES: Final = 8 << 20

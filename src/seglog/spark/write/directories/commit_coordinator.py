@@ -50,7 +50,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.runtime.processes import Owners
 from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
 from seglog.storage.adopt.planning import log_of
-from seglog.storage.log_dir import LogDir
+from seglog.storage.directory.log_dir import LogDir
 
 READY: Final = "ready"
 """What a new keeper writes to its stdout; else a line of JSON, as an answer's error."""

@@ -1,0 +1,153 @@
+"""``seglog.cluster``: the cluster and the node that a log directory belongs to, and how far it has seen their history.
+
+A broker of a cluster writes it into each of its directories before it uses them. A directory with this mark is served
+by that node of that cluster only: whoever else appended to it would make replicas differ under one leader epoch. One
+regular file, which Kafka passes over; JSON, written atomically::
+
+    {"version": 1, "cluster": "xtzWWN4bTjitpL3kfd9s5g", "node": 2, "generation": 1234, "epoch": 17}
+
+``generation`` is the highest generation of the metadata store that this broker has acted on, ``epoch`` the last epoch
+in which it was registered (`seglog.cluster.generation`). A directory of the first release has no such file: where
+``seglog.life`` is, a cluster has used it, and ``meta.properties`` says which.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError
+from seglog.core.fs import Fs, write_atomically
+from seglog.storage.formats.checkpoints import new_cluster_id, read_meta_properties, write_meta_properties
+from seglog.storage.formats.paths import CLUSTER_MARK, LIFE, LOCK
+
+_VERSION: Final = 1
+
+
+class ClusterMark(NamedTuple):
+    """Whose a directory is. ``generation`` is -1 and ``broker_epoch`` 0 where nothing was written down yet."""
+
+    cluster_id: str
+    node_id: int
+    generation: int = -1
+    broker_epoch: int = 0
+
+
+def encode_mark(mark: ClusterMark) -> bytes:
+    told = {
+        "version": _VERSION,
+        "cluster": mark.cluster_id,
+        "node": mark.node_id,
+        "generation": mark.generation,
+        "epoch": mark.broker_epoch,
+    }
+    return json.dumps(told).encode() + b"\n"
+
+
+def decode_mark(data: bytes, file: str | None = None) -> ClusterMark:
+    """`CorruptCheckpointError`: a later seglog has written it, or it is damaged. It does not mean that there is none.
+
+    >>> decode_mark(encode_mark(ClusterMark("xtz", 2, 1234, 17)))
+    ClusterMark(cluster_id='xtz', node_id=2, generation=1234, broker_epoch=17)
+    """
+    try:
+        told = json.loads(data)
+        if told["version"] == _VERSION:
+            return ClusterMark(str(told["cluster"]), int(told["node"]), int(told["generation"]), int(told["epoch"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptCheckpointError(f"not the mark of a cluster: {error!r}", file=file) from error
+    raise CorruptCheckpointError(f"version {told['version']}: a later seglog has written it", file=file)
+
+
+def read_mark(fs: Fs, path: str) -> ClusterMark | None:
+    """Of the log directory at ``path``; None if no cluster of seglog has used it. `CorruptCheckpointError`."""
+    file = os.path.join(path, CLUSTER_MARK)
+    try:
+        return decode_mark(fs.read(file), file)
+    except FileNotFoundError:
+        pass
+    if not fs.exists(os.path.join(path, LIFE)):
+        return None
+    meta = read_meta_properties(fs, path)
+    if meta is None or meta.cluster_id is None or meta.node_id is None:
+        return None
+    return ClusterMark(meta.cluster_id, meta.node_id)
+
+
+def has_mark(fs: Fs, path: str, mark: ClusterMark) -> bool:
+    """Whether exactly this mark is written there."""
+    try:
+        return fs.read(os.path.join(path, CLUSTER_MARK)) == encode_mark(mark)
+    except FileNotFoundError:
+        return False
+
+
+def write_mark(fs: Fs, path: str, mark: ClusterMark) -> None:
+    write_atomically(fs, os.path.join(path, CLUSTER_MARK), encode_mark(mark))
+
+
+def read_marks(fs: Fs, paths: Iterable[str]) -> dict[str, ClusterMark]:
+    """Those that there are, by path. A disk that cannot be read has none: that is found out when it is opened."""
+    found = {}
+    for path in paths:
+        try:
+            mark = read_mark(fs, path)
+        except OSError:
+            continue
+        if mark is not None:
+            found[path] = mark
+    return found
+
+
+def check_unmarked(fs: Fs, paths: Iterable[str]) -> None:
+    """`InvalidLogDirError` if a cluster has used one of these directories. Nothing is written."""
+    for path, mark in read_marks(fs, paths).items():
+        raise InvalidLogDirError(
+            f"{path} belongs to node {mark.node_id} of cluster {mark.cluster_id}: served alone, its logs would part "
+            f"from their other replicas. Serve it with --cluster STORE --node-id {mark.node_id}; a copy that is to be "
+            f"served alone is taken out of the cluster first, with: seglog cluster leave {path}"
+        )
+
+
+def check_marks(marks: Mapping[str, ClusterMark], *, cluster_id: str, node_id: int, store: str) -> None:
+    """`InvalidLogDirError` if one of these directories belongs to another cluster or node. Nothing is written."""
+    for path, mark in marks.items():
+        if mark.cluster_id != cluster_id:
+            raise InvalidLogDirError(
+                f"{path} belongs to node {mark.node_id} of cluster {mark.cluster_id}, and {store} is the store of "
+                f"cluster {cluster_id}: give --cluster the address of its own store, or --data-dir another directory"
+            )
+        if mark.node_id != node_id:
+            raise InvalidLogDirError(
+                f"{path} belongs to node {mark.node_id} of cluster {mark.cluster_id}, not to node {node_id}: start it "
+                f"with --node-id {mark.node_id}, or give node {node_id} another --data-dir"
+            )
+
+
+def leave_cluster(fs: Fs, paths: Sequence[str], *, rng: Random, now_ms: int) -> list[ClusterMark]:
+    """Take directories out of their cluster, all into one new cluster id; what they were.
+
+    They keep their topics. Their cluster does not take them back: what is appended to them now, no other replica has.
+    `InvalidLogDirError` for one that has no mark; `LogDirInUseError`.
+    """
+    marks = read_marks(fs, paths)
+    for path in paths:
+        if path not in marks:
+            raise InvalidLogDirError(f"{path} belongs to no cluster of seglog")
+    cluster_id = new_cluster_id(rng)
+    for path in paths:
+        lock = fs.lock(os.path.join(path, LOCK))
+        try:
+            meta = read_meta_properties(fs, path)
+            if meta is not None:
+                write_meta_properties(fs, path, meta._replace(cluster_id=cluster_id), now_ms)
+            for name in (LIFE, CLUSTER_MARK):  # the mark last: until it goes, nobody serves it alone
+                if fs.exists(os.path.join(path, name)):
+                    fs.unlink(os.path.join(path, name))
+            fs.fsync_dir(path)
+        finally:
+            lock.release()
+    return list(marks.values())

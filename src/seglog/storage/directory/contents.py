@@ -1,0 +1,219 @@
+"""What a log directory is made of: may it be opened, what lies in it, whose is it, what do its checkpoints say."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from seglog.core.clock import Clock
+from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError
+from seglog.core.fs import Fs
+from seglog.core.types import TopicPartition, parse_topic_partition
+from seglog.storage.directory.strays import is_stray_name
+from seglog.storage.formats.checkpoints import (
+    MetaProperties,
+    encode_offsets,
+    new_cluster_id,
+    new_id,
+    read_meta_properties,
+    read_offsets,
+    write_meta_properties,
+    write_offsets,
+)
+from seglog.storage.formats.paths import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    capped_name,
+    is_set_aside,
+    list_segments,
+    partition_at,
+)
+from seglog.storage.log.recovery import Known
+
+_CLUSTER_METADATA: Final = "__cluster_metadata"
+_REMOTE_INDEXES: Final = "remote-log-index-cache"
+"""Directories of a broker of Kafka's that are no partitions of a topic; its log manager passes over them too."""
+_WORLD_WRITABLE: Final = 0o002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """The directories in a log directory: partitions, and names of those that wait to be removed or are kept as
+    strays."""
+
+    partitions: list[TopicPartition]
+    deleted: list[str]
+    strays: list[str]
+
+
+def resolve(path: str | os.PathLike[str]) -> str:
+    """The directory that ``path`` stands for, symbolic links followed this once."""
+    given = os.fspath(path)
+    if not given:
+        raise InvalidLogDirError("an empty path is no log directory")
+    return os.path.realpath(given)
+
+
+def make_directory(fs: Fs, path: str, *, create: bool) -> None:
+    """Make sure that there is a directory at ``path`` which not everyone may write to."""
+    if not fs.exists(path):
+        if not create:
+            raise InvalidLogDirError(f"{path} does not exist")
+        parent = os.path.dirname(path)
+        if parent != path and not fs.exists(parent):
+            make_directory(fs, parent, create=True)
+        fs.mkdir(path)
+        fs.fsync_dir(parent)
+        return
+    found = fs.stat(path)
+    if not found.is_dir:
+        raise InvalidLogDirError(f"{path} is not a directory")
+
+
+def check_mode(fs: Fs, path: str) -> None:
+    mode = fs.stat(path).mode
+    if mode & _WORLD_WRITABLE:
+        raise InvalidLogDirError(f"{path} may be written by everyone (mode {mode:04o}): chmod o-w {path}")
+
+
+def check_fresh(fs: Fs, path: str) -> None:
+    """Leave a directory that was never opened as it is, without even a ``.lock``, if it cannot be a log directory."""
+    if fs.exists(os.path.join(path, LOCK)):
+        return
+    list_entries(fs, path)
+    if partition_at(path) is not None and list_segments(fs, path):
+        raise InvalidLogDirError(
+            f"{path} is the directory of a partition: its log directory is {os.path.dirname(path)}"
+        )
+
+
+def list_entries(fs: Fs, path: str) -> Entries:
+    """Look through a log directory. A directory that is none of Kafka's is refused by its name, as Kafka does.
+
+    Regular files of any name are passed over. Raises `InvalidLogDirError`.
+    """
+    partitions, deleted, strays = [], [], []
+    for name in fs.listdir(path):
+        found = fs.stat(os.path.join(path, name))
+        if found.is_symlink:
+            raise InvalidLogDirError(f"{os.path.join(path, name)} is a symbolic link: none is followed in here")
+        if not found.is_dir or name == _REMOTE_INDEXES:
+            continue
+        if is_set_aside(name):
+            if name.endswith("-delete"):
+                deleted.append(name)
+            elif is_stray_name(name):
+                strays.append(name)
+            continue
+        partition = parse_topic_partition(name)
+        if partition is None:
+            raise InvalidLogDirError(
+                f"{os.path.join(path, name)} is neither a partition's directory (topic-number) nor one that Kafka has "
+                "set aside (topic-number.id-delete): a log directory has no others"
+            )
+        if partition.topic != _CLUSTER_METADATA:
+            partitions.append(partition)
+    return Entries(partitions=sorted(partitions), deleted=deleted, strays=strays)
+
+
+def deleted_name(partition: TopicPartition, unique: UUID) -> str:
+    """The name that a partition's directory gets when its topic is deleted, at most 255 characters long.
+
+    >>> deleted_name(TopicPartition("web", 3), UUID(int=5))
+    'web-3.00000000000000000000000000000005-delete'
+    """
+    return capped_name(partition, unique, "-delete")
+
+
+def is_aside_of(name: str, partition: TopicPartition) -> bool:
+    """Whether the name of a deleted or stray directory may have been made of this partition's.
+
+    >>> is_aside_of("web-3.00000000000000000000000000000005-delete", TopicPartition("web", 3))
+    True
+    """
+    return name.startswith(deleted_name(partition, UUID(int=0)).rpartition(".")[0] + ".")
+
+
+def read_or_make_meta(
+    fs: Fs, path: str, *, clock: Clock, rng: Random, cluster_id: str | None, node_id: int | None
+) -> MetaProperties:
+    """Whose directory this is; a new one gets the ids given, or random ones. An other owner's is refused."""
+    meta = read_meta_properties(fs, path)
+    if meta is None:
+        meta = MetaProperties(1, cluster_id or new_cluster_id(rng), 1 if node_id is None else node_id, new_id(rng))
+        write_meta_properties(fs, path, meta, clock.now_ms())
+    for key, wanted, found in (("cluster.id", cluster_id, meta.cluster_id), ("node.id", node_id, meta.node_id)):
+        if wanted is not None and found is not None and wanted != found:
+            raise InvalidLogDirError(f"{path} belongs to {key} {found}, not {wanted} (meta.properties)")
+    return meta
+
+
+class Checkpoints:
+    """The four offset checkpoints of a directory. Those that could not be read are in `unreadable`, and begin empty.
+
+    Kafka goes on without them too. `recovery_points` is then None: see `seglog.storage.log.recovery.Known`.
+
+    ``lock`` is held from looking at the logs until the file is written: two threads would take each other's temporary
+    file away, or the one that looked first would write last. Whoever needs a log's lock as well takes that first.
+    """
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._written: dict[str, bytes] = {}
+        self.lock = threading.RLock()
+        self.unreadable: list[CorruptCheckpointError] = []
+        self.recovery_points = self._read(RECOVERY_POINTS)
+        self.log_starts = self._read(LOG_START_OFFSETS) or {}
+        self.high_watermarks = self._read(HIGH_WATERMARKS) or {}
+        self.cleaner_offsets = self._read(CLEANER_OFFSETS) or {}
+
+    def _read(self, name: str) -> dict[TopicPartition, int] | None:
+        try:
+            offsets = read_offsets(self._fs, os.path.join(self._path, name))
+            self._written[name] = encode_offsets(dict(sorted(offsets.items())))
+            return offsets
+        except CorruptCheckpointError as error:
+            self.unreadable.append(error)
+            return None
+
+    def known(self, partition: TopicPartition, *, clean: bool) -> Known:
+        """What they say of one partition."""
+        return Known(
+            clean=clean,
+            recovery_point=None if self.recovery_points is None else self.recovery_points.get(partition, 0),
+            log_start_offset=self.log_starts.get(partition, 0),
+            high_watermark=self.high_watermarks.get(partition, 0),
+        )
+
+    def partitions(self) -> set[TopicPartition]:
+        """Of which the directory once had data."""
+        told = (*(self.recovery_points or {}).items(), *self.high_watermarks.items())
+        return {partition for partition, offset in told if offset > 0}
+
+    def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace a checkpoint, unless it says the same already."""
+        ordered = dict(sorted(offsets.items()))
+        data = encode_offsets(ordered)
+        if self._written.get(name) != data:
+            write_offsets(self._fs, os.path.join(self._path, name), ordered)
+            self._written[name] = data
+
+
+def remove_tree(fs: Fs, path: str) -> None:
+    """Delete a directory and all in it. Symbolic links go, what they point at stays."""
+    for name in fs.listdir(path):
+        child = os.path.join(path, name)
+        if fs.stat(child).is_dir:
+            remove_tree(fs, child)
+        else:
+            fs.unlink(child)
+    fs.rmdir(path)

@@ -1,0 +1,126 @@
+"""Loading all partitions of a log directory, several at a time, before anything is served."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from seglog.core.errors import LogDirOfflineError, SeglogError
+from seglog.core.types import TopicPartition
+from seglog.storage.log.recovery import Loaded
+
+_logger = logging.getLogger("seglog")
+Of = TypeVar("Of")
+Result = TypeVar("Result")
+
+
+class LoadProgress(NamedTuple):
+    """How far loading has come. ``bytes_total`` grows while partitions are looked at: what is to be checked so far."""
+
+    partitions_done: int
+    partitions_total: int
+    bytes_done: int
+    bytes_total: int
+
+
+class PartitionLoaded(NamedTuple):
+    topic_id: UUID | None
+    loaded: Loaded
+
+
+def run_all(
+    act: Callable[[Of], Result], items: Sequence[Of], *, threads: int, name: str
+) -> Iterator[tuple[Of, Callable[[], Result]]]:
+    """Do ``act`` to all ``items``, several at a time: each with what gives its result, or raises what it raised."""
+    if min(threads, len(items)) <= 1:
+        yield from ((item, partial(act, item)) for item in items)
+        return
+    with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix=name) as pool:
+        futures = [pool.submit(act, item) for item in items]
+    yield from ((item, future.result) for item, future in zip(items, futures, strict=True))
+
+
+LoadOne = Callable[[TopicPartition, Callable[[int, int], None]], PartitionLoaded]
+
+
+class _Meter:
+    """Adds up what the threads report, and passes it on one call at a time."""
+
+    def __init__(self, total: int, tell: Callable[[LoadProgress], None] | None) -> None:
+        self._lock = threading.Lock()
+        self._total = total
+        self._tell = tell
+        self._finished = 0
+        self._bytes: dict[TopicPartition, tuple[int, int]] = {}
+
+    def checked(self, partition: TopicPartition, done: int, total: int) -> None:
+        self._bytes[partition] = (done, total)
+        self._report()
+
+    def finished(self) -> None:
+        with self._lock:
+            self._finished += 1
+        self._report()
+
+    def _report(self) -> None:
+        if self._tell is None:
+            return
+        with self._lock:
+            counts = list(self._bytes.values())
+            self._tell(
+                LoadProgress(
+                    self._finished, self._total, sum(done for done, _ in counts), sum(total for _, total in counts)
+                )
+            )
+
+
+def load_partitions(
+    partitions: Sequence[TopicPartition],
+    load_one: LoadOne,
+    *,
+    path: str,
+    threads: int,
+    progress: Callable[[LoadProgress], None] | None,
+) -> tuple[dict[TopicPartition, PartitionLoaded], dict[TopicPartition, SeglogError]]:
+    """All partitions that could be loaded, and why the others could not: one that is damaged does not stop the rest.
+
+    Raises `LogDirOfflineError` if the disk fails; then no file stays open.
+    """
+    meter = _Meter(len(partitions), progress)
+
+    def load(partition: TopicPartition) -> PartitionLoaded:
+        try:
+            return load_one(partition, lambda done, total: meter.checked(partition, done, total))
+        finally:
+            meter.finished()
+
+    loaded: dict[TopicPartition, PartitionLoaded] = {}
+    refused: dict[TopicPartition, SeglogError] = {}
+    failure: OSError | LogDirOfflineError | None = None
+    try:
+        for partition, result in run_all(load, partitions, threads=threads, name="seglog-load"):
+            try:
+                loaded[partition] = result()
+            except (OSError, LogDirOfflineError) as error:
+                failure = failure or error
+            except SeglogError as error:
+                refused[partition] = error
+                _logger.error("partition %s is not opened: %s", partition, error)
+        if failure is not None:
+            raise LogDirOfflineError(f"{path} cannot be loaded: {failure}") from failure
+    except BaseException:
+        for _, (log, _) in loaded.values():
+            for segment in log.segments:
+                segment.close(write=False)
+        raise
+    for partition, (_, (_, report)) in loaded.items():
+        if report.cut is not None:
+            _logger.warning("partition %s was recovered: %s", partition, report.cut)
+        if report.emptied is not None:
+            _logger.error("partition %s was emptied: %s", partition, report.emptied)
+    return loaded, refused

@@ -1,0 +1,133 @@
+"""Slow work of a log directory, in a thread or when its owner asks: flushes, late deletions, regular tasks."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from seglog.core.clock import Clock
+from seglog.core.errors import LogClosedError, LogDirFullError, LogDirOfflineError
+from seglog.storage.log.dir_health import DirHealth
+
+_LONGEST_WAIT: Final = 60.0
+"""Seconds: a wall clock or a debugger may confuse a wait, it must not confuse it for ever."""
+_logger = logging.getLogger("seglog")
+
+Task = Callable[[], None]
+
+
+class Worker:
+    """`seglog.storage.log.dir_health.Background`. Thread-safe.
+
+    Without a thread, `submit` runs the task at once in the caller, errors and all, and what is scheduled runs in
+    `run_due`. With one, all runs in it, in order; what is due comes between two submitted tasks, for those may come
+    faster than they can be done. Once it is stopping, `submit` runs the task in the caller: `stop` ends while others
+    go on submitting. A task run so takes the directory out of use if it fails with an OSError; `LogDirOfflineError`,
+    `LogDirFullError` and `LogClosedError` end it quietly; anything else is a bug, which comes out of `run_due` or
+    `stop`.
+    """
+
+    def __init__(self, clock: Clock, health: DirHealth, *, thread_name: str | None) -> None:
+        """``thread_name``: None for no thread."""
+        self._clock = clock
+        self._health = health
+        self._condition = threading.Condition()
+        self._submitted: deque[Task] = deque()
+        self._due: list[tuple[float, int, Task]] = []
+        self._order = itertools.count()
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if thread_name is not None:
+            self._thread = threading.Thread(target=self._work, name=thread_name, daemon=True)
+            self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        with self._condition:
+            queued = self._thread is not None and not self._stopping
+            if queued:
+                self._submitted.append(task)
+                self._condition.notify()
+        if not queued:
+            task()
+
+    def schedule(self, delay_ms: int, task: Task) -> None:
+        with self._condition:
+            heapq.heappush(self._due, (self._clock.monotonic() + delay_ms / 1000, next(self._order), task))
+            self._condition.notify()
+
+    def every(self, delay_ms: int, period_ms: Callable[[], int], task: Task) -> None:
+        """Run after ``delay_ms``, and again ``period_ms()`` after each end."""
+
+        def again() -> None:
+            try:
+                task()
+            finally:
+                self.schedule(period_ms(), again)
+
+        self.schedule(delay_ms, again)
+
+    def run_due(self) -> None:
+        """Run what is due by now. For an owner without a thread; with one, it is asked to look, and not waited for."""
+        if self._thread is not None:
+            with self._condition:
+                self._condition.notify()
+            return
+        for task in self._take_due():
+            self._run(task)
+
+    def stop(self) -> None:
+        """Run what was submitted; what was scheduled does not run any more. Raises what a task failed with."""
+        if self._thread is not None:
+            with self._condition:
+                self._stopping = True
+                self._condition.notify()
+            self._thread.join()
+            self._thread = None
+        self._due.clear()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _take_due(self) -> list[Task]:
+        with self._condition:
+            now = self._clock.monotonic()
+            taken = []
+            while self._due and self._due[0][0] <= now:
+                taken.append(heapq.heappop(self._due)[2])
+            return taken
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                if not self._submitted and not self._stopping:
+                    wait = _LONGEST_WAIT
+                    if self._due:
+                        wait = min(wait, max(0.0, self._due[0][0] - self._clock.monotonic()))
+                    self._condition.wait(wait)
+                if self._stopping and not self._submitted:
+                    return
+                tasks = [self._submitted.popleft()] if self._submitted else []
+            for task in tasks if self._stopping else [*tasks, *self._take_due()]:
+                try:
+                    self._run(task)
+                except BaseException as error:  # `stop` raises it in the owner's thread
+                    _logger.exception("background task of %s failed", self._health.path)
+                    self._error = self._error or error
+
+    def _run(self, task: Task) -> None:
+        try:
+            task()
+        except (LogDirOfflineError, LogDirFullError, LogClosedError):
+            return
+        except OSError as error:
+            self._health.refusal(error)
+
+
+def make_worker(clock: Clock, health: DirHealth, thread_name: str | None) -> Worker:
+    return Worker(clock, health, thread_name=thread_name)

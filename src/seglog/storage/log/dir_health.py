@@ -1,0 +1,151 @@
+"""What a log shares with its directory: a place for slow work, and whether the disk may still be trusted."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeVar
+
+from seglog.core.errors import LogDirFullError, LogDirOfflineError
+from seglog.core.fs import NoSpaceError
+from seglog.storage.log.reserve import Reserve
+
+_logger = logging.getLogger("seglog")
+_LOOK_EVERY_SECONDS: Final = 0.1
+Of = TypeVar("Of")
+
+
+class Background(Protocol):
+    """Where a log has done what must not hold up an append: fsyncs and late deletions."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Run soon, in the order submitted."""
+
+    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
+        """Run once, ``delay_ms`` from now."""
+
+
+class Inline:
+    """`Background` without a thread: everything at once."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        task()
+
+    def schedule(self, delay_ms: int, task: Callable[[], None]) -> None:
+        del delay_ms
+        task()
+
+
+class DirHealth:
+    """Whether a log directory may still be written: after the first failed write or fsync, never again (KIP-112).
+
+    The page cache may have dropped what an fsync failed to write, and says so only once: a retry would report success.
+
+    A full disk is not a failure. What finds it full has been undone, and while the directory is ``full`` appends are
+    refused with `LogDirFullError`; all else goes on in the room that was kept back (`seglog.storage.log.reserve`).
+    """
+
+    __slots__ = ("_looked_at", "failure", "full", "on_failure", "on_full", "path", "reserve")
+
+    def __init__(self, path: str, on_failure: Callable[[OSError], None] | None = None) -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        self.full: NoSpaceError | None = None
+        self.on_failure = on_failure
+        self.on_full: Callable[[], None] | None = None
+        """Told whenever ``full`` has changed, in the thread that found out."""
+        self.reserve: Reserve | None = None
+        self._looked_at = -_LOOK_EVERY_SECONDS
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise LogDirOfflineError(f"{self.path} is out of use since: {self.failure}") from self.failure
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Writes go in here: an OSError takes the directory out of use, but that of a full disk."""
+        self.check()
+        try:
+            yield
+        except OSError as error:
+            raise self.refusal(error) from error
+
+    def refusal(self, error: OSError) -> LogDirOfflineError | LogDirFullError:
+        """What to raise for the ``error`` of a write or fsync, which is noted."""
+        if isinstance(error, NoSpaceError):
+            self.filled(error)
+            return self._is_full(error)
+        self.failed(error)
+        return LogDirOfflineError(f"{self.path} is out of use: {error}")
+
+    def failed(self, error: OSError) -> None:
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+    # A full disk
+
+    def keep_back(self, reserve: Reserve) -> None:
+        """Have this room for when the disk is full; which it is, if there is no room for it."""
+        self.reserve = reserve
+        if not reserve.take():
+            self.filled(NoSpaceError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path))
+
+    def filled(self, error: NoSpaceError) -> None:
+        """A write found no room."""
+        if self.reserve is not None:
+            self.reserve.give_up()
+        if self.full is None:
+            self.full = error
+            _logger.error(
+                "%s is full, and takes no records until there is room: %s. Retention, DeleteRecords and the deletion "
+                "of topics go on; nothing that was acknowledged is lost",
+                self.path,
+                error,
+            )
+            if self.on_full is not None:
+                self.on_full()
+
+    def check_room(self, now: float) -> None:
+        """Raise `LogDirFullError` while the disk is full; every tenth of a second of ``now`` it is tried again."""
+        if self.full is not None and not self.has_room(now):
+            raise self._is_full(self.full)
+
+    def has_room(self, now: float) -> bool:
+        """Whether the directory takes records, or takes them again."""
+        if self.full is None:
+            return True
+        if self.failure is not None or now - self._looked_at < _LOOK_EVERY_SECONDS:
+            return False
+        self._looked_at = now
+        try:
+            if self.reserve is not None and not self.reserve.take():
+                return False
+        except OSError as error:
+            self.failed(error)
+            return False
+        self.full = None
+        _logger.warning("%s has room again, and takes records", self.path)
+        if self.on_full is not None:
+            self.on_full()
+        return True
+
+    def make_room(self, write: Callable[[], Of]) -> Of:
+        """``write`` a small file that makes room, or says where a log begins: on a full disk, in what was kept back.
+
+        It is called twice if there was no room at first, and must undo what it has done until then.
+        """
+        try:
+            return write()
+        except NoSpaceError as error:
+            if self.reserve is None or not self.reserve.give_up():
+                raise
+            self.filled(error)
+            return write()
+
+    def _is_full(self, error: NoSpaceError) -> LogDirFullError:
+        return LogDirFullError(f"{self.path} is full: {error}. Delete records or topics, or make the disk larger")

@@ -1,0 +1,529 @@
+"""The log of one partition: its segments, its offsets, and who may do what to it (``UnifiedLog``, ``LocalLog``).
+
+Writers (append, roll, truncate, delete) hold the log's lock, one at a time. Readers hold nothing: they look at an
+immutable tuple of segments, and at sizes that grow after the bytes are there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from seglog.core.clock import Clock
+from seglog.core.config import LogConfig
+from seglog.core.errors import InvalidReadError, InvalidRecordError, LogClosedError, LogDirFullError, SeglogError
+from seglog.core.fs import Fs, NoSpaceError
+from seglog.core.types import NO_TIMESTAMP, Buffer, TopicPartition
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage.formats.checkpoints import write_leader_epochs
+from seglog.storage.formats.paths import segment_paths
+from seglog.storage.log import flushing, reads, retention
+from seglog.storage.log import producer_snapshots as snapshots
+from seglog.storage.log import truncation as trim
+from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
+from seglog.storage.log.dir_health import Background, DirHealth, Inline
+from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
+from seglog.storage.log.manifest import Manifest
+from seglog.storage.log.producers import Producers
+from seglog.storage.log.reader import Isolation, RecordReader
+from seglog.storage.log.reads import Fetched, FoundOffset, UpTo
+from seglog.storage.log.retention import should_roll
+from seglog.storage.log.segment import Segment, SegmentConfig
+from seglog.storage.log.transaction_index import AbortedTxn
+
+_new: Final = tuple.__new__
+"""Makes a named tuple in half the time that its own constructor takes: each append makes one."""
+
+
+class Appended(NamedTuple):
+    """What an append came to. ``log_append_time`` is -1 unless the topic has LogAppendTime; offsets are inclusive."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class LoadedLog(NamedTuple):
+    """What recovery found, and a `Log` starts from."""
+
+    segments: list[Segment]
+    producers: Producers
+    epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    high_watermark: int
+    manifest: Manifest
+
+
+class Log:
+    """An open partition.
+
+    Invariants, which `check` asserts: ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset``,
+    ``recovery_point <= log_end_offset``, and segments that follow each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        fs: Fs,
+        clock: Clock,
+        path: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        health: DirHealth,
+        background: Background | None = None,
+        jitter: Callable[[int], int] = lambda _limit: 0,
+        hw_follows_end: bool = True,
+    ) -> None:
+        """``jitter(limit)`` draws from ``range(limit)``; ``hw_follows_end`` is for a log without followers."""
+        self.fs = fs
+        self.clock = clock
+        self.path = path
+        self.topic_partition = topic_partition
+        self.config = config
+        self.segments: tuple[Segment, ...] = tuple(loaded.segments)
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.manifest = loaded.manifest
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark
+        self.last_flush_ms = clock.now_ms()
+        self.hw_follows_end = hw_follows_end
+        self.closed = False
+        self.deleted = False
+        self.lock = threading.RLock()
+        self._health = health
+        self.background: Background = background or Inline()
+        self._draw_jitter = jitter
+        self._jitter_ms = self._new_jitter()
+        self._first_unstable: int | None = None
+        self._watchers: tuple[Callable[[], object], ...] = ()
+        self.refresh_stable_offset()
+
+    def __repr__(self) -> str:
+        state = "deleted" if self.deleted else "closed" if self.closed else "open"
+        segments = len(self.segments)
+        return (
+            f"<Log {self.topic_partition}: offsets {self.log_start_offset} to {self.log_end_offset}, {segments} "
+            f"segment{'s' if segments != 1 else ''}, {self.size} bytes, {state}, {self.path}>"
+        )
+
+    # Offsets
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here (exclusive) every transaction is decided; what a read_committed consumer sees."""
+        unstable = self._first_unstable
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.closed or self.deleted)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return sum(segment.size for segment in self.segments)
+
+    def check(self) -> None:
+        """Assert the invariants; tests call it after every step."""
+        assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset
+        assert self.recovery_point <= self.log_end_offset
+        bases = [segment.base_offset for segment in self.segments]
+        assert bases == sorted(set(bases))
+        assert bases[-1] <= self.log_end_offset
+
+    # Append
+
+    def append(
+        self,
+        data: Buffer,
+        *,
+        leader_epoch: int | None = None,
+        origin: Origin = Origin.BULK,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Admit whole batches and write them at the end; into the page cache, not through to the disk.
+
+        ``leader_epoch`` is by default the latest that the log knows; with `Origin.REPLICATION` it is that in which the
+        batches were fetched. ``transaction_version`` is the coordinator's, for markers (KIP-890).
+        Raises a subclass of `AppendError`, or `CorruptBatchError`, when they are refused, and `LogDirFullError` on a
+        full disk: then nothing has changed.
+        A batch of an idempotent producer that is here already is answered with its offsets and ``duplicate``.
+        """
+        with self.lock:
+            health = self._health
+            if self.closed or self.deleted or health.failure is not None:
+                self._check_open()
+            if health.full is not None:
+                health.check_room(self.clock.monotonic())
+            latest_epoch = self.epochs.latest
+            if leader_epoch is None:
+                leader_epoch = max(latest_epoch, 0)
+            plan = admit(
+                data,
+                self.log_end_offset,
+                self.config,
+                self.producers,
+                latest_epoch,
+                leader_epoch,
+                origin,
+                self.clock.now_ms(),
+                transaction_version,
+            )
+            if isinstance(plan, Duplicate):
+                return Appended(
+                    plan.base_offset,
+                    plan.last_offset,
+                    plan.timestamp,
+                    plan.timestamp,
+                    self.log_start_offset,
+                    duplicate=True,
+                )
+            try:
+                self._apply(plan)
+            except OSError as error:
+                raise health.refusal(error) from error
+            _, first, last, max_timestamp, _, _, _, _, log_append_time, _, _ = plan
+            return _new(Appended, (first, last, max_timestamp, log_append_time, self.log_start_offset, False))
+
+    def append_records(
+        self,
+        records: Sequence[NewRecord],
+        *,
+        codec: Codec | str = Codec.NONE,
+        level: int | None = None,
+        leader_epoch: int | None = None,
+    ) -> Appended:
+        """Append records as one batch, compressed by ``codec`` (or one of Kafka's names: "zstd").
+
+        A record without a timestamp gets the current time.
+        """
+        codec = Codec.parse(codec) if isinstance(codec, str) else codec
+        _check_records(records)
+        if any(record.timestamp == NO_TIMESTAMP for record in records):
+            now_ms = self.clock.now_ms()
+            records = [
+                record._replace(timestamp=now_ms) if record.timestamp == NO_TIMESTAMP else record for record in records
+            ]
+        return self.append(encode_batch(records, codec=codec, level=level), leader_epoch=leader_epoch)
+
+    def _apply(self, plan: AppendPlan) -> None:
+        """Do what was decided. Only the disk can refuse now."""
+        data, first_offset, last_offset, max_timestamp, _, batches, updates, epoch_starts, _, _, clears_epochs = plan
+        if clears_epochs:
+            self._change_epochs(self.epochs.clear)
+        for epoch, start in epoch_starts:
+            self._assign_epoch(epoch, start)
+        segment = self.segments[-1]
+        config = self.config
+        if should_roll(
+            segment.size,
+            len(data),
+            segment.base_offset,
+            last_offset,
+            max_timestamp,
+            segment.rolling_timestamp(),
+            segment.created_ms,
+            segment.is_index_full,
+            config,
+            self._jitter_ms,
+            self.clock.now_ms,
+        ):
+            segment = self._roll(first_offset)
+        segment.append(data, batches)
+        self.log_end_offset = end_offset = last_offset + 1
+        if self.hw_follows_end:
+            self.high_watermark = end_offset
+        producers = self.producers
+        if updates is not None:
+            for completed in producers.apply(updates):
+                if completed.is_aborted:
+                    segment.txn_index.append(
+                        AbortedTxn(
+                            completed.producer_id,
+                            completed.first_offset,
+                            completed.last_offset,
+                            producers.last_stable_offset(completed),
+                        )
+                    )
+                producers.complete(completed)
+        producers.map_end_offset = end_offset
+        if updates is not None:
+            self.refresh_stable_offset()
+        if self._watchers:
+            self._wake()
+        if end_offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+
+    def _assign_epoch(self, epoch: int, start: int) -> None:
+        self._change_epochs(lambda: self.epochs.assign(epoch, start))
+
+    def _change_epochs(self, change: Callable[[], bool]) -> None:
+        before = self.epochs.entries
+        if change():
+            try:
+                self.write_epochs()
+            except NoSpaceError:
+                self.epochs.restore(before)
+                raise
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader's first act: its epoch starts at the log's end (KIP-101), on disk before it serves anyone."""
+        with self.lock, self._guard():
+            self._assign_epoch(epoch, self.log_end_offset)
+
+    def write_epochs(self) -> None:
+        self._health.make_room(lambda: write_leader_epochs(self.fs, self.path, self.epochs))
+
+    # High watermark and stable offset
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Set the high watermark, kept between the log's start and end; returns what it became."""
+        with self.lock:
+            self.high_watermark = max(self.log_start_offset, min(offset, self.log_end_offset))
+            self.refresh_stable_offset()
+            self._wake()
+            return self.high_watermark
+
+    def refresh_stable_offset(self) -> None:
+        self.producers.on_high_watermark(self.high_watermark)
+        unstable = self.producers.first_unstable_offset()
+        self._first_unstable = None if unstable is None else max(unstable, self.log_start_offset)
+
+    # Roll and flush
+
+    def roll(self) -> Segment:
+        """Begin a new segment at the log's end, unless the active one is empty."""
+        with self.lock, self._guard():
+            return self._roll(self.log_end_offset)
+
+    def _roll(self, offset: int) -> Segment:
+        active = self.active
+        base = max(offset, self.log_end_offset)
+        if active.base_offset == base and active.size == 0:  # nothing to roll, but its index may be full (KAFKA-6388)
+            active.reset_indexes()
+            return active
+        make_room, mapped = self._health.make_room, self.producers.map_end_offset
+        make_room(active.become_inactive)
+        self.producers.map_end_offset = base
+        try:
+            make_room(lambda: snapshots.take(self.fs, self.path, self.producers, sync=False))
+            segment = make_room(lambda: self.new_segment(base))
+        except NoSpaceError:
+            self.producers.map_end_offset = mapped
+            active.become_active()
+            raise
+        self.segments = (*self.segments, segment)
+        self._jitter_ms = self._new_jitter()
+        self.background.submit(lambda: flushing.flush_rolled(self, active, base))
+        return segment
+
+    def new_segment(self, base_offset: int) -> Segment:
+        """An empty active segment. `NoSpaceError`: then there is no file of it."""
+        fs, path = self.fs, self.path
+        try:
+            segment = Segment(fs, path, base_offset, self.segment_config, now_ms=self.clock.now_ms(), active=True)
+            segment.truncate_bytes(0)  # files of that name may be left of a crash in the middle of a deletion
+            segment.reset_indexes()
+            if self.config.preallocate:
+                segment.preallocate(self.config.segment_bytes)
+        except NoSpaceError:
+            for left in segment_paths(path, base_offset)[1:5]:
+                if fs.exists(left):
+                    fs.unlink(left)
+            raise
+        return segment
+
+    @property
+    def segment_config(self) -> SegmentConfig:
+        return SegmentConfig(self.config.segment_index_bytes, self.config.index_interval_bytes)
+
+    def _new_jitter(self) -> int:
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._draw_jitter(limit) if limit > 0 else 0
+
+    def flush(self, up_to: int | None = None) -> None:
+        """fsync everything below ``up_to`` (default: all) and move the recovery point there."""
+        if not self.closed:
+            with self._guard():
+                flushing.flush(self, up_to)
+
+    def take_snapshot(self) -> None:
+        """Write the producers' state as of the log's end, so that the next start need not read the log."""
+        with self.lock, self._guard():
+            self.producers.map_end_offset = self.log_end_offset
+            self._health.make_room(lambda: snapshots.take(self.fs, self.path, self.producers))
+
+    # Reading: see `seglog.storage.log.reads`
+
+    def read(
+        self, offset: int, max_bytes: int = 1 << 20, *, up_to: UpTo = UpTo.HIGH_WATERMARK, min_one: bool = True
+    ) -> Fetched:
+        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes``; the last may be cut off.
+
+        With ``min_one`` the first batch comes whole even if it is larger, else nothing does. `OffsetOutOfRangeError`
+        outside of the log. CRCs are checked by who decodes: `Fetched.records`. For a loop over all records: `records`.
+        """
+        self._check_open()
+        if type(offset) is not int or type(max_bytes) is not int or type(up_to) is not UpTo:
+            raise _invalid_read(offset, max_bytes, up_to)
+        return reads.fetch(self, offset, max_bytes, up_to, min_one=min_one)
+
+    def records(
+        self,
+        start: int | datetime | None = None,
+        end: int | datetime | None = None,
+        *,
+        isolation: Isolation | str = Isolation.READ_UNCOMMITTED,
+        follow: bool = False,
+        check_crcs: bool = True,
+    ) -> RecordReader:
+        """All records from ``start`` to ``end`` (exclusive), each an offset or a time with a zone: an iterator.
+
+        By default from the log's start to its high watermark as it is now; with ``isolation="read_committed"`` without
+        records of aborted transactions, and up to the first open one. ``follow`` goes on with what is appended later,
+        for ``for`` and ``async for``: the iterator is woken by the append, and ends when the log is closed. One process
+        has a log open, so there are no appends of others to wait for.
+
+        Raises `InvalidReadError` and `OffsetOutOfRangeError` at once; `CorruptError` where a batch is damaged;
+        `OffsetOutOfRangeError` if retention has passed `RecordReader.next_offset`.
+        """
+        self._check_open()
+        return RecordReader(self, start=start, end=end, isolation=isolation, follow=follow, check_crcs=check_crcs)
+
+    def watch(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Call ``wake``, from whichever thread, when there may be more to read and when the log is closed.
+
+        Returns what ends that.
+        """
+        with self.lock:
+            self._watchers = (*self._watchers, wake)
+
+        def unwatch() -> None:
+            with self.lock:
+                self._watchers = tuple(one for one in self._watchers if one is not wake)
+
+        return unwatch
+
+    def _wake(self) -> None:
+        for wake in self._watchers:
+            wake()
+
+    def offset_for_timestamp(self, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
+        """The first record at ``timestamp`` ms or later, or EARLIEST, LATEST, MAX_TIMESTAMP. None: there is none."""
+        self._check_open()
+        if type(timestamp) is not int:
+            raise InvalidReadError(f"timestamp {timestamp!r} is not milliseconds since 1970 (int)")
+        return reads.offset_for_timestamp(self, timestamp, check_crcs=check_crcs)
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where the largest epoch at or below ``epoch`` ends (KIP-101, KIP-279)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Making it shorter: see `seglog.storage.log.truncation`
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop all from the batch that holds ``offset`` on; whether there was anything to drop."""
+        with self.lock, self._guard():
+            return trim.truncate_to(self, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log begins and ends at ``offset``."""
+        with self.lock, self._guard():
+            trim.truncate_fully_and_start_at(self, offset)
+
+    def delete_records(self, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
+        """Move the log's start to ``before`` (-1: the high watermark) and return it; retention takes the files.
+
+        ``checkpoint`` writes the new start down: see `LogDir.delete_records`. Else a crash may bring the records back.
+        """
+        with self.lock, self._guard():
+            return trim.delete_records(self, before, checkpoint)
+
+    def delete_old_segments(self) -> list[retention.Expired]:
+        """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why."""
+        with self.lock, self._guard():
+            return trim.delete_old_segments(self)
+
+    # Life
+
+    def close(self) -> None:
+        """Snapshot, trim, flush and close. After a failure only the files are closed."""
+        with self.lock:
+            if self.closed:
+                return
+            if self._health.failure is None:
+                self.take_snapshot()
+                with self._guard():
+                    self.active.become_inactive()
+                self.flush()
+                with suppress(LogDirFullError), self._guard():  # the next start makes good for it
+                    flushing.note_sealed(self)
+                    if self.manifest.entries:
+                        self.manifest.close(self.active.sealed())
+            self.closed = True
+            for segment in self.segments:
+                segment.close(write=self._health.failure is None)
+            self._wake()
+
+    def moved_to(self, path: str) -> None:
+        """The partition's directory was renamed, as the deletion of a topic does."""
+        with self.lock:
+            self.path = path
+            self.deleted = True
+            self.manifest.moved_to(path)
+            self._wake()
+            for segment in self.segments:
+                segment.moved_to(path)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk is."""
+        return self._health.full is not None
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        self._check_open()
+        with self._health.guard():
+            try:
+                yield
+            except FileNotFoundError:
+                with self.lock:  # files are opened by their names: who renames the directory has it until all is said
+                    self._check_open()
+                raise
+
+    def _check_open(self) -> None:
+        if self.closed or self.deleted:
+            raise LogClosedError(f"{self.path} is {'deleted' if self.deleted else 'closed'}")
+        if self._health.failure is not None:
+            self._health.check()
+
+
+def _invalid_read(offset: object, max_bytes: object, up_to: object) -> SeglogError:
+    if type(offset) is not int:
+        return InvalidReadError(f"offset {offset!r} is not a number")
+    if type(max_bytes) is not int:
+        return InvalidReadError(f"max_bytes {max_bytes!r} is not a number")
+    return InvalidReadError(f"up_to {up_to!r} is none of {', '.join(str(one) for one in UpTo)}")
+
+
+def _check_records(records: Iterable[object]) -> None:
+    for record in records:
+        if not isinstance(record, NewRecord):
+            raise InvalidRecordError(f"{record!r:.80} is not a NewRecord")

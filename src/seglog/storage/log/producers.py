@@ -1,0 +1,338 @@
+"""What a log knows of its idempotent and transactional producers: sequences, epochs, open transactions. Pure.
+
+Rules of Kafka 4.3's ``ProducerStateManager``: a batch must continue its producer's sequence; one that was appended
+before is recognised among the last five; an older epoch is fenced; a transaction is open from its first batch to its
+marker. The state is a function of the log: `Producers.replay` makes it from batches, `encode_snapshot` keeps what a
+restart needs.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from seglog.core.errors import CorruptSnapshotError
+from seglog.core.types import Buffer
+from seglog.records.batch import CONTROL_BIT, BatchHeader
+from seglog.storage.log.producer_entry import (
+    ABORT,
+    BatchMetadata,
+    Marker,
+    Origin,
+    ProducerEntry,
+    add_batch,
+    end_transaction,
+)
+
+__all__ = [
+    "BatchMetadata",
+    "CompletedTxn",
+    "OpenTxn",
+    "Origin",
+    "ProducerEntry",
+    "ProducerUpdates",
+    "Producers",
+    "ReplicatingTxn",
+    "decode_snapshot",
+    "encode_snapshot",
+]
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction with its end; ``last_offset`` is that of the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class OpenTxn(NamedTuple):
+    first_offset: int
+    producer_id: int
+
+
+class ReplicatingTxn(NamedTuple):
+    """A completed transaction whose marker may not be on all replicas: for consumers it is undecided still."""
+
+    first_offset: int
+    last_offset: int
+    producer_id: int
+
+
+class ProducerUpdates(NamedTuple):
+    """What an append changes: the new entries, and transactions that begin and end, in the order of the batches."""
+
+    entries: dict[int, ProducerEntry]
+    started: tuple[OpenTxn, ...]
+    completed: tuple[CompletedTxn, ...]
+
+
+_UNKNOWN: Final = ProducerEntry()
+
+
+class Producers:
+    """State of all producers of one partition.
+
+    ``map_end_offset`` is the offset (exclusive) up to which the log is reflected here, ``last_snapshot_offset`` that of
+    the newest snapshot on disk. ``ongoing`` has the open transactions' producers by first offset, ascending.
+    """
+
+    __slots__ = ("_table_size", "entries", "last_snapshot_offset", "map_end_offset", "ongoing", "replicating")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.ongoing: dict[int, int] = {}
+        self.replicating: list[ReplicatingTxn] = []
+        self.map_end_offset = 0
+        self.last_snapshot_offset = 0
+        self._table_size = _FIRST_TABLE_SIZE
+
+    # Appends: look, then apply
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The batch that this one repeats: same producer, epoch and sequences."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+    def prepare(
+        self,
+        batches: Sequence[BatchHeader],
+        origin: Origin,
+        *,
+        controls: Sequence[Marker | None] | None = None,
+        transaction_version: int = 0,
+    ) -> ProducerUpdates | None:
+        """What appending ``batches``, with their final offsets, would change; nothing is changed yet.
+
+        ``controls`` has the marker of each control batch (None for other batches, and for control batches that
+        compaction emptied). ``transaction_version`` is the coordinator's (2: a marker's epoch is above that of its
+        transaction, KIP-890). None if no batch has a producer. Raises the `AppendError` with which Kafka refuses the
+        append.
+        """
+        entries: dict[int, ProducerEntry] = {}
+        started: list[OpenTxn] = []
+        completed: list[CompletedTxn] = []
+        for at, header in enumerate(batches):
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            entry = entries.get(producer_id) or self.entries.get(producer_id, _UNKNOWN)
+            if header.attributes & CONTROL_BIT:
+                control = controls[at] if controls is not None else None
+                if control is None:
+                    continue
+                entries[producer_id] = end_transaction(entry, header, control, origin, transaction_version)
+                if entry.current_txn_first_offset is not None:
+                    completed.append(
+                        CompletedTxn(
+                            producer_id, entry.current_txn_first_offset, header.base_offset, control.type == ABORT
+                        )
+                    )
+                continue
+            updated = entries[producer_id] = add_batch(entry, header, origin)
+            if updated.current_txn_first_offset is not None and entry.current_txn_first_offset is None:
+                started.append(OpenTxn(updated.current_txn_first_offset, producer_id))
+        if not entries:
+            return None
+        return ProducerUpdates(entries, tuple(started), tuple(completed))
+
+    def apply(self, updates: ProducerUpdates) -> tuple[CompletedTxn, ...]:
+        """Make it so, after the batches are in the log. Returns the transactions that are to be given to `complete`."""
+        self._enter(
+            updates.entries if len(updates.entries) == 1 else _in_update_order(updates.entries), updates.started
+        )
+        return updates.completed
+
+    def restore(self, entries: dict[int, ProducerEntry]) -> None:
+        """Take over what a snapshot says, in its order."""
+        txns = [
+            OpenTxn(entry.current_txn_first_offset, producer_id)
+            for producer_id, entry in entries.items()
+            if entry.current_txn_first_offset is not None
+        ]
+        self._enter(entries, txns)
+
+    def _enter(self, entries: dict[int, ProducerEntry], started: Iterable[OpenTxn]) -> None:
+        self.entries.update(entries)
+        while len(self.entries) > self._table_size * _LOAD_FACTOR:
+            self._table_size *= 2
+        for txn in started:
+            self._open(txn)
+
+    def _open(self, txn: OpenTxn) -> None:
+        in_order = not self.ongoing or next(reversed(self.ongoing)) < txn.first_offset
+        self.ongoing[txn.first_offset] = txn.producer_id
+        if not in_order:
+            self.ongoing = dict(sorted(self.ongoing.items()))
+
+    def replay(self, header: BatchHeader, control: Marker | None) -> CompletedTxn | None:
+        """Take in a batch that is in the log already. Returns a transaction that it ends: give that to `complete`."""
+        updates = self.prepare((header,), Origin.REPLICATION, controls=(control,))
+        self.map_end_offset = header.last_offset + 1
+        if updates is None:
+            return None
+        completed = self.apply(updates)
+        return completed[0] if completed else None
+
+    # Transactions
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """The last stable offset once ``completed`` ends: where another producer has one open, or past the marker."""
+        for first_offset, producer_id in self.ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete(self, completed: CompletedTxn) -> None:
+        """The transaction is no longer open; it stays unstable until the high watermark is past its marker."""
+        del self.ongoing[completed.first_offset]
+        insort(self.replicating, ReplicatingTxn(completed.first_offset, completed.last_offset, completed.producer_id))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Markers below ``high_watermark`` are on all replicas."""
+        if self.replicating:
+            self.replicating = [txn for txn in self.replicating if txn.last_offset >= high_watermark]
+
+    def on_log_start(self, offset: int) -> None:
+        """The log begins at ``offset`` now."""
+        self.on_high_watermark(offset)
+        self.map_end_offset = max(self.map_end_offset, offset)
+
+    def first_unstable_offset(self) -> int | None:
+        """The first offset whose transaction is open, or ended by a marker that is not replicated yet."""
+        undecided = next(iter(self.ongoing), None)
+        if not self.replicating:
+            return undecided
+        replicating = self.replicating[0].first_offset
+        return replicating if undecided is None else min(undecided, replicating)
+
+    # Forgetting
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for ``expiration_ms``, never one with an open transaction; returns how many."""
+        gone = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self.entries[producer_id]
+        return len(gone)
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.ongoing.clear()
+        self.replicating = []
+
+    def in_snapshot_order(self) -> Iterator[tuple[int, ProducerEntry]]:
+        """The entries as Java's ``HashMap<Long, …>`` iterates: by bucket, within one in order of insertion.
+
+        Exact but for nine or more producers in one bucket of a table of 64 or more, which Java keeps as a tree; Kafka
+        hands producer ids out one by one, and then a bucket has at most one.
+        """
+        mask = self._table_size - 1
+        return iter(sorted(self.entries.items(), key=lambda item: _spread(item[0]) & mask))
+
+
+# Snapshots
+
+_FIRST_TABLE_SIZE: Final = 16
+_LOAD_FACTOR: Final = 0.75
+
+SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEADER: Final = Struct(">hIi")
+"""version, CRC-32C of what follows it, number of entries"""
+_CRC_END: Final = 6
+_SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
+"""producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open txn's first
+offset"""
+assert (_SNAPSHOT_HEADER.size, _SNAPSHOT_ENTRY.size) == (10, 46)
+
+
+def _spread(producer_id: int) -> int:
+    """``HashMap.hash(Long)``: 32 bits, high halves folded into low ones."""
+    bits = producer_id & 0xFFFFFFFFFFFFFFFF
+    folded = (bits ^ bits >> 32) & 0xFFFFFFFF
+    return folded ^ folded >> 16
+
+
+def _in_update_order(entries: dict[int, ProducerEntry]) -> dict[int, ProducerEntry]:
+    """The producers of one append in the order in which Kafka enters them.
+
+    It collects them in a map of its own by ``computeIfAbsent``, which grows the table before it enters another, and
+    puts that in front of its bucket.
+    """
+    mask = _FIRST_TABLE_SIZE - 1
+    while len(entries) - 1 > (mask + 1) * _LOAD_FACTOR:
+        mask = mask * 2 + 1
+    newest_first = list(entries.items())[::-1]
+    return dict(sorted(newest_first, key=lambda item: _spread(item[0]) & mask))
+
+
+def encode_snapshot(producers: Producers) -> bytes:
+    """The bytes of a ``.snapshot`` file (``ProducerSnapshot.json``): of a producer's batches it has the last only."""
+    parts = [b""]
+    for producer_id, entry in producers.in_snapshot_order():
+        batch = entry.batches[-1] if entry.batches else _NO_BATCH
+        txn = entry.current_txn_first_offset
+        parts.append(
+            _SNAPSHOT_ENTRY.pack(
+                producer_id,
+                entry.epoch,
+                batch.last_sequence,
+                batch.last_offset,
+                batch.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                -1 if txn is None else txn,
+            )
+        )
+    parts[0] = _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, 0, len(parts) - 1)
+    data = bytearray().join(parts)
+    crc = int(crc32c(memoryview(data)[_CRC_END:]))
+    _SNAPSHOT_HEADER.pack_into(data, 0, SNAPSHOT_VERSION, crc, len(parts) - 1)
+    return bytes(data)
+
+
+_NO_BATCH: Final = BatchMetadata(-1, -1, 0, -1)
+
+
+def decode_snapshot(data: Buffer, file: str | None = None) -> Producers:
+    """The state as of a snapshot; `CorruptSnapshotError` on an unknown version, a wrong CRC or a wrong size.
+
+    ``map_end_offset`` is 0: the offset is in the file's name.
+    """
+    if len(data) < _SNAPSHOT_HEADER.size:
+        raise CorruptSnapshotError(f"a snapshot has {_SNAPSHOT_HEADER.size} bytes or more, this {len(data)}", file=file)
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(
+            f"version {version} is unknown, {SNAPSHOT_VERSION} is expected", position=0, file=file
+        )
+    computed = int(crc32c(memoryview(data)[_CRC_END:]))
+    if crc != computed:
+        raise CorruptSnapshotError(f"stored CRC {crc} is not the computed {computed}", position=2, file=file)
+    expected = _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size
+    if count < 0 or expected != len(data):
+        raise CorruptSnapshotError(
+            f"{count} entries make {expected} bytes, {len(data)} are there", position=6, file=file
+        )
+    producers = Producers()
+    entries: dict[int, ProducerEntry] = {}
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
+        producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn = fields
+        batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp),) if last_offset >= 0 else ()
+        entries[producer_id] = ProducerEntry(epoch, batches, coordinator_epoch, txn if txn >= 0 else None, timestamp)
+    producers.restore(entries)
+    return producers

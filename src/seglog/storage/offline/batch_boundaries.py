@@ -1,0 +1,220 @@
+"""Where batches start in a segment's file: by its sparse index, checked against the log, else by hopping over headers.
+
+Nothing is decoded here and nothing is changed. The directory may be one that a broker is writing at this moment: the
+last segment ends behind its last whole batch, and an index may have the zeros of its pre-allocated rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from struct import Struct
+from typing import Final, NamedTuple, Protocol, overload
+
+from seglog.core.errors import CorruptBatchError
+from seglog.core.fs import File, Fs
+from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY
+from seglog.storage.formats.paths import INDEX, LOG
+from seglog.storage.log.index import OFFSET_ENTRY, OffsetPosition, last_true
+
+_PREFIX: Final = Struct(">qiibIhi")
+"""The first 27 bytes of a batch: offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
+_WINDOW: Final = 1 << 16
+
+
+class HasBytes(Protocol):
+    """A segment's first offset, its file, and how many bytes of it count."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def log(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+
+class SegmentBytes(NamedTuple):
+    """The smallest `HasBytes`."""
+
+    base_offset: int
+    log: str
+    size: int
+
+
+def find_end(fs: Fs, segment: HasBytes, *, permissive: bool = False) -> tuple[int, int]:
+    """Where the last whole batch of ``segment`` ends, in bytes, and the offset behind it.
+
+    A batch of which a part is missing is the end, as are pre-allocated zeros; anything else that is no batch is damage:
+    `CorruptBatchError`, or ``permissive``, the end.
+    """
+    position, end_offset = 0, segment.base_offset
+    if segment.size <= MAGIC_POSITION:
+        return position, end_offset
+    if segment.size > _WINDOW:
+        position = IndexBoundaries(fs, segment).last()
+    with closing(fs.open(segment.log, write=False)) as file:
+        hops = _Hops(file, segment)
+        try:
+            while (batch := hops.at(position)) is not None:
+                position += batch.size
+                end_offset = batch.last_offset + 1
+        except CorruptBatchError:
+            if not permissive:
+                raise
+        return position, end_offset
+
+
+class _Batch(NamedTuple):
+    """A batch or legacy message, known from its first bytes."""
+
+    size: int
+    last_offset: int
+
+
+class _Hops:
+    """Batch headers of one segment, read through a window."""
+
+    def __init__(self, file: File, segment: HasBytes) -> None:
+        self._file = file
+        self._segment = segment
+        self._start = 0
+        self._window = b""
+
+    def at(self, position: int) -> _Batch | None:
+        """The batch at ``position``, None where no whole one is; `CorruptBatchError` where none can be."""
+        left = self._segment.size - position
+        if left <= MAGIC_POSITION:
+            return None
+        here = position - self._start
+        if here < 0 or here + _PREFIX.size > len(self._window):
+            self._start, here = position, 0
+            self._window = self._file.pread(min(_WINDOW, left), position).ljust(_PREFIX.size, b"\0")
+        offset, length, _, magic, _, _, last_delta = _PREFIX.unpack_from(self._window, here)
+        if (offset, length, magic) == (0, 0, 0):
+            return None
+        smallest = BATCH_OVERHEAD if magic == 2 else MIN_ENTRY
+        if not 0 <= magic <= 2 or length < smallest - LOG_OVERHEAD:
+            reason = f"no batch starts here: magic {magic}, size {length}"
+            raise CorruptBatchError(reason, position=position, file=self._segment.log)
+        if length + LOG_OVERHEAD > left:
+            return None
+        return _Batch(length + LOG_OVERHEAD, offset + (last_delta if magic == 2 else 0))
+
+
+class IndexBoundaries:
+    """Batch boundaries of one segment, by its ``.index``; without a usable one, by hopping over all headers once.
+
+    An entry is the last offset of a batch and the position where it starts; Kafka before 4.x wrote one for an append of
+    several batches, with the position of the first and the offset of the last. It is believed if a batch with offsets
+    of this segment, up to the entry's, starts there.
+    """
+
+    def __init__(self, fs: Fs, segment: HasBytes) -> None:
+        self._fs = fs
+        self._segment = segment
+        self._hopped: Sequence[OffsetPosition] | None = None
+
+    def last(self) -> int:
+        """The last boundary that is known without a search."""
+        return self._find(lambda entries: len(entries) - 1)
+
+    def start_of(self, offset: int) -> int:
+        """A boundary at or before the batch with ``offset``; near to it."""
+        if offset <= self._segment.base_offset:
+            return 0
+        return self._find(lambda entries: last_true(len(entries), lambda slot: entries[slot].offset <= offset))
+
+    def end_of(self, offset: int) -> int:
+        """A boundary behind every batch that has an offset below ``offset``; near to the last of them."""
+        # The batch of the first entry at or above the offset may begin below it; that of the entry after it does not.
+        return self._find(lambda entries: last_true(len(entries), lambda slot: entries[slot].offset < offset) + 2)
+
+    def cut(self, low: int, wanted: int, high: int) -> int:
+        """The last boundary in (low, wanted], else the first in (wanted, high), else ``high``."""
+
+        def slot(entries: Sequence[OffsetPosition], position: int) -> int:
+            return last_true(len(entries), lambda slot: entries[slot].position <= position)
+
+        before = self._find(lambda entries: slot(entries, wanted))
+        if before > low:
+            return before
+        return min(self._find(lambda entries: slot(entries, max(low, wanted)) + 1), high)
+
+    def offset_at(self, position: int) -> int:
+        """An offset of the batch at the boundary ``position``: its first one, of a compressed legacy message its last.
+
+        All before it are lower.
+        """
+        with closing(self._open_log()) as log:
+            return int.from_bytes(log.pread(8, position), "big", signed=True)
+
+    def _find(self, choose: Callable[[Sequence[OffsetPosition]], int]) -> int:
+        """The position of the chosen entry; before the first it is 0, behind the last the segment's end."""
+        path = self._segment.log.removesuffix(LOG) + INDEX
+        if self._hopped is None and self._fs.exists(path):
+            with closing(self._fs.open(path, write=False)) as index, closing(self._open_log()) as log:
+                entries = _IndexEntries(index, self._segment.base_offset)
+                slot = choose(entries)
+                if not 0 <= slot < len(entries):
+                    return 0 if slot < 0 else self._segment.size
+                if self._is_believable(entries[slot], log):
+                    return entries[slot].position
+        if self._hopped is None:
+            with closing(self._open_log()) as log:
+                self._hopped = _hop(log, self._segment)
+        slot = choose(self._hopped)
+        if not 0 <= slot < len(self._hopped):
+            return 0 if slot < 0 else self._segment.size
+        return self._hopped[slot].position
+
+    def _open_log(self) -> File:
+        return self._fs.open(self._segment.log, write=False)
+
+    def _is_believable(self, entry: OffsetPosition, log: File) -> bool:
+        if not 0 < entry.position < self._segment.size:
+            return False
+        try:
+            batch = _Hops(log, self._segment).at(entry.position)
+        except CorruptBatchError:
+            return False
+        return batch is not None and self._segment.base_offset <= batch.last_offset <= entry.offset
+
+
+class _IndexEntries(Sequence[OffsetPosition]):
+    """The entries of an ``.index``, read one by one: a search looks at twenty of a quarter of a million."""
+
+    def __init__(self, file: File, base_offset: int) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        # A pre-allocated rest is zeros; no entry has position 0, for the first is of a batch behind another one.
+        self._count = last_true(file.size() // OFFSET_ENTRY.size, lambda slot: self._unpack(slot)[1] != 0) + 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, slot: int) -> OffsetPosition: ...
+    @overload
+    def __getitem__(self, slot: slice) -> Sequence[OffsetPosition]: ...
+    def __getitem__(self, slot: int | slice) -> OffsetPosition | Sequence[OffsetPosition]:
+        if isinstance(slot, slice):
+            return [self[each] for each in range(*slot.indices(self._count))]
+        relative, position = self._unpack(slot)
+        return OffsetPosition(self._base_offset + relative, position)
+
+    def _unpack(self, slot: int) -> tuple[int, int]:
+        data = self._file.pread(OFFSET_ENTRY.size, slot * OFFSET_ENTRY.size)
+        relative, position = OFFSET_ENTRY.unpack(data.ljust(OFFSET_ENTRY.size, b"\0"))
+        return relative, position
+
+
+def _hop(log: File, segment: HasBytes) -> list[OffsetPosition]:
+    """What a whole index would say, an entry for each `_WINDOW` bytes."""
+    hops, position = _Hops(log, segment), 0
+    entries: list[OffsetPosition] = []
+    with suppress(CorruptBatchError):  # whoever reads there will say so
+        while (batch := hops.at(position)) is not None:
+            if position >= (entries[-1].position if entries else 0) + _WINDOW:
+                entries.append(OffsetPosition(batch.last_offset, position))
+            position += batch.size
+    return entries

@@ -1,0 +1,248 @@
+"""What to do with a damaged log: what stays, what goes, and which header fields can be told from everything around.
+
+The CRC of a batch does not cover its base offset, size, leader epoch and magic. If one of them is wrong and the CRC is
+right, the batch is whole: its size is where the next begins, its offset lies between its neighbours', its epoch stands
+in the checkpoint. Where that leaves one answer only, the field is set; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from struct import Struct
+from typing import Final, NamedTuple, NoReturn
+
+from crc32c import crc32c
+
+from seglog.core.fs import File
+from seglog.core.types import MAX_INT64, NO_EPOCH, Buffer
+from seglog.records import view
+from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
+from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.verify.stretches import Hole, StretchWalk
+from seglog.storage.offline.verify.summary import LEGACY, Facts
+
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_LENGTH_AT: Final = 8
+_EPOCH_AT: Final = 12
+_MAGIC_AT: Final = 16
+
+
+class Patch(NamedTuple):
+    """Header bytes to be set, ``data`` at ``position``; ``what`` says which field of which batch."""
+
+    position: int
+    data: bytes
+    what: str
+
+
+class Gone(NamedTuple):
+    """Bytes that are taken out. ``first`` to ``last`` are the offsets that go with them; last -1: none that is known.
+
+    ``is_tail``: nothing comes behind.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+    reason: str
+    is_tail: bool
+
+    @property
+    def offsets(self) -> str:
+        if self.last < self.first:
+            return f"what came from offset {self.first} on" if self.is_tail else "no offset"
+        return f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
+
+
+class LogRepair(NamedTuple):
+    """What makes a log sound."""
+
+    patches: tuple[Patch, ...]
+    gone: tuple[Gone, ...]
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.patches or self.gone)
+
+
+class _Batch(NamedTuple):
+    """A sound batch, as far as its place is concerned; ``base`` may be what it was set to."""
+
+    position: int
+    size: int
+    base: int
+    delta: int
+    epoch: int
+
+    @property
+    def last(self) -> int:
+        return self.base + self.delta
+
+
+class PatchedFile:
+    """A file to read from as it will be with patches."""
+
+    def __init__(self, file: File, patches: Sequence[Patch]) -> None:
+        self._file = file
+        self._patches = sorted(patches)
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = self._file.pread(length, position)
+        first = bisect_left(self._patches, (position - _INT64.size,))
+        last = bisect_left(self._patches, (position + len(data),))
+        if first == last:
+            return data
+        changed = bytearray(data)
+        for at, new, _ in self._patches[first:last]:
+            for k, byte in enumerate(new):
+                if 0 <= at + k - position < len(changed):
+                    changed[at + k - position] = byte
+        return bytes(changed)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        del data, position
+        self._refuse()
+
+    def truncate(self, size: int) -> None:
+        del size
+        self._refuse()
+
+    def fsync(self) -> None:
+        self._refuse()
+
+    def close(self) -> None:
+        """The file below is another's to close."""
+
+    def _refuse(self) -> NoReturn:
+        raise OSError(errno.EROFS, "patches are only looked at", self.path)
+
+
+def plan_log(file: File, facts: Facts, epochs: LeaderEpochs | None, end_offset: int | None) -> LogRepair:
+    """Look through a log. ``epochs`` None: not known or not to be trusted; ``end_offset``: of the segment, if known."""
+    walk = StretchWalk(file, facts)
+    walk.run(0, file.size())
+    patches: list[Patch] = []
+    holes: list[Hole] = []
+    for hole in walk.holes:
+        restored = _restore_size(file, hole)
+        patches += restored
+        if not restored:
+            holes.append(hole)
+    fixer = _Fixer(facts, epochs, end_offset, {bad.start: bad.reason for bad in walk.undecodable})
+    fixer.run(_batches(PatchedFile(file, patches), facts, holes), holes, file.size())
+    by_position = {patch.position: patch for patch in (*patches, *fixer.patches)}
+    return LogRepair(tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone))
+
+
+def _restore_size(file: File, hole: Hole) -> list[Patch]:
+    """A batch of magic 2 that fills the hole and has a right CRC, if only its size and magic are not believed."""
+    size = hole.end - hole.start
+    if size < BATCH_OVERHEAD:
+        return []
+    data = file.pread(size, hole.start)
+    if int(crc32c(memoryview(data)[CRC_START:])) != int.from_bytes(data[17:21]):
+        return []
+    patches = []
+    where = f"of the batch at position {hole.start}"
+    length = _INT32.pack(size - LOG_OVERHEAD)
+    if data[_LENGTH_AT : _LENGTH_AT + 4] != length:
+        patches.append(Patch(hole.start + _LENGTH_AT, length, f"size {where}: {size}"))
+    if data[_MAGIC_AT] != 2:
+        patches.append(Patch(hole.start + _MAGIC_AT, b"\x02", f"magic {where}: 2"))
+    offset: int = _INT64.unpack_from(data)[0]
+    if offset < 0:
+        positive = offset & MAX_INT64
+        patches.append(Patch(hole.start, _INT64.pack(positive), f"base offset {where}: {positive}, not {offset}"))
+    return patches
+
+
+def _batches(file: PatchedFile, facts: Facts, holes: Sequence[Hole]) -> Iterator[_Batch]:
+    """The sound batches in order."""
+    starts = [0, *(hole.end for hole in holes)]
+    ends = [*(hole.start for hole in holes), file.size()]
+    for start, end in zip(starts, ends, strict=True):
+        for chunk in read_chunks(file, start, end):
+            for entry in chunk.entries():
+                header = view.describe(chunk.data, entry, limit=facts.limit)
+                epoch = header.leader_epoch if entry.magic == 2 else LEGACY
+                position = chunk.position + entry.position
+                yield _Batch(position, entry.size, header.base_offset, header.last_offset_delta, epoch)
+
+
+class _Fixer:
+    """Goes through the batches with two ahead, and puts offsets and epochs right."""
+
+    def __init__(
+        self, facts: Facts, epochs: LeaderEpochs | None, end_offset: int | None, undecodable: Mapping[int, str]
+    ) -> None:
+        self._undecodable = undecodable
+        self._epochs = epochs if epochs is not None and epochs.entries else None
+        self._first_offset = facts.base_offset
+        self._end_offset = end_offset
+        self._limit = facts.limit_offset if end_offset is None else end_offset
+        self.patches: list[Patch] = []
+        self.gone: list[Gone] = []
+
+    def run(self, batches: Iterator[_Batch], holes: Sequence[Hole], size: int) -> None:
+        low = self._first_offset
+        window = list(islice(batches, 2))
+        waiting = list(holes)
+        while window:
+            window += islice(batches, 1)
+            here = window.pop(0)
+            broken: list[Hole] = []
+            while waiting and waiting[0].start < here.position:
+                broken.append(waiting.pop(0))
+            for hole in broken:
+                self.gone.append(Gone(hole.start, hole.end, low, here.base - 1, hole.reason, is_tail=False))
+            base = self._base_of(here, low, window, follows=not broken)
+            reason = self._undecodable.get(here.position)
+            if base is None or reason is not None:
+                high = window[0].base if window else here.last + 1 if base is not None else self._limit
+                reason = reason or f"offsets {here.base} to {here.last} do not fit between its neighbours"
+                self.gone.append(Gone(here.position, here.position + here.size, low, high - 1, reason, is_tail=False))
+                continue
+            if base != here.base:
+                what = f"base offset of the batch at position {here.position}: {base}, not {here.base}"
+                stored = base + here.delta if here.epoch == LEGACY else base  # a wrapper has its last offset
+                self.patches.append(Patch(here.position, _INT64.pack(stored), what))
+            self._fix_epoch(here, base)
+            low = base + here.delta + 1
+        if waiting:
+            last = self._end_offset - 1 if self._end_offset is not None else -1
+            self.gone.append(Gone(waiting[0].start, size, low, last, waiting[0].reason, is_tail=True))
+
+    def _base_of(self, here: _Batch, low: int, ahead: Sequence[_Batch], *, follows: bool) -> int | None:
+        """What the base offset must be; None if that cannot be told."""
+        high = ahead[0].base if ahead else self._limit
+        if low <= here.base and here.last < high:
+            return here.base
+        if follows and low + here.delta + 1 == high:
+            return low
+        if low <= here.base and len(ahead) > 1 and here.last + ahead[0].delta + 2 == ahead[1].base:
+            return here.base  # the next one's is wrong
+        if low <= here.base and len(ahead) == 1 and here.last + ahead[0].delta + 2 == self._limit:
+            return here.base
+        return None
+
+    def _fix_epoch(self, here: _Batch, base: int) -> None:
+        epochs = self._epochs
+        if epochs is None or here.epoch in (LEGACY, NO_EPOCH) or base < epochs.entries[0].start_offset:
+            return
+        expected = epochs.epoch_for_offset(base)
+        if expected != here.epoch:
+            what = f"leader epoch of the batch at position {here.position}: {expected}, not {here.epoch}"
+            self.patches.append(Patch(here.position + _EPOCH_AT, _INT32.pack(expected), what))

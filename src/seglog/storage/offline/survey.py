@@ -1,0 +1,152 @@
+"""What is in a log directory, from names, sizes and batch headers alone: for `seglog ls`. Opens nothing for writing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.core.errors import CorruptError
+from seglog.core.fs import Fs, NotRegularFileError
+from seglog.core.types import NO_TIMESTAMP, TopicPartition
+from seglog.storage.formats.checkpoints import read_partition_metadata
+from seglog.storage.formats.paths import SegmentPaths, list_segments
+from seglog.storage.log.quarantine import only_zeros
+from seglog.storage.offline.inspect import iter_headers
+
+Advance = Callable[[int], None]
+
+
+class SegmentFacts(NamedTuple):
+    """One segment. Offsets from ``base_offset`` to ``next_offset`` (exclusive); sizes in bytes, of the log alone.
+
+    ``records`` is None where a compressed message of format 0 or 1 keeps its number to itself; control records count.
+    Timestamps are -1 where there are none. ``trailing``: bytes behind the last whole batch; ``error``: what ended the
+    reading before the end of the file.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+    index_size: int
+    batches: int
+    records: int | None
+    first_timestamp: int
+    max_timestamp: int
+    formats: tuple[int, ...]
+    codecs: tuple[int, ...]
+    trailing: int
+    error: CorruptError | None
+
+
+class PartitionFacts(NamedTuple):
+    """A partition and its segments by offset; the topic id is None where no ``partition.metadata`` says it."""
+
+    path: str
+    topic_partition: TopicPartition | None
+    topic_id: UUID | None
+    segments: tuple[SegmentFacts, ...]
+
+    @property
+    def total(self) -> SegmentFacts:
+        """The segments as if they were one."""
+        segments = self.segments
+        counts = [segment.records for segment in segments if segment.records is not None]
+        first = [segment.first_timestamp for segment in segments if segment.first_timestamp != NO_TIMESTAMP]
+        return SegmentFacts(
+            base_offset=segments[0].base_offset if segments else 0,
+            next_offset=segments[-1].next_offset if segments else 0,
+            size=sum(segment.size for segment in segments),
+            index_size=sum(segment.index_size for segment in segments),
+            batches=sum(segment.batches for segment in segments),
+            records=sum(counts) if len(counts) == len(segments) else None,
+            first_timestamp=first[0] if first else NO_TIMESTAMP,
+            max_timestamp=max((segment.max_timestamp for segment in segments), default=NO_TIMESTAMP),
+            formats=_union(*(segment.formats for segment in segments)),
+            codecs=_union(*(segment.codecs for segment in segments)),
+            trailing=sum(segment.trailing for segment in segments),
+            error=next((segment.error for segment in segments if segment.error is not None), None),
+        )
+
+
+def survey_partition(
+    fs: Fs, path: str, topic_partition: TopicPartition | None, advance: Advance | None = None
+) -> PartitionFacts:
+    """Read the headers of all batches of a partition; ``advance`` is told how many bytes were dealt with."""
+    segments = []
+    found = list_segments(fs, path)
+    for paths in found:
+        facts = survey_segment(fs, paths, is_last=paths is found[-1])
+        segments.append(facts)
+        if advance is not None:
+            advance(facts.size)
+    return PartitionFacts(path, topic_partition, read_partition_metadata(fs, path), tuple(segments))
+
+
+def survey_segment(fs: Fs, paths: SegmentPaths, *, is_last: bool = False) -> SegmentFacts:
+    """Read the headers of a segment's batches, as far as they can be read.
+
+    Zeros at the end of the last one are room for more (``preallocate``), and not counted.
+    """
+    try:
+        file = fs.open(paths.log, write=False)
+    except NotRegularFileError as problem:
+        return _unreadable(paths, CorruptError(str(problem.strerror), file=paths.log))
+    size = file.size()
+    formats, codecs = set[int](), set[int]()
+    position = batches = 0
+    records: int | None = 0
+    next_offset = paths.base_offset
+    first_timestamp = max_timestamp = NO_TIMESTAMP
+    error = None
+    try:
+        for facts in iter_headers(file, 0, size):
+            if first_timestamp == NO_TIMESTAMP:
+                first_timestamp = facts.first_timestamp
+            max_timestamp = max(max_timestamp, facts.max_timestamp)
+            records = None if records is None or facts.records is None else records + facts.records
+            next_offset = facts.last_offset + 1
+            formats.add(facts.magic)
+            codecs.add(facts.codec)
+            batches += 1
+            position = facts.end
+    except CorruptError as problem:
+        if is_last and only_zeros(file, position, size):
+            size = position
+        else:
+            error = problem
+    return SegmentFacts(
+        base_offset=paths.base_offset,
+        next_offset=next_offset,
+        size=size,
+        index_size=sum(fs.stat(path).size for path in paths[2:] if fs.exists(path)),
+        batches=batches,
+        records=records,
+        first_timestamp=first_timestamp,
+        max_timestamp=max_timestamp,
+        formats=tuple(sorted(formats)),
+        codecs=tuple(sorted(codecs)),
+        trailing=size - position,
+        error=error,
+    )
+
+
+def _unreadable(paths: SegmentPaths, error: CorruptError) -> SegmentFacts:
+    return SegmentFacts(
+        base_offset=paths.base_offset,
+        next_offset=paths.base_offset,
+        size=0,
+        index_size=0,
+        batches=0,
+        records=None,
+        first_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        formats=(),
+        codecs=(),
+        trailing=0,
+        error=error,
+    )
+
+
+def _union(*sets: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set().union(*sets)))

@@ -1,0 +1,118 @@
+"""Sealed segments held to the partition's manifest (`seglog.storage.log.manifest`)."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Collection, Iterator, Mapping
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from seglog.core.errors import CorruptCheckpointError, CorruptError
+from seglog.core.fs import File, Fs, NotRegularFileError
+from seglog.records import view
+from seglog.records.batch import LOG_OVERHEAD
+from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
+from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, Sealed, decode_manifest, difference, exchanged
+from seglog.storage.offline.findings import Finding, damage
+from seglog.storage.offline.inspect import read_chunks
+from seglog.storage.offline.verify.indexes import NO_PROBES, Probes
+
+_WINDOW: Final = 64 << 10
+_LENGTH: Final = Struct(">8xi")
+
+
+def read_sealed(
+    fs: Fs, path: str, names: Collection[str], findings: list[Finding], *, clean: bool
+) -> Mapping[int, Sealed]:
+    """The entries of a partition's manifest, none if it is not to be believed; ``names`` are the partition's files.
+
+    ``clean``: the log directory was closed, so no append to the manifest is under way or was torn.
+    """
+    if WITNESS not in names or MANIFEST not in names:
+        return {}
+    witness, file = os.path.join(path, WITNESS), os.path.join(path, MANIFEST)
+    try:
+        if fs.read(witness) != WITNESS_TEXT:
+            findings.append(damage(witness, "the text is not as seglog writes it"))
+        data = fs.read(file)
+        decoded = decode_manifest(data, file)
+    except (FileNotFoundError, NotRegularFileError):
+        return {}
+    except CorruptCheckpointError as error:
+        findings.append(damage(file, error.reason, position=error.position))
+        return {}
+    if clean and decoded.size != len(data):
+        findings.append(damage(file, "its last entry is wrong or not all there", position=decoded.size))
+    return decoded.entries
+
+
+def missing(path: str, entries: Mapping[int, Sealed], bases: Collection[int], log_start: int) -> Iterator[Finding]:
+    """Segments of the manifest that have no file, but for those of which all records were deleted."""
+    for entry in entries.values():
+        found = difference(path, entry, None)
+        if entry.base_offset not in bases and entry.end_offset > log_start and found is not None:
+            yield damage(found.file, str(found).removeprefix(f"{found.file}: "), offset=entry.base_offset)
+
+
+def sealed_findings(fs: Fs, paths: SegmentPaths, size: int, entry: Sealed, probes: Probes) -> Iterator[Finding]:
+    """A segment of ``size`` bytes against its entry: its size, what it ends with, and the chain if it is known."""
+    path = os.path.dirname(paths.log)
+    found = difference(path, entry, size)
+    if found is None:
+        for known in (probes, NO_PROBES):  # the index may be what is wrong
+            end = tail_of(fs, paths, known)
+            found = exchanged(path, entry, *end) if end is not None else None
+            if end is not None and found is None:
+                break
+    if found is not None:
+        yield damage(found.file, str(found).removeprefix(f"{found.file}: "))
+
+
+def chain_findings(fs: Fs, paths: SegmentPaths, entry: Sealed) -> Iterator[Finding]:
+    """The headers of all batches of a segment against the chain; what it ends with was checked."""
+    if entry.chain is None:
+        return
+    file = fs.open(paths.log, write=False)
+    try:
+        if chain_of(file) != entry.chain:
+            yield damage(paths.log, f"the headers of its batches are not those that were written, by {MANIFEST}")
+    finally:
+        file.close()
+
+
+def tail_of(fs: Fs, paths: SegmentPaths, probes: Probes) -> tuple[int, int] | None:
+    """The offset behind the last batch of a log and that batch's CRC; None if it cannot be read."""
+    file = fs.open(paths.log, write=False)
+    found = (paths.base_offset, 0)
+    try:
+        for chunk in read_chunks(file, probes.positions[-1] if probes.positions else 0):
+            for entry in chunk.entries():
+                last = entry
+            header = view.describe(chunk.data, last, deep=False)
+            found = header.next_offset, header.crc
+    except CorruptError:
+        return None
+    finally:
+        file.close()
+    return found
+
+
+def chain_of(file: File) -> int:
+    """The chain over a log's batches, by their sizes alone: see `seglog.storage.log.manifest`."""
+    size = file.size()
+    position = chain = 0
+    while position < size:
+        window = memoryview(file.pread(min(_WINDOW, size - position), position))
+        at, limit = 0, len(window) - CHAINED
+        if limit < 0:
+            break
+        while at <= limit:
+            chain = crc32c(window[at : at + CHAINED], chain)
+            length = _LENGTH.unpack_from(window, at)[0]
+            if length <= 0:
+                return chain
+            at += length + LOG_OVERHEAD
+        position += at
+    return chain

@@ -1,0 +1,280 @@
+"""A partition's directory before its logs are walked through: its files, the small ones read, and what they claim."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.errors import CorruptCheckpointError
+from seglog.core.fs import Fs, NotRegularFileError
+from seglog.core.types import MAX_INT32
+from seglog.records.compression import DEFAULT_LIMIT
+from seglog.storage.formats.checkpoints import decode_partition_metadata, encode_partition_metadata
+from seglog.storage.formats.paths import (
+    LEADER_EPOCHS,
+    LOG,
+    MANIFEST,
+    OWN_DIRECTORY,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    WITNESS,
+    SegmentFile,
+    SegmentPaths,
+    parse_file_name,
+    segment_paths,
+)
+from seglog.storage.log.epochs import LeaderEpochs, decode_epochs, encode_epochs
+from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
+from seglog.storage.log.manifest import Sealed
+from seglog.storage.offline.findings import Finding, damage, note
+from seglog.storage.offline.verify.indexes import Probes, read_probes, slots_at
+from seglog.storage.offline.verify.manifests import missing, read_sealed
+from seglog.storage.offline.verify.producers import Snapshot
+from seglog.storage.offline.verify.summary import Facts
+
+STRETCH: Final = 64 << 20
+"""Bytes of a log that are looked at by one thread or process at a time."""
+_KRAFT_SNAPSHOT: Final = re.compile(r"\d{20}-\d{10}\.checkpoint")
+_KRAFT_NAMES: Final = ("quorum-state",)
+
+
+class Around(NamedTuple):
+    """What the log directory says of a partition; None where it says nothing, or there is none.
+
+    ``clean``: it was shut down cleanly and not opened since. ``recent``: no Kafka before 4.0 has written here.
+    ``was_cleaned``: the partition was compacted once, or may be.
+    """
+
+    clean: bool | None = None
+    recovery_point: int | None = None
+    log_start: int | None = None
+    high_watermark: int | None = None
+    recent: bool = False
+    was_cleaned: bool | None = None
+
+
+class SegmentPlan(NamedTuple):
+    """A segment; all its offsets are below ``limit_offset``."""
+
+    paths: SegmentPaths
+    size: int
+    limit_offset: int
+
+
+class Plan(NamedTuple):
+    """A partition before its logs are looked at. ``findings`` are those that need no log.
+
+    ``is_open``: it is in use or was not closed, for the indexes of its last segment have room to grow.
+    ``batch_files``: KRaft's snapshots, which are batches too. ``sealed``: the manifest, by base offset.
+    """
+
+    path: str
+    around: Around
+    segments: Sequence[SegmentPlan]
+    is_open: bool
+    epochs: LeaderEpochs | None
+    snapshots: Sequence[Snapshot]
+    topic_id: UUID | None
+    batch_files: Sequence[str]
+    findings: Sequence[Finding]
+    limit: int
+    sealed: Mapping[int, Sealed] = {}
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it was closed: then nothing may be missing. Where the log directory was not, it is not sure."""
+        return not self.is_open and self.around.clean is not False
+
+
+class Stretch(NamedTuple):
+    """A part of a log: a batch should start at ``start``, and ``end`` is where the next stretch starts."""
+
+    facts: Facts
+    start: int
+    end: int
+
+
+def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) -> Plan:
+    """Read everything but logs and indexes. ``limit``: most bytes that a batch may decompress to."""
+    findings: list[Finding] = []
+    names = list(_regular(fs, path, findings))
+    parsed = {name: file for name in names if (file := parse_file_name(name))}
+    findings += _strays(path, names, parsed)
+    epochs = read_epochs(fs, os.path.join(path, LEADER_EPOCHS), findings) if LEADER_EPOCHS in names else None
+    topic_id = None
+    if PARTITION_METADATA in names:
+        topic_id = read_topic_id(fs, os.path.join(path, PARTITION_METADATA), findings)
+    bases = sorted(file.base_offset for file in parsed.values() if file.kind == LOG and not file.state)
+    segments = []
+    for base, following in zip_longest(bases, bases[1:]):
+        paths = segment_paths(path, base)
+        limit_offset = base + MAX_INT32 + 1
+        if following is not None:
+            limit_offset = min(limit_offset, following)
+        segments.append(SegmentPlan(paths, fs.stat(paths.log).size, limit_offset))
+    sealed = read_sealed(fs, path, names, findings, clean=bool(around.clean))
+    findings += missing(path, sealed, bases, around.log_start or 0)
+    return Plan(
+        path,
+        around,
+        segments,
+        bool(segments) and _has_room(fs, segments[-1].paths),
+        epochs,
+        _read_snapshots(fs, path, parsed),
+        topic_id,
+        [os.path.join(path, name) for name in names if _KRAFT_SNAPSHOT.fullmatch(name)],
+        findings,
+        limit,
+        sealed,
+    )
+
+
+def facts_of(fs: Fs, plan: Plan, at: int) -> tuple[Facts, list[Finding]]:
+    """What is known of segment ``at`` before its log is read; its index files are, and they may be large."""
+    segment = plan.segments[at]
+    paths = segment.paths
+    findings: list[Finding] = []
+    is_empty_and_active = segment.size == 0 and at + 1 == len(plan.segments)
+    probes = read_indexes(fs, paths, findings, required=not is_empty_and_active)
+    if probes.open_tail:
+        if plan.around.clean:
+            reason = "zeros behind the entries, in a log directory that was shut down cleanly"
+            findings.append(damage(paths.offset_index, reason))
+        elif at + 1 < len(plan.segments):
+            make = note if plan.is_open else damage
+            findings.append(make(paths.offset_index, "zeros behind the entries, in a segment that is not the last"))
+    starts = [entry.start_offset for entry in plan.epochs.entries[1:]] if plan.epochs is not None else []
+    facts = Facts(
+        paths.log,
+        probes,
+        epoch_starts=starts,
+        cuts=[snapshot.offset for snapshot in plan.snapshots],
+        base_offset=paths.base_offset,
+        limit_offset=segment.limit_offset,
+        limit=plan.limit,
+    )
+    return facts, findings
+
+
+def read_indexes(fs: Fs, paths: SegmentPaths, findings: list[Finding], *, required: bool) -> Probes:
+    """What both index files of a segment claim; one that is ``required`` and not there is a finding.
+
+    Kafka makes the indexes of an active segment when it first uses them: an empty one may have none.
+    """
+    data: list[bytes | None] = []
+    for file in (paths.offset_index, paths.timeindex):
+        try:
+            data.append(fs.read(file))
+        except FileNotFoundError:
+            data.append(None)
+            if required:
+                findings.append(damage(file, "the file is missing"))
+        except NotRegularFileError:
+            data.append(None)
+    probes, wrong = read_probes(data[0], data[1], paths.base_offset, (paths.offset_index, paths.timeindex))
+    findings += wrong
+    return probes
+
+
+def stretches(facts: Facts, size: int) -> list[Stretch]:
+    """Cut a log where its index says that a batch starts: whether one does will show."""
+    positions = facts.probes.positions
+    cuts = [0]
+    for at in slots_at(facts.probes, STRETCH, size - STRETCH // 2):
+        if positions[at] - cuts[-1] >= STRETCH:
+            cuts.append(positions[at])
+    return [Stretch(facts, start, end) for start, end in zip(cuts, [*cuts[1:], size], strict=True)]
+
+
+def _has_room(fs: Fs, paths: SegmentPaths) -> bool:
+    """Whether an index ends in an entry of zeros, which a trimmed one has not (but for a single record at time 0)."""
+    for path, size in ((paths.offset_index, OFFSET_ENTRY.size), (paths.timeindex, TIME_ENTRY.size)):
+        if not fs.exists(path) or not fs.stat(path).is_file:
+            continue
+        file = fs.open(path, write=False)
+        try:
+            length = file.size()
+            if length >= size and not any(file.pread(size, length - size)) and length != TIME_ENTRY.size:
+                return True
+        finally:
+            file.close()
+    return False
+
+
+def _read_snapshots(fs: Fs, path: str, parsed: Mapping[str, SegmentFile]) -> list[Snapshot]:
+    return [
+        Snapshot(file.base_offset, os.path.join(path, name), fs.read(os.path.join(path, name)))
+        for name, file in sorted(parsed.items())
+        if file.kind == SNAPSHOT and not file.state
+    ]
+
+
+def _regular(fs: Fs, path: str, findings: list[Finding]) -> Iterator[str]:
+    """The names in a partition's directory but for FIFOs, sockets and devices, which are findings: none is opened."""
+    for name in fs.listdir(path):
+        where = os.path.join(path, name)
+        try:
+            found = fs.stat(where)
+        except FileNotFoundError:  # as files of a log in use do
+            yield name
+            continue
+        if found.is_file or found.is_symlink or (found.is_dir and parse_file_name(name) is None):
+            yield name
+        elif parse_file_name(name) is not None or name in (LEADER_EPOCHS, PARTITION_METADATA):
+            findings.append(damage(where, "not a regular file"))
+        else:
+            findings.append(note(where, "not a regular file, and no name of Kafka's"))
+
+
+def _strays(path: str, names: Sequence[str], parsed: Mapping[str, SegmentFile]) -> Iterator[Finding]:
+    logs = {file.base_offset for file in parsed.values() if file.kind == LOG and not file.state}
+    for name in names:
+        if name in (MANIFEST, WITNESS):
+            continue
+        where = os.path.join(path, name)
+        file = parsed.get(name)
+        if file is not None:
+            if file.state:
+                yield note(where, f"{file.state[1:]}: Kafka clears it away when it loads the partition")
+            elif file.kind not in (LOG, SNAPSHOT) and file.base_offset not in logs:
+                yield note(where, "an index without a log: Kafka clears it away when it loads the partition")
+        elif name.endswith(".tmp"):
+            yield note(where, "left over from a file that was about to be replaced")
+        elif name not in (LEADER_EPOCHS, PARTITION_METADATA, OWN_DIRECTORY, *_KRAFT_NAMES) and not (
+            _KRAFT_SNAPSHOT.fullmatch(name)
+        ):
+            yield note(where, "not a file of Kafka's")
+
+
+def read_epochs(fs: Fs, file: str, findings: list[Finding]) -> LeaderEpochs | None:
+    """None where there is no file, or none that can be read: a finding."""
+    try:
+        data = fs.read(file)
+        epochs = decode_epochs(data, file)
+    except FileNotFoundError:
+        return None
+    except CorruptCheckpointError as error:
+        findings.append(damage(file, error.reason, position=error.position))
+        return None
+    if data and encode_epochs(epochs) != data:
+        findings.append(damage(file, "epochs or offsets do not rise, or the text is not as Kafka writes it"))
+    return epochs
+
+
+def read_topic_id(fs: Fs, file: str, findings: list[Finding]) -> UUID | None:
+    """Of ``partition.metadata``; None where there is no file, or none that can be read: a finding."""
+    try:
+        data = fs.read(file)
+        topic_id = decode_partition_metadata(data, file)
+    except FileNotFoundError:
+        return None
+    except CorruptCheckpointError as error:
+        findings.append(damage(file, error.reason, position=error.position))
+        return None
+    if encode_partition_metadata(topic_id) != data:
+        findings.append(damage(file, "the text is not as Kafka writes it"))
+    return topic_id

@@ -1,0 +1,255 @@
+"""Walking a stretch of a log file: batch behind batch by their sizes, and on behind bytes that are none."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from seglog.core.errors import CorruptError, UnsupportedFormatError
+from seglog.core.fs import File
+from seglog.records import view
+from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY, Entry
+from seglog.records.record import Record
+from seglog.storage.offline.findings import Finding, Severity, damage
+from seglog.storage.offline.verify.batches import Row, look, summarise
+from seglog.storage.offline.verify.summary import Facts, Summary, combine_all, hole
+
+CHUNK: Final = 4 << 20
+_FIRST: Final = 64 << 10
+"""Bytes of the chunk behind damage; then they double, so that a file with much of it is not read again and again."""
+_LARGE: Final = 32 << 20
+"""An entry larger than this has its CRC checked piece by piece before memory is taken for it: its size may be a lie."""
+_WINDOW: Final = 1 << 20
+_PREFIX: Final = Struct(">qiib")
+_V2: Final = Struct(">qiibIhi")
+_SMALLEST: Final = (MIN_ENTRY, MIN_ENTRY + 8, BATCH_OVERHEAD)
+"""Bytes of the smallest entry of each magic."""
+_LEGACY_CRC_START: Final = 16
+
+
+class Hole(NamedTuple):
+    """Bytes of a file that are no sound batch, and what is wrong with the first of them."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class Slow(Protocol):
+    """Looks at neighbouring entries of a chunk in plain Python; ends before the first that is no batch at all.
+
+    Returns the summary of what is before that, and how many entries it is about.
+    """
+
+    def __call__(self, entries: Sequence[Entry]) -> tuple[Summary, int]: ...
+
+
+class FastWalk(Protocol):
+    """The compiled loops (`seglog.storage.offline.verify.compiled_batches`) over entries that begin before ``stop``.
+
+    ``data`` lies at ``position`` in the file. What the loops find suspicious is handed to ``slow``. Returns summaries,
+    and where in ``data`` they end: before the first entry that is not whole, or no batch at all.
+    """
+
+    def __call__(
+        self, facts: Facts, data: bytes, position: int, stop: int, slow: Slow
+    ) -> tuple[list[Summary], int]: ...
+
+
+class StretchWalk:
+    """Walks through a log file from a position at which a batch should start.
+
+    ``holes`` are bytes that are no batch, ``undecodable`` batches with a right CRC whose records are wrong.
+    """
+
+    def __init__(
+        self, file: File, facts: Facts, *, fast: FastWalk | None = None, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self._file = file
+        self._facts = facts
+        self._fast = fast
+        self._progress = progress
+        self._size = file.size()
+        self._parts: list[Summary] = []
+        self.holes: list[Hole] = []
+        self.undecodable: list[Hole] = []
+        self._legacy = self._file.pread(1, MAGIC_POSITION) in (b"\x00", b"\x01")
+
+    def run(self, start: int, end: int) -> Summary:
+        """All that begins from ``start`` to ``end`` (exclusive); the last batch may reach further."""
+        end = min(end, self._size)
+        position, wanted = start, CHUNK
+        while position < end:
+            before = position
+            data = self._file.pread(min(wanted, self._size - position), position)
+            if not data:  # the file has become shorter
+                break
+            position += self._chunk(data, position, end - position)
+            wanted = min(wanted * 2, CHUNK)
+            if position == before:
+                position, wanted = self._alone(position), _FIRST
+            if self._progress is not None:
+                self._progress(position - before)
+        return combine_all(self._facts, self._parts, start)
+
+    def _chunk(self, data: bytes, position: int, stop: int) -> int:
+        """Take in whole entries at the start of ``data``; returns how many bytes they are."""
+
+        def slow(entries: Sequence[Entry]) -> tuple[Summary, int]:
+            return self._slow(data, entries, position)
+
+        if self._fast is not None:
+            parts, used = self._fast(self._facts, data, position, stop, slow)
+            self._parts += parts
+            return used
+        entries = list(_whole_entries(data, stop))
+        if not entries:
+            return 0
+        summary, taken = slow(entries)
+        if taken:
+            self._parts.append(summary)
+        return summary.end - position
+
+    def _slow(self, data: bytes, entries: Sequence[Entry], position: int) -> tuple[Summary, int]:
+        facts = self._facts
+        rows: list[Row] = []
+        findings: list[Finding] = []
+        start = end = position + entries[0].position
+        for entry in entries:
+            looked = look(facts, data, entry, position + entry.position)
+            if looked.row is None:
+                break
+            rows.append(looked.row)
+            findings += looked.findings
+            for finding in looked.findings:
+                if finding.severity is Severity.DAMAGE:
+                    self.undecodable.append(Hole(end, end + entry.size, finding.reason))
+            end += entry.size
+            self._legacy |= entry.magic < 2
+        summary = summarise(facts, rows, start, end, lambda row: self._records(data, row, position))
+        return summary._replace(findings=(*findings, *summary.findings)), len(rows)
+
+    def _records(self, data: bytes, row: Row, position: int) -> Sequence[Record]:
+        entry = Entry(row.position - position, row.size, row.header.base_offset, row.header.magic)
+        try:
+            return view.decode(data, entry, limit=self._facts.limit)
+        except (CorruptError, UnsupportedFormatError):
+            return ()
+
+    # What is no batch, or larger than a chunk
+
+    def _alone(self, position: int) -> int:
+        """Take in the entry at ``position``, or what stands there instead of one; returns where to go on."""
+        facts = self._facts
+        size, reason = self._size_at(position)
+        if reason is None and (size <= _LARGE or self._has_right_crc(position, size)):
+            data = self._file.pread(size, position)
+            entry = Entry(0, size, _PREFIX.unpack_from(data)[0], data[MAGIC_POSITION])
+            looked = look(facts, data, entry, position)
+            if looked.row is not None:
+                self._parts.append(self._slow(data, [entry], position)[0])
+                return position + size
+            reason = looked.findings[0].reason
+        following = self._find_sound(position + 1)
+        end = self._size if following is None else following
+        what = "no batch follows" if following is None else f"the next batch is at position {following}"
+        reason = f"{reason or f'the CRC of a batch of {size} bytes is wrong'}; {what}"
+        offset = int.from_bytes(self._file.pread(8, position), signed=True) if size else None
+        self.holes.append(Hole(position, end, reason))
+        self._parts.append(hole(position, end, damage(facts.file, reason, position=position, offset=offset)))
+        return end
+
+    def _size_at(self, position: int) -> tuple[int, str | None]:
+        """Bytes of the entry that starts there, or why there cannot be one."""
+        left = self._size - position
+        if left <= MAGIC_POSITION:
+            return 0, f"{left} bytes are no batch"
+        prefix = self._file.pread(_PREFIX.size, position)
+        _, length, _, magic = _PREFIX.unpack_from(prefix)
+        if not any(prefix):
+            return 0, "zeros are no batch"
+        if not 0 <= magic <= 2:
+            return 0, f"unknown magic {magic}"
+        size = length + LOG_OVERHEAD
+        if size < _SMALLEST[magic]:
+            return 0, f"size {size} is under the smallest possible, {_SMALLEST[magic]}"
+        if size > left:
+            return 0, f"the batch says {size} bytes, {left} are there"
+        return size, None
+
+    def _has_right_crc(self, position: int, size: int) -> bool:
+        prefix = self._file.pread(21, position)
+        current = prefix[MAGIC_POSITION] == 2
+        stored = int.from_bytes(prefix[17:21] if current else prefix[12:16])
+        crc = 0
+        at, end = position + (CRC_START if current else _LEGACY_CRC_START), position + size
+        while at < end:
+            data = self._file.pread(min(CHUNK, end - at), at)
+            if not data:
+                return False
+            crc = int(crc32c(data, crc)) if current else zlib.crc32(data, crc)
+            at += len(data)
+        return crc == stored
+
+    def _find_sound(self, start: int) -> int | None:
+        """Where the next entry with a right CRC begins, from ``start`` on.
+
+        First for one with an offset behind those before it: a value may hold a batch, with an offset of its own.
+        """
+        base = self._facts.base_offset
+        reached = next((part.last_offset + 1 for part in reversed(self._parts) if part.batches), 0)
+        for lowest in sorted({max(reached, base), base}, reverse=True):
+            for position in self._candidates(start, lowest):
+                size, reason = self._size_at(position)
+                if reason is None and self._has_right_crc(position, size):
+                    return position
+        return None
+
+    def _candidates(self, start: int, lowest: int) -> Iterator[int]:
+        """Positions at which the header could be one: magic, size, an offset from ``lowest`` on."""
+        marks = (b"\x00", b"\x01", b"\x02") if self._legacy else (b"\x02",)
+        window = start
+        while window < self._size - MAGIC_POSITION:
+            data = self._file.pread(_WINDOW + BATCH_OVERHEAD, window)
+            found = []
+            if data.count(0) == len(data):
+                window += _WINDOW
+                continue
+            for mark in marks:
+                at = data.find(mark, MAGIC_POSITION)
+                while 0 <= at < _WINDOW + MAGIC_POSITION:
+                    if self._looks_right(data, at - MAGIC_POSITION, window, lowest):
+                        found.append(window + at - MAGIC_POSITION)
+                    at = data.find(mark, at + 1)
+            yield from sorted(found)
+            window += _WINDOW
+
+    def _looks_right(self, data: bytes, at: int, window: int, lowest: int) -> bool:
+        magic = data[at + MAGIC_POSITION]
+        if len(data) - at < _SMALLEST[magic]:
+            return False
+        offset, length, epoch, _ = _PREFIX.unpack_from(data, at)
+        if not _SMALLEST[magic] <= length + LOG_OVERHEAD <= self._size - window - at:
+            return False
+        if not lowest <= offset < self._facts.limit_offset:
+            return False
+        if magic < 2:
+            return True
+        *_, attributes, delta = _V2.unpack_from(data, at)
+        return bool(epoch >= -1 and not attributes & 0xFF80 and delta >= 0)
+
+
+def _whole_entries(data: bytes, stop: int) -> Iterator[Entry]:
+    """Entries that are whole in ``data`` and begin before ``stop``, up to the first that is none."""
+    unpack, position, end = _PREFIX.unpack_from, 0, len(data)
+    while position < stop and end - position > MAGIC_POSITION:
+        offset, length, _, magic = unpack(data, position)
+        size = length + LOG_OVERHEAD
+        if not 0 <= magic <= 2 or size < _SMALLEST[magic] or size > end - position:
+            return
+        yield Entry(position, size, offset, magic)
+        position += size

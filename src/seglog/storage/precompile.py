@@ -1,0 +1,90 @@
+"""Have every compiled loop compiled: `python -m seglog.worker warm`, once after an installation (half a minute)."""
+
+from __future__ import annotations
+
+import os.path
+import tempfile
+from dataclasses import replace
+
+from seglog.core.clock import SystemClock
+from seglog.core.extras import require
+from seglog.core.fs import OsFs
+from seglog.records.compression import Codec
+from seglog.records.record import NewRecord, encode_batch
+from seglog.storage.compaction.cleaner import clean
+from seglog.storage.compaction.round import COMPILED, Round, Source
+from seglog.storage.formats.paths import segment_paths
+
+
+def warm() -> None:
+    """Run each loop over a tiny log; what it compiles stays in numba's cache. Needs the extra ``fast``."""
+    require("numba", "fast", purpose="compiling the loops")
+    from seglog.records.columnar import Wanted
+    from seglog.records.columnar_encode import encode_columns
+    from seglog.records.partition_kernels import warm_partitioner
+    from seglog.records.tables import check_compressed, walk_batches
+    from seglog.storage.compaction.compiled_offset_map import CompiledMap
+    from seglog.storage.offline.scan import scan
+    from seglog.storage.offline.table_batches import Stretch, iter_table_batches
+
+    fs = OsFs()
+    with tempfile.TemporaryDirectory(prefix="seglog-warm-") as directory:
+        partition = os.path.join(directory, "warm-0")
+        fs.mkdir(partition)
+        log = segment_paths(partition, 0).log
+        records = [NewRecord(b"value", b"key", 1, (("name", b"value"),)), NewRecord(None, b"other", 2)]
+        data = encode_batch(records) + encode_batch(records, base_offset=2, codec=Codec.LZ4)
+        fs.write(log, data)
+        for batch in scan(partition):
+            encode_columns(batch.select(["key", "value", "headers"]))
+        for _ in iter_table_batches(fs, Stretch(log), Wanted(keys=(b"key",))):
+            pass
+        for walked in walk_batches(bytes(data), check_records=True):
+            check_compressed(bytes(data), walked.table)
+        round_ = Round(
+            directory=partition,
+            sources=(Source(0, 4, len(data), 0, 0, 0),),
+            first_dirty=0,
+            first_uncleanable=4,
+            dirty_position=0,
+            aborted=(),
+            producers=(),
+            now_ms=0,
+            delete_retention_ms=0,
+            segment_bytes=1 << 20,
+            index_bytes=1 << 20,
+            index_interval=0,
+            slots=10_000,
+            max_entries=9_000,
+            max_bytes_per_second=float("inf"),
+            engine=COMPILED,
+        )
+        for _ in clean(round_, fs, SystemClock()):
+            pass
+        _warm_parts(fs, replace(round_, first_dirty=2))
+    warm_partitioner()
+    offsets = CompiledMap(10_000, 9_000)
+    offsets.put(b"key", 0)
+    offsets.make_room(9_000)
+    offsets.get(b"key")
+
+
+def _warm_parts(fs: OsFs, round_: Round) -> None:
+    from seglog.storage.compaction.parts import (
+        LastOffsets,
+        Open,
+        Rows,
+        Stretch,
+        Survivors,
+        clean_part,
+        map_keys,
+        new_hash_key,
+    )
+
+    offsets, stays = LastOffsets(), Survivors(0, 4, 3)
+    for item in map_keys(fs, round_, Stretch(round_.sources[0], 0, round_.sources[0].size), new_hash_key()):
+        if isinstance(item, Rows):
+            offsets.put(item.frozen())
+            offsets.stay(item.frozen())
+    stays.add(offsets.last().astype("<u4").tobytes())
+    clean_part(fs, round_, round_.sources, stays, Open(), round_.directory)
