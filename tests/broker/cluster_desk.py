@@ -31,6 +31,7 @@ from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING
 from seglog.cluster.view import ClusterView
 from seglog.core.broker_config import BrokerConfig
+from seglog.core.ground import THREADS, Ground
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import read_request, write_response
 from seglog.protocol.reading import Message, read_message
@@ -78,11 +79,13 @@ class Desk:
         self.topics = ClusterTopics(
             self.view, self.replicas, lambda: self.directories, node_id=self.node_id, lost=lambda: self.lost
         )
-        self.changes = ClusterChanges(self.store, self.view, self.topics, self.identity, rng=Random(self.node_id))
+        self.changes = ClusterChanges(
+            self.store, self.view, self.topics, self.identity, ground=Ground(rng=Random(self.node_id))
+        )
         self.changes.deleted = lambda topic: self.deleted.append(topic.name)
         states = ClusterStates(self.store, self.view)
         apis = (
-            Metadata(self.topics, self.changes, self.identity, self.configuration),
+            Metadata(self.topics, self.changes, self.identity, self.configuration, THREADS),
             TopicApis(self.topics, self.changes, self.identity, self.configuration),
             Offsets(self.topics, self.changes),
             ConfigApis(self.topics, self.changes, self.configuration, self.took_effect.append, self.identity),

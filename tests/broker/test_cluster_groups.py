@@ -17,7 +17,7 @@ from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
 from seglog.cluster.model import Broker
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
-from seglog.core.clock import SystemClock
+from seglog.core.ground import Ground
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from tests.broker.cluster_desk import SOON, Desk, broker, run
@@ -37,7 +37,7 @@ async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
     """The desk answers for groups, too."""
     settings = group_settings(desk.configuration.current, is_alone=False)
     topic = TopicOfOffsets(desk.topics, desk.changes, settings, desk.identity)
-    coordinator = GroupCoordinator(topic, settings, clock=SystemClock(), rng=Random(1))
+    coordinator = GroupCoordinator(topic, settings, ground=Ground(rng=Random(1)))
     for api in (GroupApis(coordinator, desk.identity), GroupOffsets(coordinator, desk.topics)):
         desk._handlers |= api.handlers()
     running = asyncio.create_task(coordinator.run())

@@ -16,6 +16,7 @@ from seglog.cluster.model import GENERATION, PARTITIONS, Member, topic_name
 from seglog.cluster.office import CONTROLLER_EPOCHS
 from seglog.cluster.store import Versioned
 from seglog.cluster.view import CONTROLLER, Controller, decode_controller
+from seglog.core.ground import THREADS
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, UNKNOWN, Faulty
 from tests.cluster.party import Party, make_topic, stores
@@ -66,7 +67,7 @@ class OfficeContract(ABC):
             await one.sees(lambda: bool(one.view.partitions))
             await one.sees(lambda: one.view.generation > before)
             written: list[int] = []
-            histories = [SeenGenerations(one.store, "store", one.view, 1, written.append)]
+            histories = [SeenGenerations(one.store, "store", one.view, 1, written.append, THREADS)]
             await histories[0].note()
             assert written == [one.view.generation]
             values = await two.store.get_many(names_to_check(1))

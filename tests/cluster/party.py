@@ -28,12 +28,12 @@ from seglog.cluster.sqlite import SqliteSession
 from seglog.cluster.sqlite_file import MetadataFile
 from seglog.cluster.store import MISSING, Change, MetadataStore
 from seglog.cluster.view import ClusterView
-from seglog.core.clock import SystemClock
 from seglog.core.errors import LogDirFullError
+from seglog.core.ground import Ground
 from tests.cluster.contract import SOON, TIMEOUT_MS
 from tests.cluster.faulty import Faulty
 
-CLOCK: Final = SystemClock()
+GROUND: Final = Ground()
 
 
 class Party:
@@ -61,13 +61,13 @@ class Party:
             node, {"PLAINTEXT": f"host{node}:9092"}, f"rack{node}", tuple(directories) or (f"disk-of-{node}",)
         )
         self.membership = Membership(
-            store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, clock=CLOCK
+            store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, ground=GROUND
         )
         self.membership.doubted = self._doubted
         self.membership.resigned = self._resigned
         self.membership.confirmed = lambda: self.heard.append("confirmed")
         self.office = Office(
-            store, self.view, self.membership, clock=CLOCK, imbalance=0.1, balance_seconds=balance_seconds
+            store, self.view, self.membership, ground=GROUND, imbalance=0.1, balance_seconds=balance_seconds
         )
         self._running: list[asyncio.Task[None]] = []
 
@@ -158,7 +158,7 @@ async def stores(address: str, number: int, timeout_ms: int = TIMEOUT_MS) -> Asy
     async with AsyncExitStack() as stack:
         made = []
         for _ in range(number):
-            store = Faulty(await open_store(address, clock=CLOCK, session_timeout_ms=timeout_ms))
+            store = Faulty(await open_store(address, clock=GROUND.clock, session_timeout_ms=timeout_ms))
             stack.push_async_callback(store.close)
             made.append(store)
         yield made

@@ -17,6 +17,7 @@ from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.core.errors import SeglogError
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
 from seglog.replication.progress import Heard
@@ -47,7 +48,9 @@ class Node:
         log = self.directory.hold(OFFSETS_TOPIC, TOPIC, 0, SETTINGS.topic_config())
         self.replica = Replica(self.directory, TopicPartition(OFFSETS_TOPIC, 0), TOPIC, log)
         self.replica.appended = self.replica.committed = self._advance
-        self.coordinator = GroupCoordinator(self, SETTINGS, clock=VirtualClock(world), rng=Random(node_id))
+        self.coordinator = GroupCoordinator(
+            self, SETTINGS, ground=Ground(clock=VirtualClock(world), rng=Random(node_id))
+        )
         self.state: Stored | None = None
         self.is_cut = False
         self.is_in_doubt = False

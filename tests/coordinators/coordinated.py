@@ -19,6 +19,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
+from seglog.core.ground import Ground
 from seglog.replication.partition import Partition
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.reads import UpTo
@@ -85,7 +86,9 @@ class Coordinated:
     def _open(self) -> None:
         self.directory = LogDir.open("/logs", fs=self.fs, rng=random.Random(1), hw_follows_end=self._hw_follows_end)
         self.topic = Topic(self.directory, self.settings)
-        self.coordinator = GroupCoordinator(self.topic, self.settings, clock=self.clock, rng=random.Random(2))
+        self.coordinator = GroupCoordinator(
+            self.topic, self.settings, ground=Ground(clock=self.clock, rng=random.Random(2))
+        )
 
     def restart(self) -> None:
         self.directory.close()

@@ -18,6 +18,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.coordinators.steps import State
 from seglog.core.errors import TopicExistsError
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.admit import Origin
@@ -319,7 +320,9 @@ def test_who_waits_when_the_coordinator_stops_is_sent_elsewhere() -> None:
 def test_member_ids_are_kafkas() -> None:
     coordinated = Coordinated()
     clock = ManualClock()
-    coordinated.coordinator = GroupCoordinator(coordinated.topic, SETTINGS, clock=clock, rng=random.Random(3))
+    coordinated.coordinator = GroupCoordinator(
+        coordinated.topic, SETTINGS, ground=Ground(clock=clock, rng=random.Random(3))
+    )
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from kio.serial import entity_reader
 
 from seglog.cluster.model import Broker, Member, PartitionState, Stored
-from seglog.core.clock import SystemClock
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.net.dial import Link
 from seglog.protocol.apis import ApiKey
@@ -198,7 +198,7 @@ def test_its_log_becomes_ours(kafka: KafkaNode, wire: Wire, topic: Topic, tmp_pa
         state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=0, isr=(Member(1, 0),))
         replica.apply(Stored(state, 0), HERE, {1: leader}, 0, lag_max_ms=10_000)
         config = FetcherConfig(replica_fetch_wait_max_ms=50, replica_fetch_backoff_ms=50)
-        fetcher = Fetcher(leader, "BROKERS", _Me(Member(-1, -1)), config, clock=SystemClock())
+        fetcher = Fetcher(leader, "BROKERS", _Me(Member(-1, -1)), config, ground=Ground())
         fetcher.follow(replica)
         task = asyncio.create_task(fetcher.run())
 

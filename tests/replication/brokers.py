@@ -41,7 +41,7 @@ from seglog.cluster.model import (
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING, Change
 from seglog.cluster.view import ClusterView
-from seglog.core.clock import SystemClock
+from seglog.core.ground import Ground
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
 from seglog.net.patience import Patience
@@ -56,7 +56,8 @@ from tests.cluster.faulty import Faulty
 LISTENER: Final = "BROKERS"
 SOON: Final = 60.0
 LAG_MS: Final = 60_000
-CLOCK: Final = SystemClock()
+GROUND: Final = Ground()
+CLOCK: Final = GROUND.clock
 _QUICK: Final = FetcherConfig(replica_fetch_wait_max_ms=100, replica_fetch_backoff_ms=40)
 
 
@@ -94,7 +95,7 @@ class Node:
             registration,
             session_timeout_ms=60_000,
             kept_since=self.directories.kept_since,
-            clock=CLOCK,
+            ground=GROUND,
         )
         self.replicas = Replicas(
             self.directories,
@@ -103,10 +104,10 @@ class Node:
             self.faulty,
             Followed(
                 lambda: self.view.brokers,
-                lambda broker: Fetcher(broker, LISTENER, self.membership, _QUICK, clock=CLOCK),
+                lambda broker: Fetcher(broker, LISTENER, self.membership, _QUICK, ground=GROUND),
             ),
             node_id=self.node_id,
-            clock=CLOCK,
+            ground=GROUND,
             lag_max_ms=self._lag_max_ms,
         )
         self.replicas.changed.append(
@@ -141,7 +142,7 @@ class Node:
     async def _listen(self) -> int:
         identity = ClusterIdentity(self.view, node_id=self.node_id, cluster_id="c", rack=None)
         topics = ClusterTopics(self.view, self.replicas.by_key, lambda: self.directories.dirs, node_id=self.node_id)
-        changes = ClusterChanges(self.store, self.view, topics, identity, rng=Random(self.node_id))
+        changes = ClusterChanges(self.store, self.view, topics, identity, ground=Ground(rng=Random(self.node_id)))
         self._parts.push_async_callback(changes.close)
         fetch = FollowerFetch(
             topics,

@@ -23,6 +23,7 @@ from seglog.broker.topics import Standing, Topic, Topics
 from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
+from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
 from seglog.net.connection import Connection, Reply
 from seglog.net.limits import Shared
@@ -260,7 +261,7 @@ class Both:
         self.leader = leader
         self.disk = Disk(path / "follower", FOLLOWER)
         self.me: Member | None = FOLLOWER
-        self.fetcher = Fetcher(self.leader.broker, "BROKERS", self, config, clock=SystemClock())
+        self.fetcher = Fetcher(self.leader.broker, "BROKERS", self, config, ground=Ground())
         self.task: asyncio.Task[None] | None = None
 
     def follow(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:

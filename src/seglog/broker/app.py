@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Final
 
 from seglog.broker.changes import LocalChanges
@@ -67,13 +68,13 @@ class Node(Serving):
         self.topics = LocalTopics(self.directory)
         self._watch_disk()
         self._publish_watermarks()
-        self.changes = LocalChanges(self.topics)
+        self.changes = LocalChanges(self.topics, self._ground)
         self._parts.push_async_callback(self.changes.close)
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)
         settings = group_settings(self.configuration.current)
         topic = TopicOfOffsets(self.topics, self.changes, settings, self.identity)
-        self.groups = GroupCoordinator(topic, settings, clock=self._clock, rng=self._rng)
+        self.groups = GroupCoordinator(topic, settings, ground=self._ground)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self._begin("groups", self.groups.run())
         await self._open_to_clients(ids)
@@ -99,19 +100,23 @@ class Node(Serving):
 
     async def _open_directory(self, config: BrokerConfig) -> None:
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
-        await asyncio.to_thread(check_unmarked, self._fs, [resolve(config.data_dir)])
-        self.directory = await asyncio.to_thread(
-            self._ground.open_directory,
-            config.data_dir,
-            config=config.directory,
-            background=True,
-            cluster_id=self._cluster_id,
-            node_id=node_id if node_id >= 0 else None,
-            fs=self._fs,
-            clock=self._clock,
-            rng=self._rng,
+        ground = self._ground
+        await ground.workers.run(partial(check_unmarked, ground.fs, [resolve(config.data_dir)]))
+        self.directory = await ground.workers.run(
+            partial(
+                LogDir.open,
+                config.data_dir,
+                config=config.directory,
+                background=True,
+                cluster_id=self._cluster_id,
+                node_id=node_id if node_id >= 0 else None,
+                fs=ground.fs,
+                clock=ground.clock,
+                rng=ground.rng,
+                make_worker=ground.make_worker,
+            )
         )
-        self._parts.push_async_callback(asyncio.to_thread, self.directory.close)
+        self._parts.push_async_callback(ground.workers.run, self.directory.close)
 
     def _watch_disk(self) -> None:
         """Have `_disk_failed` called, also if it has failed while the directory was opened."""
@@ -126,13 +131,13 @@ class Node(Serving):
 
     async def _open_store(self) -> None:
         """Beside the logs; a directory that is only simulated has a store in memory."""
-        is_real = isinstance(self._fs, OsFs)
+        is_real = isinstance(self._ground.fs, OsFs)
         path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
-        self.store = await self._ground.open_store(path, self._clock)
+        self.store = await self._ground.open_own_store(path, self._ground.clock)
         self._parts.push_async_callback(self.store.close)
 
     def _publish_watermarks(self) -> None:
-        watermarks = Watermarks(self._fs, self.directory.path)
+        watermarks = Watermarks(self._ground.fs, self.directory.path)
         watermarks.open(self.topics)
         self._parts.callback(watermarks.close)
         self.topics.shown, self.topics.hidden = watermarks.show, watermarks.hide

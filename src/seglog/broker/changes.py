@@ -10,7 +10,6 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from seglog.broker.codes import Code, RefusedError
@@ -18,6 +17,7 @@ from seglog.broker.topics import LocalTopics, Topic, Topics
 from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import SeglogError, TopicExistsError
+from seglog.core.ground import Ground
 from seglog.storage.formats.topics_file import TopicInfo
 
 T = TypeVar("T")
@@ -34,9 +34,9 @@ Assignment = Sequence[Sequence[int]]
 class TopicChanges(ABC):
     """The one place of a broker from which topics are changed. Errors of all: `SeglogError`."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, ground: Ground) -> None:
         self._topics = topics
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-topics")
+        self._lane = ground.workers.lane("seglog-topics")
         self._pending: set[asyncio.Task[object]] = set()
         self.deleted: Callable[[Topic], None] = lambda _: None
         """Is told of a topic when it is gone."""
@@ -45,7 +45,7 @@ class TopicChanges(ABC):
         """``act`` in the thread, ``then`` on the loop with its result, also if whoever asked for it has gone."""
 
         async def work() -> T:
-            result = await asyncio.get_running_loop().run_in_executor(self._executor, act)
+            result = await self._lane.run(act)
             then(result)
             return result
 
@@ -107,15 +107,15 @@ class TopicChanges(ABC):
     async def close(self) -> None:
         """Wait for what has begun."""
         await asyncio.gather(*self._pending, return_exceptions=True)
-        self._executor.shutdown()
+        await self._lane.close()
 
 
 class LocalChanges(TopicChanges):
     """Of a node that is alone: in its directory. The brokers of an assignment mean nothing here, only how many
     partitions it is of."""
 
-    def __init__(self, topics: LocalTopics) -> None:
-        super().__init__(topics)
+    def __init__(self, topics: LocalTopics, ground: Ground) -> None:
+        super().__init__(topics, ground)
         self._shown = topics
         self._directory = topics.directory
 

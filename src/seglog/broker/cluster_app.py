@@ -34,7 +34,6 @@ from seglog.cluster.generation import SeenGenerations, check_epochs, check_store
 from seglog.cluster.membership import Membership, Registration
 from seglog.cluster.model import Broker, strays_name
 from seglog.cluster.office import Office
-from seglog.cluster.open import open_store
 from seglog.cluster.store import (
     ANY_VERSION,
     MISSING,
@@ -99,8 +98,9 @@ class ClusterNode(Serving):
         node_id = config.node_id if config.node_id >= 0 else config.broker_id
         if node_id < 0:
             raise InvalidConfigError("node.id is not given: each broker of a cluster has its own")
-        past = await asyncio.to_thread(cluster_of, self._fs, config.data_dirs)
-        marks = await asyncio.to_thread(read_marks, self._fs, resolve_all(config.data_dirs))
+        fs, run = self._ground.fs, self._ground.workers.run
+        past = await run(lambda: cluster_of(fs, config.data_dirs))
+        marks = await run(lambda: read_marks(fs, resolve_all(config.data_dirs)))
         self.store = await self._open_store(is_known=past is not None)
         self._parts.push_async_callback(self.store.close)
         cluster_id = await self._cluster(past)
@@ -113,7 +113,9 @@ class ClusterNode(Serving):
         await self.view.start()
         self._parts.push_async_callback(self.view.stop)
         check_epochs(config.cluster_store, self.view, self._leader_epochs())
-        self.seen = SeenGenerations(self.store, config.cluster_store, self.view, node_id, self._write_generation)
+        self.seen = SeenGenerations(
+            self.store, config.cluster_store, self.view, node_id, self._write_generation, self._ground.workers
+        )
         self._strays_changed = asyncio.Event()
         self._parts.push_async_callback(self._note_at_the_end)
         self.identity = ClusterIdentity(
@@ -124,7 +126,7 @@ class ClusterNode(Serving):
         self._parts.push_async_callback(ids.close)
         settings = group_settings(current, is_alone=False)
         offsets = TopicOfOffsets(self.topics, self.changes, settings, self.identity)
-        self.groups = GroupCoordinator(offsets, settings, clock=self._clock, rng=self._rng)
+        self.groups = GroupCoordinator(offsets, settings, ground=self._ground)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self.replicas.changed.append(self._moved)
         self._begin("groups", self.groups.run())
@@ -140,9 +142,9 @@ class ClusterNode(Serving):
         while True:
             try:
                 return await self._unless_ended(
-                    open_store(
+                    self._ground.open_store(
                         config.cluster_store,
-                        clock=self._clock,
+                        clock=self._ground.clock,
                         session_timeout_ms=session_ms,
                         patience_ms=2 * session_ms if is_known else _STORE_PATIENCE_MS,
                         must_exist=is_known,
@@ -178,7 +180,7 @@ class ClusterNode(Serving):
                     f"{self.config.cluster_store} has no cluster, and {directory} belongs to cluster {cluster}. If its "
                     "metadata store is lost: seglog cluster restore, or seglog cluster rebuild (docs/replication.md)"
                 )
-            chosen = self._cluster_id or new_cluster_id(self._rng)
+            chosen = self._cluster_id or new_cluster_id(self._ground.rng)
             identity = json.dumps({"cluster.id": chosen}).encode()
             try:
                 await self.store.commit(
@@ -214,19 +216,22 @@ class ClusterNode(Serving):
                     yield topic_id, partition.partition, log.path, log.epochs.latest
 
     async def _open_directories(self, node_id: int, cluster_id: str) -> None:
-        config = self.config
-        self.directories = await asyncio.to_thread(
-            LogDirs.open,
-            config.data_dirs,
-            config=config.directory,
-            background=True,
-            cluster_id=cluster_id,
-            node_id=node_id,
-            fs=self._fs,
-            clock=self._clock,
-            rng=self._rng,
+        config, ground = self.config, self._ground
+        self.directories = await ground.workers.run(
+            partial(
+                LogDirs.open,
+                config.data_dirs,
+                config=config.directory,
+                background=True,
+                cluster_id=cluster_id,
+                node_id=node_id,
+                fs=ground.fs,
+                clock=ground.clock,
+                rng=ground.rng,
+                make_worker=ground.make_worker,
+            )
         )
-        self._parts.push_async_callback(asyncio.to_thread, self.directories.close)
+        self._parts.push_async_callback(ground.workers.run, self.directories.close)
 
     async def _configure(self, node_id: int) -> None:
         static = {**self.config.given, "node.id": str(node_id), "broker.id": str(node_id)}
@@ -243,13 +248,13 @@ class ClusterNode(Serving):
             Registration(node_id, {}, current.broker_rack or None, self._directory_ids()),
             session_timeout_ms=current.broker_session_timeout_ms,
             kept_since=self.directories.kept_since,
-            clock=self._clock,
+            ground=self._ground,
         )
         self.office = Office(
             self.store,
             self.view,
             self.membership,
-            clock=self._clock,
+            ground=self._ground,
             imbalance=current.leader_imbalance_per_broker_percentage / 100,
             balance_seconds=(
                 current.leader_imbalance_check_interval_seconds if current.auto_leader_rebalance_enable else None
@@ -258,7 +263,7 @@ class ClusterNode(Serving):
         fetching = FetcherConfig._make(getattr(current, name) for name in FetcherConfig._fields)
 
         def reader(broker: Broker) -> Fetcher:
-            return Fetcher(broker, listener, self.membership, fetching, clock=self._clock)
+            return Fetcher(broker, listener, self.membership, fetching, ground=self._ground)
 
         self.replicas = Replicas(
             self.directories,
@@ -267,7 +272,7 @@ class ClusterNode(Serving):
             self.store,
             Followed(lambda: self.view.brokers, reader),
             node_id=node_id,
-            clock=self._clock,
+            ground=self._ground,
             lag_max_ms=current.replica_lag_time_max_ms,
         )
         self.topics = ClusterTopics(
@@ -282,7 +287,7 @@ class ClusterNode(Serving):
             self.replicas.serve,
             max_bytes=current.fetch_max_bytes,
             now_ms=lambda: self.replicas.now_ms,
-            rng=self._rng,
+            rng=self._ground.rng,
             is_there=lambda node: node in self.view.brokers,
         )
         self.neighbours = Neighbours(
@@ -292,7 +297,7 @@ class ClusterNode(Serving):
             listener,
             rack_aware=current.replica_selector_class == RACK_AWARE,
         )
-        self.changes = ClusterChanges(self.store, self.view, self.topics, self.identity, rng=self._rng)
+        self.changes = ClusterChanges(self.store, self.view, self.topics, self.identity, ground=self._ground)
         self._parts.push_async_callback(self.changes.close)
         self._publish_watermarks()
 
@@ -314,7 +319,7 @@ class ClusterNode(Serving):
         """Of each log directory, of the partitions that are in it."""
         published: dict[LogDir, Watermarks] = {}
         for directory in self.directories.dirs:
-            published[directory] = watermarks = Watermarks(self._fs, directory.path)
+            published[directory] = watermarks = Watermarks(self._ground.fs, directory.path)
             watermarks.open(())
             self._parts.callback(watermarks.close)
 
@@ -439,7 +444,7 @@ class ClusterNode(Serving):
                 async with asyncio.timeout(_STRAYS_LOOK_SECONDS if count else None):
                     await self._strays_changed.wait()
             self._strays_changed.clear()
-            count, size = await asyncio.to_thread(self._measure_strays)
+            count, size = await self._ground.workers.run(self._measure_strays)
             self.topics.note_strays(count, size)
             value = b"%d %d" % (count, size)
             if value == reported:
@@ -457,7 +462,7 @@ class ClusterNode(Serving):
 
     def _measure_strays(self) -> tuple[int, int]:
         strays = self.directories.strays()
-        return len(strays), sum(size_of(self._fs, one.path) for one in strays)
+        return len(strays), sum(size_of(self._ground.fs, one.path) for one in strays)
 
     def _moved(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from random import Random, SystemRandom
 from typing import Final
 from uuid import UUID
 
@@ -45,6 +44,7 @@ from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import InvalidConfigError, SeglogError, TopicExistsError, UnknownTopicError
+from seglog.core.ground import Ground
 from seglog.storage.formats.checkpoints import new_id
 
 _log: Final = logging.getLogger("seglog.broker")
@@ -83,13 +83,13 @@ class ClusterChanges(TopicChanges):
         topics: ClusterTopics,
         identity: Identity,
         *,
-        rng: Random | None = None,
+        ground: Ground,
     ) -> None:
-        super().__init__(topics)
+        super().__init__(topics, ground)
         self._store = store
         self._view = view
         self._identity = identity
-        self._rng = rng or SystemRandom()
+        self._rng = ground.rng
         topics.gone = self._gone
 
     def _gone(self, topic: Topic) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Awaitable, Container, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from seglog.broker.settings import Configuration
 from seglog.broker.topic_names import check_collisions
 from seglog.broker.topics import INTERNAL, Standing, Topic, Topics
 from seglog.core.errors import InvalidTopicError, SeglogError
+from seglog.core.ground import Workers
 from seglog.core.types import validate_topic
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -37,11 +37,19 @@ _IDS_SINCE: Final = 12
 class Metadata:
     """Answers what topics, partitions and brokers there are; a topic that is asked for may be created by that."""
 
-    def __init__(self, topics: Topics, changes: TopicChanges, identity: Identity, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        changes: TopicChanges,
+        identity: Identity,
+        configuration: Configuration,
+        workers: Workers,
+    ) -> None:
         self._topics = topics
         self._changes = changes
         self._identity = identity
         self._configuration = configuration
+        self._workers = workers
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -266,8 +274,8 @@ class Metadata:
             if partitions:
                 topics.append({"name": topic.name, "partitions": partitions})
         if wanted is None and self._topics.strays[0]:
-            topics += await asyncio.to_thread(_strays, directory)
-        usage = await asyncio.to_thread(shutil.disk_usage, directory.path)
+            topics += await self._workers.run(partial(_strays, directory))
+        usage = await self._workers.run(partial(shutil.disk_usage, directory.path))
         return {
             "log_dir": directory.path,
             "topics": topics,

@@ -7,17 +7,17 @@ import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
-from random import Random, SystemRandom
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from seglog.broker.admin import TopicApis
 from seglog.broker.changes import TopicChanges
 from seglog.broker.configs import ConfigApis
 from seglog.broker.dispatch import Dispatch, largest_frame
 from seglog.broker.fetch import Fetch
+from seglog.broker.ground import BrokerGround
 from seglog.broker.group_offsets import GroupOffsets
 from seglog.broker.groups import GroupApis
 from seglog.broker.identity import Identity
@@ -32,21 +32,17 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.settings import Configuration
 from seglog.broker.topics import Topic, Topics
 from seglog.broker.unsupported import UnsupportedApis
-from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import MetadataStore
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
-from seglog.core.clock import Clock, SystemClock
 from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError
-from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import Handler
 from seglog.net.limits import Shared
-from seglog.net.listen import Endpoint, Listener
+from seglog.net.listen import Endpoint
 from seglog.net.patience import Patience
-from seglog.storage.directory.log_dir import LogDir
 
 if TYPE_CHECKING:
     from seglog.broker.metrics_errors import Errors
@@ -58,14 +54,6 @@ _FOR_LOGS: Final = 4096
 """File descriptors that connections leave to logs, or a quarter of all."""
 
 
-class Ground(NamedTuple):
-    """What a broker stands on beside its file system, clock and chance: threads, SQLite, sockets; or a simulator's."""
-
-    open_directory: Callable[..., LogDir] = LogDir.open
-    open_store: Callable[[str, Clock], Awaitable[MetadataStore]] = SqliteStore.open
-    listener: Callable[[Endpoint, Handler, Shared], Listener] = Listener
-
-
 class Serving(ABC):
     """A broker: ``async with`` it. After `start`, ``addresses`` has what clients can connect to."""
 
@@ -75,23 +63,13 @@ class Serving(ABC):
     neighbours: Neighbours | None = None
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        cluster_id: str | None = None,
-        fs: Fs | None = None,
-        clock: Clock | None = None,
-        rng: Random | None = None,
-        ground: Ground | None = None,
+        self, config: BrokerConfig, *, cluster_id: str | None = None, ground: BrokerGround | None = None
     ) -> None:
         if not config.data_dirs:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
         self.config = config
         self._cluster_id = cluster_id
-        self._fs = fs or OsFs()
-        self._clock = clock or SystemClock()
-        self._rng = rng or SystemRandom()
-        self._ground = ground or Ground()
+        self._ground = ground or BrokerGround()
         self._parts = AsyncExitStack()
         self._descriptors = -1
         self.over = asyncio.Event()
@@ -169,9 +147,9 @@ class Serving(ABC):
         """``counted``: where errors are, if they are."""
         config, topics, changes = self.configuration.current, self.topics, self.changes
         loop = asyncio.get_running_loop()
-        sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._rng)
+        sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._ground.rng)
         apis = (
-            Metadata(topics, changes, self.identity, self.configuration),
+            Metadata(topics, changes, self.identity, self.configuration, self._ground.workers),
             TopicApis(topics, changes, self.identity, self.configuration),
             Offsets(topics, changes),
             ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
@@ -217,8 +195,8 @@ class Serving(ABC):
             groups=self.groups,
             identity=self.identity,
             store_standing=self._store_standing,
-            now=self._clock.monotonic,
-            started_ms=self._clock.now_ms(),
+            now=self._ground.clock.monotonic,
+            started_ms=self._ground.clock.now_ms(),
         )
         tell_groups = self.changes.deleted
 

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from seglog.cluster.store import (
 )
 from seglog.cluster.view import ClusterView
 from seglog.core.errors import LogDirFullError
+from seglog.core.ground import Workers
 
 SEEN: Final = "seen"
 NOTE_SECONDS: Final = 2.0
@@ -116,12 +118,15 @@ class SeenGenerations:
     """Writes down what this broker has seen: ``write``, which fsyncs, is called in a thread with a generation that the
     store knows of already."""
 
-    def __init__(self, store: MetadataStore, address: str, view: ClusterView, node_id: int, write: Write) -> None:
+    def __init__(
+        self, store: MetadataStore, address: str, view: ClusterView, node_id: int, write: Write, workers: Workers
+    ) -> None:
         self._store = store
         self._address = address
         self._view = view
         self._name = seen_name(node_id)
         self._write = write
+        self._workers = workers
         self._noted = -1
         self._writing = asyncio.Lock()
 
@@ -142,7 +147,7 @@ class SeenGenerations:
                 _log.warning("generation %d is not written down yet: %s", generation, str(error) or "no answer")
                 return
             try:
-                await asyncio.to_thread(self._write, generation)
+                await self._workers.run(partial(self._write, generation))
             except LogDirFullError as error:
                 _log.warning("generation %d is not written down yet: %s", generation, error)
                 return

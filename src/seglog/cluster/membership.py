@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, check_format, encode_formats, speaks_name
@@ -34,8 +35,8 @@ from seglog.cluster.store import (
     Versioned,
 )
 from seglog.cluster.view import Changes, ClusterView
-from seglog.core.clock import Clock
 from seglog.core.errors import LogDirFullError
+from seglog.core.ground import Ground
 
 _LOOKS: Final = 10
 """How often in its time a session is looked at."""
@@ -81,7 +82,7 @@ class Membership:
         *,
         session_timeout_ms: int,
         kept_since: Callable[[int, int | None], int],
-        clock: Clock,
+        ground: Ground,
     ) -> None:
         self.me: Member | None = None
         self.session: Session | None = None
@@ -92,7 +93,8 @@ class Membership:
         self._view = view
         self._timeout_ms = session_timeout_ms
         self._kept_since = kept_since
-        self._clock = clock
+        self._clock = ground.clock
+        self._workers = ground.workers
         self._name = broker_name(registration.node_id)
         self._epoch_name = f"{BROKER_EPOCHS}-{registration.node_id}"
         """The epoch of the last registration of this node id: log directories that know only earlier ones are a former
@@ -208,7 +210,7 @@ class Membership:
             last = found.get(self._epoch_name)
             last_epoch = None if last is None else count(self._epoch_name, last)
             steps.append(Change(self._epoch_name, b"%d" % epoch, MISSING if last is None else last.version))
-            kept_since = await asyncio.to_thread(self._kept_since, epoch, last_epoch)
+            kept_since = await self._workers.run(partial(self._kept_since, epoch, last_epoch))
             self._wanted = replace(self._wanted, epoch=epoch, kept_since=kept_since)
             value = encode(self._wanted)
             steps.append(Change(self._name, value, MISSING, session))

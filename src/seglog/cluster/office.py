@@ -51,7 +51,7 @@ from seglog.cluster.view import (
     decode_controller,
     encode_controller,
 )
-from seglog.core.clock import Clock
+from seglog.core.ground import Ground
 
 CONTROLLER_EPOCHS: Final = "epochs/controller"
 Key = tuple[UUID, int]
@@ -82,7 +82,7 @@ class Office:
         view: ClusterView,
         membership: Membership,
         *,
-        clock: Clock,
+        ground: Ground,
         imbalance: float,
         balance_seconds: float | None,
     ) -> None:
@@ -90,7 +90,7 @@ class Office:
         self._store = store
         self._view = view
         self._membership = membership
-        self._now = clock.monotonic
+        self._now = ground.clock.monotonic
         self._imbalance = imbalance
         self._balance_seconds = balance_seconds
         self._balance_at = 0.0

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from random import Random
 from typing import Final
 from uuid import UUID
 
@@ -27,8 +26,8 @@ from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leavin
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
 from seglog.coordinators.shard import Changed, CommitRequest, Shard
 from seglog.coordinators.steps import GroupLimits, Now, Pending, Step, fenced
-from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
+from seglog.core.ground import Ground
 
 _log: Final = logging.getLogger("seglog.coordinators")
 _NOBODY: Final = -1
@@ -40,11 +39,11 @@ id (KIP-394): a megabyte a request stays for minutes. Kafka has no limit."""
 class GroupCoordinator:
     """All groups of this broker. `run` loads them and looks after them as long as the broker runs."""
 
-    def __init__(self, topic: OffsetsTopic, settings: GroupSettings, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, topic: OffsetsTopic, settings: GroupSettings, *, ground: Ground) -> None:
         self.settings = settings
         self._topic = topic
-        self._clock = clock
-        self._rng = rng
+        self._clock = ground.clock
+        self._rng = ground.rng
         self._limits = GroupLimits(settings.group_initial_rebalance_delay_ms, settings.group_max_size)
         self._homes: dict[int, Home] = {}
         self._creation: asyncio.Task[None] | None = None

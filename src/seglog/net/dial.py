@@ -17,6 +17,7 @@ from struct import Struct
 from typing import Final, NamedTuple, Self, cast
 
 from seglog.core.errors import InvalidRequestError, SeglogError
+from seglog.core.ground import Dial, connect
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.wire import Reader
 
@@ -66,12 +67,14 @@ class Link(asyncio.BufferedProtocol):
         self._start = self._end = 0
 
     @classmethod
-    async def open(cls, host: str, port: int, *, client_id: str, timeout: float, largest: int) -> Self:
+    async def open(
+        cls, host: str, port: int, *, client_id: str, timeout: float, largest: int, dial: Dial = connect
+    ) -> Self:
         """Connect, within ``timeout`` seconds. OSError, of which TimeoutError is one."""
         link = cls(f"{host}:{port}", client_id=client_id, largest=largest)
         try:
             async with asyncio.timeout(timeout):
-                await link._loop.create_connection(lambda: link, host, port)
+                await dial(link, host, port)
         except BaseException:
             link.close()
             raise

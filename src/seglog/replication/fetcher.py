@@ -17,7 +17,6 @@ from uuid import UUID
 
 from seglog.cluster.model import Broker, Member
 from seglog.core.addresses import parse_host_port
-from seglog.core.clock import Clock
 from seglog.core.errors import (
     InvalidRequestError,
     LogClosedError,
@@ -26,6 +25,7 @@ from seglog.core.errors import (
     SeglogError,
     UnexpectedAppendOffsetError,
 )
+from seglog.core.ground import Ground
 from seglog.core.types import Buffer
 from seglog.net.dial import Link, LinkLostError
 from seglog.protocol import replica_fetch
@@ -74,13 +74,14 @@ class Fetcher:
         membership: Registered,
         config: FetcherConfig | None = None,
         *,
-        clock: Clock,
+        ground: Ground,
     ) -> None:
         self.leader = leader
         self._listener = listener
         self._membership = membership
         self._config = config or FetcherConfig()
-        self._now = clock.monotonic
+        self._now = ground.clock.monotonic
+        self._dial = ground.dial
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
         """What has to be looked at before the next request."""
@@ -209,7 +210,7 @@ class Fetcher:
         seconds = config.replica_socket_timeout_ms / 1000
         largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _HEADS_BYTES
         name = f"broker-{me.node_id}-fetcher" if (me := self._membership.me) is not None else "fetcher"
-        self._link = await Link.open(host, port, client_id=name, timeout=seconds, largest=largest)
+        self._link = await Link.open(host, port, client_id=name, timeout=seconds, largest=largest, dial=self._dial)
         return self._link
 
     async def _fetch_from(self, link: Link) -> None:

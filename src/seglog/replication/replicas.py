@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -20,8 +19,8 @@ from seglog.cluster.membership import Membership
 from seglog.cluster.model import NO_LEADER, TOPICS, Broker, PartitionState, of_partition, partition_name, tombstone_name
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
-from seglog.core.clock import Clock
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError, TooManyFilesError
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.followed import Followed
@@ -64,7 +63,7 @@ class Replicas:
         followed: Followed,
         *,
         node_id: int,
-        clock: Clock,
+        ground: Ground,
         lag_max_ms: int,
     ) -> None:
         self._directories = directories
@@ -72,7 +71,7 @@ class Replicas:
         self._membership = membership
         self._followed = followed
         self._node_id = node_id
-        self._clock = clock
+        self._clock = ground.clock
         self._lag_max_ms = lag_max_ms
         self._by_key: dict[Key, Replica] = {}
         self.by_key: Mapping[Key, Replica] = MappingProxyType(self._by_key)
@@ -102,7 +101,7 @@ class Replicas:
         self._store = store
         self._isr_writes = IsrWrites(store, view, membership, lambda: self.now_ms)
         self._reports = EvidenceReports(store, view, node_id, self._report)
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="seglog-replicas")
+        self._lane = ground.workers.lane("seglog-replicas")
 
     @property
     def now_ms(self) -> int:
@@ -155,7 +154,7 @@ class Replicas:
         await self._followed.close()
         await self._isr_writes.close()
         await self._reports.close()
-        await asyncio.to_thread(self._executor.shutdown)
+        await self._lane.close()
 
     # Who leads
 
@@ -451,7 +450,7 @@ class Replicas:
         return not any(name.startswith(f"{TOPICS}/") for name in view.unreadable)
 
     async def _in_thread(self, act: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, act)
+        return await self._lane.run(act)
 
     @property
     def offline(self) -> tuple[str, ...]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from random import Random
 from typing import Final
 
 from seglog.broker.app import Node
-from seglog.broker.serving import Ground
+from seglog.broker.ground import BrokerGround
 from seglog.cluster.sqlite import SqliteStore
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
@@ -23,7 +22,6 @@ from seglog.core.errors import SeglogError
 from seglog.net.connection import Connection, Handler
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
-from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.worker import Worker
 from seglog.storage.log.dir_health import DirHealth
 from seglog.testing.crash_fs import Call, CrashFs
@@ -95,12 +93,12 @@ class Machine:
         node = self.node = Node(
             self._config,
             cluster_id="simulated-cluster-0000",
-            fs=self._fs,
-            clock=self.clock,
-            rng=Random(f"{self.world.seed} {self.host} {self.life}"),
-            ground=Ground(
-                open_directory=partial(LogDir.open, make_worker=self._make_worker),
-                open_store=self._open_store,
+            ground=BrokerGround(
+                fs=self._fs,
+                clock=self.clock,
+                rng=Random(f"{self.world.seed} {self.host} {self.life}"),
+                make_worker=self._make_worker,
+                open_own_store=self._open_store,
                 listener=self._make_listener,
             ),
         )

@@ -1,0 +1,37 @@
+"""What a broker stands on beside what every layer does: how it listens, and who looks after a log directory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from seglog.cluster.open import open_store
+from seglog.cluster.sqlite import SqliteStore
+from seglog.cluster.store import MetadataStore
+from seglog.core.clock import Clock
+from seglog.core.ground import Ground
+from seglog.net.connection import Handler
+from seglog.net.limits import Shared
+from seglog.net.listen import Endpoint, Listener
+from seglog.storage.directory.worker import Worker, make_worker
+from seglog.storage.log.dir_health import DirHealth
+
+
+class OpenStore(Protocol):
+    """As `seglog.cluster.open.open_store`."""
+
+    async def __call__(
+        self, address: str, /, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
+    ) -> MetadataStore: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerGround(Ground):
+    """``listener`` makes what accepts connections, ``open_store`` opens the metadata store of a cluster by its address,
+    ``make_worker`` makes what stands for a thread of a log directory (`LogDir.open`)."""
+
+    listener: Callable[[Endpoint, Handler, Shared], Listener] = Listener
+    open_store: OpenStore = open_store
+    open_own_store: Callable[[str, Clock], Awaitable[MetadataStore]] = SqliteStore.open
+    make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker
