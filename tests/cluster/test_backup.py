@@ -83,6 +83,16 @@ def test_an_older_store_that_is_accepted_believes_no_isr_and_gives_out_no_number
         assert int(again[name] or b"") > int(after[name].value), "of one copy that is accepted a second time"
 
 
+def test_a_partition_of_an_older_store_is_not_new() -> None:
+    """It may have been written since: emptied replicas must not begin it again."""
+    name = partition_name(ONE, 0)
+    state = replace(STATE, is_new=True)
+    steps = {one.name: one.value for one in accepted(VALUES | {name: Versioned(encode(state), 5)}, NOW_MS)}
+    assert not decode_partition(name, steps[name] or b"").is_new
+    rebuilt = rebuild("xtz", [found("t", ONE, 0, 1)], NOW_MS)
+    assert not decode_partition(name, rebuilt.values[name]).is_new
+
+
 def test_a_restored_store_has_the_generation_of_the_backup() -> None:
     steps = list(restored(take_backup(VALUES, NOW_MS), NOW_MS))
     assert {one.version for one in steps} == {MISSING}

@@ -107,6 +107,28 @@ def test_emptied_candidate_is_missing_however_alone_it_is() -> None:
     assert chosen.recovery == Recovery(7, 2, ElectionKind.CHOSEN, 1000, 1000)
 
 
+def test_partition_that_was_never_written_begins_again_on_whatever_disks() -> None:
+    """Broker 1 was in sync when the partition was made, and comes back with an empty directory; 3 is away."""
+    state = leaderless((M1,), is_new=True, left=(M3,))
+    brokers = {1: broker(1, 10), 2: broker(2, 11)}
+    one = reported(state, evidence(1, 10, -1, 0, made=10))
+    assert settled(one, brokers) == one, "broker 2 is about to say what it has"
+    found = settled(reported(one, evidence(2, 11, -1, 0)), brokers)
+    assert (found.leader, found.leader_epoch, found.isr) == (1, 7, (Member(1, 10), Member(2, 11)))
+    assert (found.elr, found.last_known, found.left, found.evidence, found.recovery) == ((), (), (), (), None)
+    assert found.is_new, "until its leader has said that it is written"
+
+
+def test_partition_that_is_new_does_not_begin_again_where_a_replica_has_records() -> None:
+    """A broker of the first release writes without saying so, and reports nothing."""
+    state = leaderless((M1,), is_new=True)
+    both = reported(state, evidence(1, 10, -1, 0, made=10), evidence(2, 11, 0, 5))
+    assert settled(both, after_power_cut(1, 2)) == both
+    alone = reported(state, evidence(1, 10, -1, 0, made=10))
+    first = {1: broker(1, 10), 2: replace(broker(2, 11), reports=False)}
+    assert settled(alone, first) == alone
+
+
 def test_restored_backup_is_not_the_log_that_a_candidate_had() -> None:
     """Broker 1 was a candidate in epoch 8; its directory is a copy of before, and was put back in epoch 10."""
     state = leaderless((Member(1, 8),), min_insync=1)

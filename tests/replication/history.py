@@ -63,7 +63,7 @@ class History:
         assert is_new_epoch or state.leader == former.leader, f"P6: another leader in the same epoch: {former}, {state}"
         if is_new_epoch and state.leader != NO_LEADER and not is_left:
             me = next(member for member in state.isr if member.node_id == state.leader)
-            self._check_evidence(former, state)
+            self._check_evidence(number, former, state)
             is_accepted = any(member.epoch == ANY_EPOCH for member in former.candidates)
             is_chosen = state.recovery is not None and state.recovery.kind is ElectionKind.CHOSEN
             # Of all replicas, which an accepted store asks, the longest has everything, if no more was lost than may be
@@ -88,7 +88,7 @@ class History:
             for member in former.candidates
         )
 
-    def _check_evidence(self, former: PartitionState, state: PartitionState) -> None:
+    def _check_evidence(self, number: int, former: PartitionState, state: PartitionState) -> None:
         """An election chooses among those that had everything, and whose disks still are those that had it."""
         recovery = state.recovery
         kind = recovery.kind if recovery is not None and recovery.leader_epoch == state.leader_epoch else None
@@ -97,6 +97,10 @@ class History:
         if kind in (ElectionKind.UNCLEAN, ElectionKind.CHOSEN):
             is_allowed = self.world.scenario.operators if kind is ElectionKind.CHOSEN else self.world.scenario.unclean
             assert is_allowed, f"UncleanExclusion: {state} after {former}"
+            return
+        if former.is_new and kind is None:
+            was_written = self.acknowledged[number] or self.world.rules.committed[number]
+            assert not was_written, f"new: records were acknowledged before {state} began again after {former}"
             return
         candidates = {member.node_id: member for member in former.candidates}
         left = {member.node_id: member for member in former.left} if kind is ElectionKind.LONGEST else {}

@@ -97,10 +97,13 @@ class Nemesis:
         self._start_later(node)
 
     def _may_lose(self, node: Node) -> bool:
-        """Whether fewer than min.insync.replicas have lost something then, and every partition is safe with another."""
+        """Whether every partition has been made, fewer than min.insync.replicas have lost something then, and every one
+        is safe with another."""
         nodes, states = self.world.nodes.values(), self.world.history.states.values()
         losing = 1 + sum(self.world.is_losing(other) for other in nodes if other is not node)
-        return self.world.scenario.unclean or all(
+        if self.world.scenario.unclean:
+            return True
+        return len(states) == self.world.scenario.partitions and all(
             losing < min(state.needed, self.world.min_insync) and self._is_safe_without(node, state) for state in states
         )
 

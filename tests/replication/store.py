@@ -259,7 +259,12 @@ class Store:
         version = self.values[name][1] + 1 if name in self.values else 0
         if isinstance(value, PartitionState):
             former = self.values[name][0] if name in self.values else None
-            is_raised = former is None or former.leader_epoch < value.leader_epoch or set(former.isr) - set(value.isr)
+            is_raised = (
+                former is None
+                or former.leader_epoch < value.leader_epoch
+                or former.is_new > value.is_new
+                or set(former.isr) - set(value.isr)
+            )
             self._raised += bool(is_raised)
             self.world.history.written(name, value)
         elif isinstance(value, Broker):

@@ -9,11 +9,26 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from seglog.cluster.model import Broker, Member, PartitionState, broker_name, decode_partition, encode, partition_name
+import pytest
+
+from seglog.cluster.model import (
+    GENERATION,
+    GENERATION_BASE,
+    Broker,
+    Member,
+    PartitionState,
+    broker_name,
+    decode_partition,
+    encode,
+    generation_of,
+    partition_name,
+)
 from seglog.cluster.store import ANY_VERSION
+from seglog.core.errors import NotLeaderError
 from seglog.replication.replica import ReplicaFetch
-from tests.cluster.faulty import UNKNOWN
+from tests.cluster.faulty import BEFORE, UNKNOWN
 from tests.replication.brokers import Node, cluster
+from tests.replication.leading import batch
 
 OTHER: Final = Member(2, 99)
 
@@ -63,6 +78,25 @@ def test_the_first_leader_says_that_the_partition_is_served(tmp_path: Path) -> N
         await node.until(lambda: not node.view.partitions[topic_id, 0].state.is_new)
         assert await in_store(node, topic_id) == node.view.partitions[topic_id, 0].state
         assert isr(node, topic_id) == (node.me,)
+
+    run(tmp_path, act)
+
+
+def test_a_new_partition_takes_no_record_before_the_store_has_confirmed_that_it_is_written(tmp_path: Path) -> None:
+    """With this, a state that is new proves that nothing was ever acknowledged. An older copy of it would be no proof:
+    the generation rises."""
+
+    async def act(node: Node, topic_id: UUID) -> None:
+        node.faulty.fail(BEFORE, at="partitions/")
+        before = generation_of(await node.store.get_many([GENERATION, GENERATION_BASE]))
+        await node.put(topic_id, lambda state: replace(state, is_new=True))
+        replica = node.replica(topic_id)
+        with pytest.raises(NotLeaderError, match="t-0 is new"):
+            replica.append(batch())
+        await node.until(lambda: replica.progress is not None and not replica.progress.state.is_new)
+        assert replica.append(batch(), needs_all=True).first_offset == 0
+        assert not (await in_store(node, topic_id)).is_new
+        assert generation_of(await node.store.get_many([GENERATION, GENERATION_BASE])) == before + 1
 
     run(tmp_path, act)
 

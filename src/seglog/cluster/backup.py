@@ -171,9 +171,10 @@ def distrusted(values: Mapping[str, Versioned], now_ms: int) -> dict[str, bytes]
 
 def undecided(state: PartitionState, leader_epoch: int) -> PartitionState:
     """Without a leader, and each replica may have everything: what they report decides. Brokers that the partition was
-    moved to since keep their logs as strays (`PartitionState.recreated_epoch`)."""
+    moved to since keep their logs as strays (`PartitionState.recreated_epoch`). It is not new: it may have been written
+    since the older store was."""
     asked = tuple(Member(node, ANY_EPOCH) for node in state.replicas)
-    undecided = replace(state, leader=NO_LEADER, isr=(), elr=(), last_known=asked, evidence=(), left=())
+    undecided = replace(state, leader=NO_LEADER, isr=(), elr=(), last_known=asked, is_new=False, evidence=(), left=())
     return replace(undecided, leader_epoch=leader_epoch, recreated_epoch=leader_epoch)
 
 

@@ -135,12 +135,16 @@ def with_evidence(state: PartitionState, evidence: Evidence) -> PartitionState:
 
 
 def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool, least: int) -> PartitionState:
-    """Another leader, in the next epoch: from the ISR, else of those who have everything too, else by evidence, else
-    anyone, if that is allowed. Else there is none until someone comes back."""
+    """Another leader, in the next epoch: from the ISR, else any replica of a partition that was never written, else of
+    those who have everything too, else by evidence, else anyone, if that is allowed. Else there is none until someone
+    comes back."""
     in_sync = set(state.isr_nodes)
     leader = next((node for node in state.replicas if node in in_sync), NO_LEADER)
     if leader != NO_LEADER:
         return _led(state, leader)
+    anew = _begun_anew(state, brokers) if state.is_new else None
+    if anew is not None:
+        return anew
     chosen = _elect_outside(state, brokers, unclean=unclean)
     if chosen is not None:
         return _led_from_outside(state, *chosen, brokers)
@@ -152,6 +156,19 @@ def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool, least: int
 def _led(state: PartitionState, leader: int) -> PartitionState:
     # A new epoch also for the same leader: it is in another life, and may have less than it had.
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def _begun_anew(state: PartitionState, brokers: Brokers) -> PartitionState | None:
+    """A partition that ``is_new`` begins again: nothing was ever written to it, so no candidate has anything to miss.
+    All replicas that are there must have reported empty logs: brokers of the first release write without clearing
+    ``is_new``, and report nothing. None: some have not reported, or have records."""
+    there = [brokers[node] for node in state.replicas if node in brokers and not brokers[node].is_stopping]
+    reported = {one.node_id for one in state.evidence}
+    if not there or any(broker.node_id not in reported for broker in there) or any(one.end for one in state.evidence):
+        return None
+    isr = tuple(Member(broker.node_id, broker.epoch) for broker in there)
+    empty = replace(state, isr=isr, elr=(), last_known=(), left=(), evidence=())
+    return _led(empty, there[0].node_id)
 
 
 def _led_from_outside(

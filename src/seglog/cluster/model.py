@@ -184,7 +184,8 @@ class PartitionState:
     removing: tuple[int, ...] = ()
     is_new: bool = False
     """No leader has opened a log for it yet, so brokers name no leader to clients: a leader that refuses the first of
-    two pipelined batches, and takes the second, leaves an idempotent producer stuck. The first leader clears it."""
+    two pipelined batches, and takes the second, leaves an idempotent producer stuck. The first leader clears it, and
+    appends nothing before that is written: a state that is new proves that nothing was ever acknowledged."""
     left: tuple[Member, ...] = ()
     """Members that the controller took out of an ISR that stayed large enough, since a leader last wrote the ISR. That
     leader may be as dead as they are, and its session only not over yet."""

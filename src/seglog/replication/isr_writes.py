@@ -68,10 +68,10 @@ class IsrWrites:
         name, value = _name(replica), encode(proposed)
         if proposed.isr != progress.state.isr:
             _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
-        # An older copy of the store would count on who has left.
-        shrinks = not set(proposed.isr) >= set(progress.state.isr)
+        # An older copy of the store would count on who has left, or take what is written from now on for nothing.
+        is_forgotten = progress.state.is_new or not set(proposed.isr) >= set(progress.state.isr)
         try:
-            if shrinks:
+            if is_forgotten:
                 (written,) = await commit_raised(self._store, [Change(name, value, version)])
             else:
                 written = await self._store.cas(name, value, version)

@@ -280,6 +280,10 @@ class Replica(Partition):
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
         """As `Partition.append`; besides `NotLeaderError`, `NotEnoughReplicasError`."""
         progress = self._check_leads()
+        if progress.state.is_new:
+            raise NotLeaderError(
+                f"{self.topic_partition} is new: the metadata store has not confirmed that it is written from now on"
+            )
         if self.in_doubt:
             self._check_unconfirmed(needs_all=needs_all)
         if needs_all and not progress.has_enough:
