@@ -17,6 +17,7 @@ from seglog.core.errors import LogClosedError
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log import segment_files
 from seglog.storage.log.segment_files import SealedFile
 from tests.in_memory import directory_in_memory
 from tests.storage.directories import TINY, flushed_log
@@ -45,7 +46,7 @@ def test_a_partition_keeps_one_file_open(memory: Path) -> None:
 
 
 _MANY_SEGMENTS = """
-import resource, sys
+import os, resource, sys
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 
@@ -66,14 +67,48 @@ for turn in range(2):
             assert [record.value for record in log.read(at, 1).records()] == [b"%d" % at]
         log.truncate_to(count - 1)
         log.append_records([NewRecord(b"%d" % (count - 1))])
-    count -= turn
+with LogDir.open(path) as opened:
+    log = opened.log("t")
+    held = log.read(1, 1)
+    if sys.argv[3] == "deleted":
+        log.delete_records(count)
+        log.delete_old_segments()
+        opened.housekeeping()
+    else:
+        log.truncate_to(0)
+    assert len(log.segments) == 1
+    assert len(os.listdir("/dev/fd")) < 20, os.listdir("/dev/fd")
+    assert [record.offset for record in held.records()] == [1]
 """
 
 
-def test_segments_beyond_the_limit_of_open_files_are_read_and_cut(memory: Path) -> None:
-    """5,000 segments under 1,024 in the same proportion; each is opened when it is read."""
-    done = subprocess.run([sys.executable, "-c", _MANY_SEGMENTS, str(memory / "logs"), "1000"], check=False)
+@pytest.mark.parametrize("end", ["deleted", "truncated"])
+def test_segments_beyond_the_limit_of_open_files_are_read_and_removed(memory: Path, end: str) -> None:
+    """5,000 segments under 1,024 in the same proportion. Each is opened when it is read, and closed when it is deleted,
+    unless a reader has it."""
+    done = subprocess.run([sys.executable, "-c", _MANY_SEGMENTS, str(memory / "logs"), "1000", end], check=False)
     assert done.returncode == 0
+
+
+def test_readers_of_more_deleted_segments_than_there_are_descriptors_for_find_the_oldest_gone(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_files, "most_sealed_files", lambda: 4)
+    with LogDir.open(memory / "logs") as opened:
+        opened.create_topic("t", 1, _FEW)
+        log = opened.log("t")
+        fill(log, 120)
+        bases = [segment.base_offset for segment in log.segments[:-1]]
+        assert len(bases) > 5
+        before = open_files()
+        held = [log.read(base, 1) for base in bases]
+        log.delete_records(120)
+        log.delete_old_segments()
+        opened.housekeeping()
+        assert open_files() - before <= 4
+        with pytest.raises(LogClosedError, match="is gone"):
+            held[0].read()
+        assert [record.offset for record in held[-1].records()][:1] == bases[-1:]
 
 
 def test_a_reader_keeps_a_segment_that_is_evicted_and_deleted(memory: Path) -> None:

@@ -78,8 +78,9 @@ class Worker:
             with self._condition:
                 self._condition.notify()
             return
-        for task in self._take_due():
-            self._run(task)
+        due = self._take_due()
+        while due:
+            self._run(due.popleft())
 
     def stop(self) -> None:
         """Run what was submitted; what was scheduled does not run any more. Raises what a task failed with."""
@@ -94,10 +95,11 @@ class Worker:
         if error is not None:
             raise error
 
-    def _take_due(self) -> list[Task]:
+    def _take_due(self) -> deque[Task]:
+        """What is due, to be popped as it is run: a task may refer to a file, which is to be closed after it."""
         with self._condition:
             now = self._clock.monotonic()
-            taken = []
+            taken = deque[Task]()
             while self._due and self._due[0][0] <= now:
                 taken.append(heapq.heappop(self._due)[2])
             return taken
@@ -112,10 +114,12 @@ class Worker:
                     self._condition.wait(wait)
                 if self._stopping and not self._submitted:
                     return
-                tasks = [self._submitted.popleft()] if self._submitted else []
-            for task in tasks if self._stopping else [*tasks, *self._take_due()]:
+                tasks = deque([self._submitted.popleft()] if self._submitted else [])
+            if not self._stopping:
+                tasks += self._take_due()
+            while tasks:
                 try:
-                    self._run(task)
+                    self._run(tasks.popleft())
                 except BaseException as error:  # `stop` raises it in the owner's thread
                     _logger.exception("background task of %s failed", self._health.path)
                     self._error = self._error or error

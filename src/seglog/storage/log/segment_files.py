@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import threading
+import weakref
 from contextlib import closing, suppress
 from typing import Final
 
@@ -23,6 +24,28 @@ _open_files: Final = Lru[File](most_sealed_files)
 _keys: Final = itertools.count()
 
 
+class _Unlinked:
+    """The files that have no name any more, each open for as long as a reader refers to it.
+
+    At most as many as sealed segments keep open; a reader of one more that is unlinked finds the oldest closed.
+    """
+
+    def __init__(self) -> None:
+        self._files: weakref.WeakValueDictionary[int, SealedFile] = weakref.WeakValueDictionary()
+        self._lock = threading.RLock()
+
+    def add(self, key: int, file: SealedFile) -> None:
+        with self._lock:
+            while len(self._files) >= most_sealed_files() and (oldest := next(iter(self._files), None)) is not None:
+                dropped = self._files.pop(oldest, None)
+                if dropped is not None:
+                    dropped.drop()
+            self._files[key] = file
+
+
+_unlinked: Final = _Unlinked()
+
+
 class SealedFile:
     """`seglog.core.fs.File` of a sealed segment: closed when others are used more, opened again by its path.
 
@@ -30,7 +53,7 @@ class SealedFile:
     has it still reads a file that is unlinked meanwhile.
     """
 
-    __slots__ = ("_fs", "_is_closed", "_kept", "_key", "_lock", "path")
+    __slots__ = ("__weakref__", "_fs", "_is_closed", "_kept", "_key", "_lock", "path")
 
     def __init__(self, fs: Fs, path: str, opened: File | None = None) -> None:
         """``opened``: the file, if it is open already; it belongs to this from now on."""
@@ -107,14 +130,23 @@ class SealedFile:
             self.path = path
 
     def unlink(self) -> None:
-        """Remove the file, and keep it open for as long as a reader has this."""
+        """Remove the file, and keep it open for as long as anything refers to this, if there are descriptors."""
         if not self._fs.exists(self.path):
             return
-        opened = None if self._is_closed else self._file()
+        opened = None
+        if not self._is_closed:
+            with suppress(TooManyFilesError):  # a reader finds it gone
+                opened = self._file()
         with self._lock:
             self._kept = opened
             self._fs.unlink(self.path)
         _open_files.pop(self._key)
+        if opened is not None:
+            _unlinked.add(self._key, self)
+
+    def drop(self) -> None:
+        """Close the file that has no name any more: there are too many of them."""
+        self._kept = None
 
     def close(self) -> None:
         with self._lock:
