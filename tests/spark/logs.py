@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from pyspark_seglog import DefaultSource
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.spark.source import SeglogReader
+from seglog.spark.read.batch_reader import SeglogReader
 
 
 def make_reader(options: Mapping[str, str], schema: StructType | None = None) -> SeglogReader:

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from seglog.core.fs import Fs
-from seglog.spark.jobs.compact.job import Written, staged_round
+from seglog.spark.jobs.compact.staging import StagedGroup, staged_round
 from seglog.storage.compaction import carry_out, plan
 from seglog.storage.compaction import round as rounds
 from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped
@@ -41,7 +41,7 @@ def _remove(fs: MemoryFs, path: str) -> None:
     fs.rmdir(path)
 
 
-def _work(fs: Fs, round_: rounds.Round, staging: str) -> list[Written]:
+def _work(fs: Fs, round_: rounds.Round, staging: str) -> list[StagedGroup]:
     """Each group in a directory of its own, as by Spark's workers."""
     together = f"{staging}/together"
     fs.mkdir(together)
@@ -53,7 +53,7 @@ def _work(fs: Fs, round_: rounds.Round, staging: str) -> list[Written]:
             file = parse_file_name(name)
             if file is not None and file.base_offset == group.bases[0]:
                 fs.rename(f"{together}/{name}", f"{directory}/{name}")
-        written.append(Written(group, directory))
+        written.append(StagedGroup(group, directory))
     return written
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
+from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime
 from seglog.spark.options.read_options import Assign, Subscribe, SubscribePattern, parse_options
-from seglog.spark.read.offsets import EARLIEST, LATEST, AtTime
 
 PATH = {"path": "/data"}
 

@@ -20,8 +20,8 @@ from seglog.core.types import TopicPartition
 from seglog.records.batch import read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, decode_records
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import COLUMNS, record_schema
-from seglog.spark.source import SeglogReader
 from tests import golden
 from tests.kafka.jars import KafkaVersion
 from tests.spark.logs import batches, make_reader, offsets, rows, write_partition

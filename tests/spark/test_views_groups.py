@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from seglog.spark.views.group_rows import current_offsets, describe
-from seglog.spark.views.readers import BATCHES, GROUP_OFFSETS, SEGMENTS
+from seglog.spark.views.tables import BATCHES, GROUP_OFFSETS, SEGMENTS
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import CURRENT

@@ -1,39 +1,21 @@
-"""The data source behind ``spark.read.format("seglog")``: plans in one process, reads in Spark's workers.
-
-`SeglogReader.partitions` runs once for each ``load()``: what a query and those derived from it read is what lay in the
-files then. It does not override ``pushFilters``: in Spark 4.3 a pushed filter leaks into other queries on the same
-DataFrame, whose results are then wrong (fixed behind SPARK-58551).
-"""
+"""The data source "seglog": checks options and schema, and hands Spark the reader or writer that they ask for."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
-from seglog.core.fs import Fs, OsFs
-from seglog.core.types import TopicPartition
-from seglog.spark.options.read_options import ReadOptions, parse_options
-from seglog.spark.read.directories.partition_files import find_by_time
-from seglog.spark.read.directories.survey import Survey, survey
-from seglog.spark.read.offsets import resolve
-from seglog.spark.read.planning import ReadRange, pack, plan
-from seglog.spark.read.ranges import OffsetRange, PartitionExtent
+from seglog.spark.options.read_options import parse_options
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.schema import check_schema, recall, record_schema, remember
-from seglog.spark.runtime.parallelism import driver_parallelism
-from seglog.storage.offline.batch_boundaries import IndexBoundaries
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from seglog.spark.read.stream_reader import SeglogStreamReader
-    from seglog.spark.write.sink import SeglogStreamWriter, SeglogWriter
-
-_KEPT_INDEXES: Final = 16
 
 
 class SeglogDataSource(DataSource):
@@ -46,23 +28,23 @@ class SeglogDataSource(DataSource):
     def schema(self) -> StructType:
         options = parse_options(self.options, stream=None)
         if options.view != "records":
-            from seglog.spark.views import readers as views
+            from seglog.spark.views.tables import table_schema
 
-            return remember(views.schema(options), self.options)
+            return remember(table_schema(options), self.options)
         schema = record_schema(include_headers=options.include_headers, columns=options.columns)
         return remember(schema, self.options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> SeglogWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from seglog.spark.write.sink import SeglogWriter
 
         return SeglogWriter(schema, recall(schema, self.options), overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SeglogStreamWriter:  # Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # Spark's name
         from seglog.spark.write.sink import SeglogStreamWriter
 
         return SeglogStreamWriter(schema, self.options, overwrite=overwrite)
 
-    def streamReader(self, schema: StructType) -> SeglogStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from seglog.spark.read.stream_reader import SeglogStreamReader
 
         options = parse_options(recall(schema, self.options), stream=True)
@@ -75,81 +57,7 @@ class SeglogDataSource(DataSource):
         for note in options.notes:
             warnings.warn(note, stacklevel=2)
         if options.view != "records":
-            from seglog.spark.views import readers as views
+            from seglog.spark.views.readers import view_reader
 
-            return views.reader(schema, options)
+            return view_reader(schema, options)
         return SeglogReader(check_schema(schema), options)
-
-
-class SeglogReader(DataSourceReader):
-    """Reads what the options name, of it the columns of ``schema``. Goes to the workers: plain values only."""
-
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self._schema = schema
-        self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return self.input_partitions(self.tasks())
-
-    def input_partitions(self, ranges: Sequence[ReadRange]) -> list[InputPartition]:
-        """A task for each of ``ranges``, or for several small ones, unless options say how many tasks there are."""
-        options = self._options
-        if options.min_partitions is not None or options.max_records is not None:
-            return [InputPartition((one,)) for one in ranges]
-        return [InputPartition(task) for task in pack(ranges, max_bytes=options.max_bytes, cores=self._cores)]
-
-    @property
-    def _cores(self) -> int | None:
-        return self._options.parallelism or driver_parallelism()
-
-    def tasks(self) -> list[ReadRange]:
-        """What the tasks of the query will read, by partition and offset."""
-        options, fs = self._options, OsFs()
-        extents = self.extents(fs)
-        resolved = resolve(
-            extents,
-            options.starting,
-            options.ending,
-            lambda extent, timestamp: find_by_time(fs, extent, timestamp),
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
-        for loss in resolved.losses:
-            warnings.warn(f"seglog: data was lost: {loss}", stacklevel=2)
-        return self.plan(fs, extents, resolved.ranges)
-
-    def plan(
-        self, fs: Fs, extents: Sequence[PartitionExtent], ranges: Mapping[TopicPartition, OffsetRange]
-    ) -> list[ReadRange]:
-        """Tasks for ``ranges``; a batch of a stream is planned as a query is."""
-        options = self._options
-        return plan(
-            extents,
-            ranges,
-            lru_cache(_KEPT_INDEXES)(lambda segment: IndexBoundaries(fs, segment)),
-            max_bytes=options.max_bytes,
-            min_partitions=options.min_partitions,
-            max_records=options.max_records,
-            cores=self._cores,
-        )
-
-    def extents(self, fs: Fs) -> list[PartitionExtent]:
-        """The partitions to read and up to where, as they lie now."""
-        return self.survey(fs, may_be_away=not self._options.fail_on_data_loss).extents
-
-    def survey(self, fs: Fs, *, may_be_away: bool) -> Survey:
-        """The same, and which of several directories are away, if some may be."""
-        found = survey(fs, self._options, may_be_away=may_be_away)
-        for note in found.notes:
-            warnings.warn(f"seglog: {note}", stacklevel=2)
-        return found
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task as Arrow. ``partition.value`` is None where Spark asks although there is nothing."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from seglog.spark.read.directories.task_reader import read_range
-
-        task: tuple[ReadRange, ...] | None = partition.value
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        for one in task or ():
-            yield from read_range(OsFs(), one, schema, self._options)

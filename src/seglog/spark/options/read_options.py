@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
 from seglog.spark.options import values as text
+from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime, Bound, option_name, parse_offsets
 from seglog.spark.options.topic_pattern import compile_java
-from seglog.spark.read.offsets import EARLIEST, LATEST, AtTime, Bound, option_name, parse_offsets
 
 DEFAULT_MAX_BYTES: Final = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000

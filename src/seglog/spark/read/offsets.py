@@ -6,36 +6,14 @@ Offsets are those of the next record to read. The rules are those of Spark's Kaf
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.spark.options import values as options_text
+from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime, Bound, option_name
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-"""The numbers that stand for an offset which is looked up, in options as in the protocol."""
-
-Offsets = int | Mapping[TopicPartition, int]
-"""EARLIEST, LATEST, or an offset for each partition (in which -2 and -1 are allowed as well)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtTime:
-    """The first offset whose record has this timestamp (ms) or a later one; one for all, or one for each partition.
-
-    ``strategy`` says what a start is where no record is that late; an end is the latest offset then.
-    """
-
-    timestamps: int | Mapping[TopicPartition, int]
-    strategy: Literal["error", "latest"] = "error"
-
-
-Bound = Offsets | AtTime
 FindByTime = Callable[[PartitionExtent, int], int | None]
 """The first offset of a partition, not below its log start, at or after a timestamp in ms; None if there is none."""
 
@@ -47,27 +25,6 @@ class Resolved(NamedTuple):
 
     ranges: Mapping[TopicPartition, OffsetRange]
     losses: Sequence[str]
-
-
-def parse_offsets(name: str, value: str) -> Offsets:
-    """``earliest``, ``latest`` or ``{"topic": {"0": 12}}``."""
-    word = value.strip().lower()
-    if word in ("earliest", "latest"):
-        return EARLIEST if word == "earliest" else LATEST
-    example = f"{options_text.OFFSETS_EXAMPLE}, or earliest, or latest"
-    return options_text.per_partition(name, value, low=EARLIEST, example=example)
-
-
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """The reverse, in a fixed order.
-
-    >>> format_offsets({TopicPartition("t", 1): 7, TopicPartition("t", 0): 5})
-    '{"t":{"0":5,"1":7}}'
-    """
-    found: dict[str, dict[str, int]] = {}
-    for partition in sorted(offsets):
-        found.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
-    return json.dumps(found, separators=(",", ":"))
 
 
 def resolve(
@@ -139,13 +96,6 @@ def _at_time(extent: PartitionExtent, timestamp: int, find_by_time: FindByTime) 
     """As a broker answers: a record at or behind the high watermark is not there."""
     offset = find_by_time(extent, timestamp)
     return offset if offset is not None and offset < extent.until else None
-
-
-def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
-    """The option that such a bound comes from."""
-    if not isinstance(bound, AtTime):
-        return f"{side}Offsets"
-    return f"{side}Timestamp" if isinstance(bound.timestamps, int) else f"{side}OffsetsByTimestamp"
 
 
 def _check_same_partitions(name: str, given: set[TopicPartition], read: set[TopicPartition]) -> None:

@@ -24,10 +24,10 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
+from seglog.spark.options.bounds import LATEST, AtTime, Bound
 from seglog.spark.options.read_options import Assign, ReadOptions
-from seglog.spark.read.directories.partition_files import find_by_time
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.directories.partitions import Away, find_partitions
-from seglog.spark.read.offsets import LATEST, AtTime, Bound, resolve_bound
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.read.stream_planning import (
     PartitionState,
@@ -42,7 +42,6 @@ from seglog.spark.read.stream_planning import (
     report_losses,
     wait_where_known,
 )
-from seglog.spark.source import SeglogReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,10 +86,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             fs = OsFs()
             extents = self._reader.extents(fs)
-            offsets = resolve_bound(
-                "starting", extents, self._options.starting, lambda extent, at: find_by_time(fs, extent, at)
-            )
-            self._initial = self._within(offsets, extents)
+            self._initial = self._within(self._reader.starts(fs, extents), extents)
         return offsets_to_json(self._initial)
 
     def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:

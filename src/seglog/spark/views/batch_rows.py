@@ -20,7 +20,7 @@ from seglog.records.kernels import Stop, Verdict
 from seglog.records.tables import BATCH_DTYPE, BatchTable, walk_batches
 from seglog.spark.read.planning import Piece, ReadRange
 from seglog.spark.runtime.log_dir_mount import check_file, mount_of
-from seglog.spark.views.readers import BatchTask, Build, SegmentTask, rows_of
+from seglog.spark.views.tables import BatchTask, Build, SegmentTask, rows_of
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.offline.verify.stretches import StretchWalk
 from seglog.storage.offline.verify.summary import Facts

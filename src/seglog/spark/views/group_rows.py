@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from seglog.records import kafka_schemas as schemas
 from seglog.records.kafka_messages import Message, MessageError, Reader, json_text, parse_schemas, read_message, to_json
-from seglog.spark.views.readers import rows_of
+from seglog.spark.views.tables import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

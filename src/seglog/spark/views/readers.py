@@ -1,115 +1,33 @@
-"""Other tables over the same files: ``option("view", "batches" | "segments" | "group-offsets")``.
-
-Paths, selection and ranges are those of records. `schema` and `reader` are what the data source gives back for a view.
-"""
+"""Readers of the views; paths, selection and ranges are those of records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64
 from seglog.spark.options.read_options import ReadOptions, Subscribe
+from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.planning import Piece, ReadRange
 from seglog.spark.read.ranges import OffsetRange
+from seglog.spark.read.schema import COLUMNS
+from seglog.spark.views.tables import BatchTask, SegmentTask, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from seglog.core.fs import Fs
-    from seglog.core.types import TopicPartition
-    from seglog.spark.read.ranges import PartitionExtent
-    from seglog.spark.source import SeglogReader
-
-_TYPES: Final[Mapping[str, DataType]] = {
-    "string": StringType(),
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "timestamp": TimestampType(),
-    "array<int>": ArrayType(IntegerType()),
-    "array<string>": ArrayType(StringType()),
-}
-
-
-def _struct(text: str) -> StructType:
-    """Of names and types between commas; Spark's own parser of these needs a session."""
-    pairs = (part.split() for part in text.split(","))
-    return StructType([StructField(name, _TYPES[type_]) for name, type_ in pairs])
-
-
 _CONSUMER_OFFSETS: Final = "__consumer_offsets"
 
-BATCHES: Final = _struct(
-    "topic string, partition int, file string, position bigint, size bigint, baseOffset bigint, lastOffset bigint, "
-    "recordsCount int, magic int, codec string, timestampType int, baseTimestamp bigint, maxTimestamp bigint, "
-    "deleteHorizonMs bigint, partitionLeaderEpoch int, producerId bigint, producerEpoch int, baseSequence int, "
-    "lastSequence int, isTransactional boolean, isControl boolean, attributes int, lastOffsetDelta int, "
-    "crc bigint, computedCrc bigint, verdict string, reason string"
-)
-"""A row for each batch, or message of format 0 and 1; timestamps in milliseconds, as they stand in the header.
 
-``verdict`` is ``ok``, ``crc``, ``header``, or ``hole`` for bytes that are no batch; then ``reason`` says more. A hole
-has no header: its columns are null. The end of what is being written is no hole.
-"""
-
-SEGMENTS: Final = _struct(
-    "topic string, partition int, file string, baseOffset bigint, lastOffset bigint, isLast boolean, size bigint, "
-    "indexSize bigint, timeIndexSize bigint, txnIndexSize bigint, batches bigint, records bigint, "
-    "firstTimestamp timestamp, maxTimestamp timestamp, formats array<int>, codecs array<string>, "
-    "minLeaderEpoch int, maxLeaderEpoch int, holeBytes bigint"
-)
-"""A row for each segment. ``records`` is null if there are compressed messages of format 0 or 1, which do not say.
-
-Sizes of indexes that are not there are null; CRCs are not looked at.
-"""
-
-GROUP_OFFSETS: Final = _struct(
-    "type string, group string, topic string, partition int, offset bigint, leaderEpoch int, metadata string, "
-    "commitTimestamp timestamp, expireTimestamp timestamp, isDeleted boolean, json string, "
-    "logPartition int, logOffset bigint, timestamp timestamp"
-)
-"""A row for each record of ``__consumer_offsets``: ``type`` is the name of Kafka's message without Key or Value.
-
-Of ``OffsetCommit`` the columns up to ``expireTimestamp`` are filled; of others ``group``, and ``json`` has the value. A
-record that deletes its key ``isDeleted``. One that cannot be read has the reason in ``metadata``, and type null.
-"""
-
-_SCHEMAS: Final[Mapping[str, StructType]] = {
-    "batches": BATCHES,
-    "segments": SEGMENTS,
-    "group-offsets": GROUP_OFFSETS,
-}
-
-
-def schema(options: ReadOptions) -> StructType:
-    """The columns of the view that ``options`` name: all, or those of the option ``columns``."""
-    whole = _SCHEMAS[options.view]
-    if options.columns is None:
-        return whole
-    return _chosen(whole, options.columns, options.view)
-
-
-def reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
+def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
     """Reads a view; ``schema`` is some of its columns, as they are. `InvalidConfigError` names one that is not."""
-    whole = _SCHEMAS[options.view]
-    chosen = _chosen(whole, schema.fieldNames(), options.view)
+    chosen = columns_of(options.view, schema.fieldNames())
     for ours, theirs in zip(chosen.fields, schema.fields, strict=True):
         if ours.dataType != theirs.dataType:
             raise InvalidConfigError(
@@ -119,30 +37,6 @@ def reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
     if options.view == "group-offsets":
         return _GroupReader(schema, options)
     return _BytesReader(schema, options)
-
-
-def _chosen(whole: StructType, names: Sequence[str], view: str) -> StructType:
-    ours = {field.name.lower(): field for field in whole.fields}
-    for name in names:
-        if name.lower() not in ours:
-            raise InvalidConfigError(f"view {view} has no column {name!r}; it has {', '.join(whole.fieldNames())}")
-    return StructType([ours[name.lower()] for name in names])
-
-
-class BatchTask(NamedTuple):
-    """The batches of some bytes; only at a ``first`` or ``last`` task's outer edge are there others than asked for."""
-
-    range: ReadRange
-    first: bool
-    last: bool
-
-
-class SegmentTask(NamedTuple):
-    """One segment; the file is read to its end, wherever the piece ends."""
-
-    topic: str
-    partition: int
-    piece: Piece
 
 
 class _BytesReader(DataSourceReader):
@@ -178,7 +72,7 @@ class _BytesReader(DataSourceReader):
         """All segments of a partition that is read whole, else those that may have offsets that are asked for."""
         reader, fs = _records(self._options), OsFs()
         extents = reader.extents(fs)
-        ranges = _ranges(fs, extents, self._options)
+        ranges = reader.resolve(fs, extents).ranges
         found = []
         for extent in extents:
             wanted = ranges[extent.topic_partition]
@@ -194,23 +88,20 @@ class _BytesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from seglog.spark.views import batch_rows as views_bytes
+        from seglog.spark.views.batch_rows import batch_rows, segment_row
 
         task = partition.value
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         if isinstance(task, SegmentTask):
-            yield views_bytes.segment_row(task, arrow)
+            yield segment_row(task, arrow)
         elif task is not None:
-            yield from views_bytes.batch_rows(task, arrow)
+            yield from batch_rows(task, arrow)
 
 
 class _GroupReader(DataSourceReader):
     """The records of ``__consumer_offsets``, those of transactions once they are committed, and what they say."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        from seglog.spark.read.schema import COLUMNS
-        from seglog.spark.source import SeglogReader
-
         if options.selection is None:
             options = replace(options, selection=Subscribe(topics=(_CONSUMER_OFFSETS,)))
         self._schema = schema
@@ -238,7 +129,7 @@ def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
     """
     reader, fs = _records(options), OsFs()
     extents = reader.extents(fs)
-    ranges = _ranges(fs, extents, options)
+    ranges = reader.resolve(fs, extents).ranges
     tails = []
     for extent in extents:
         if ranges[extent.topic_partition].end < extent.log_end or not extent.segments:
@@ -259,32 +150,4 @@ def _plan(options: ReadOptions) -> tuple[list[ReadRange], list[ReadRange]]:
 
 def _records(options: ReadOptions) -> SeglogReader:
     """Plans as for records; damage at the end of a log is for the view to show."""
-    from seglog.spark.read.schema import COLUMNS
-    from seglog.spark.source import SeglogReader
-
     return SeglogReader(COLUMNS, replace(options, view="records", columns=None, permissive=True))
-
-
-def _ranges(fs: Fs, extents: Sequence[PartitionExtent], options: ReadOptions) -> Mapping[TopicPartition, OffsetRange]:
-    from seglog.spark.read.directories.partition_files import find_by_time
-    from seglog.spark.read.offsets import resolve
-
-    return resolve(
-        extents,
-        options.starting,
-        options.ending,
-        lambda extent, timestamp: find_by_time(fs, extent, timestamp),
-        fail_on_data_loss=options.fail_on_data_loss,
-    ).ranges
-
-
-Build = Callable[[str], "pa.Array"]
-"""Makes the column of a name."""
-
-
-def rows_of(arrow: pa.Schema, build: Build) -> pa.RecordBatch:
-    """A batch of exactly ``arrow``, of whose columns only those are made."""
-    import pyarrow as pa
-
-    arrays = [build(field.name).cast(field.type) for field in arrow]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow)

@@ -17,9 +17,7 @@ old one or the new one, and the next job takes away what is left in staging. All
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,15 +27,15 @@ from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, Un
 from seglog.core.extras import require
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
+from seglog.spark.jobs.compact.staging import StagedGroup, staged_round
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.storage import compaction
 from seglog.storage.compaction.cleanable import Cleanable
-from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped, Round, group_sources
+from seglog.storage.compaction.round import COMPILED, Round, group_sources
 from seglog.storage.directory import housekeeping
-from seglog.storage.directory.contents import remove_tree
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.formats.paths import CLEANED, DELETED, OWN_DIRECTORY, segment_paths
+from seglog.storage.formats.paths import DELETED, segment_paths
 from seglog.storage.log.log import Log
 from seglog.storage.offline.batch_boundaries import IndexBoundaries
 
@@ -55,8 +53,6 @@ BUCKET_KEYS: Final = 2_500_000
 _STRETCH_BYTES: Final = 256 << 20
 _SMALLEST_STRETCH: Final = 4 << 20
 _TASKS_PER_CORE: Final = 4
-_STAGING: Final = "staging"
-_PREFIX: Final = "compact-"
 _MAP_BYTES: Final = 1 << 30
 """What the plan says of a map that is not made here."""
 
@@ -232,8 +228,8 @@ class _Job:
             seconds=stats.seconds,
         )
 
-    def _work(self, log: Log, round_: Round, staging: str) -> list[Written]:
-        from seglog.spark.jobs.compact import tasks as compact_tasks
+    def _work(self, log: Log, round_: Round, staging: str) -> list[StagedGroup]:
+        from seglog.spark.jobs.compact import tasks
         from seglog.storage.compaction.parts import new_hash_key
 
         groups = group_sources(
@@ -243,7 +239,7 @@ class _Job:
             first_uncleanable=round_.first_uncleanable,
         )
         cores = self._spark.sparkContext.defaultParallelism
-        task = compact_tasks.Task(
+        task = tasks.Task(
             round=round_,
             stretches=tuple(stretches(log.fs, round_, cores)),
             groups=tuple(groups),
@@ -253,7 +249,7 @@ class _Job:
         )
         total = sum(source.size for source in round_.sources)
         with plain_errors(), watched(self._spark, total, task.tasks, self._progress):
-            written = compact_tasks.run(self._spark, task)
+            written = tasks.run(self._spark, task)
         self._check_keys(log, sum(one.group.keyless for one in written))
         return written
 
@@ -270,33 +266,6 @@ def _remove_old(log: Log) -> None:
     for name in log.fs.listdir(log.path):
         if name.endswith(DELETED):
             log.fs.unlink(os.path.join(log.path, name))
-
-
-class Written(NamedTuple):
-    """A group whose new files are in ``directory``; one of a round has what its map came to, the others zeros."""
-
-    group: CleanedGroup
-    directory: str
-    entries: int = 0
-    messages: int = 0
-    bytes: int = 0
-
-
-def staged_round(log: Log, round_: Round, work: Callable[[str], Sequence[Written]]) -> Generator[Mapped | CleanedGroup]:
-    """For `compaction.carry_out`: all groups are written by ``work`` into a staging directory, then come one by one."""
-    started = log.clock.monotonic()
-    with _staging(log.fs, log.path) as staging:
-        written = work(staging)
-        yield Mapped(
-            round_.first_uncleanable,
-            sum(one.entries for one in written),
-            sum(one.messages for one in written),
-            sum(one.bytes for one in written),
-            log.clock.monotonic() - started,
-        )
-        for one in written:
-            _move_in(log.fs, one.directory, log.path)
-            yield one.group
 
 
 def stretches(fs: Fs, round_: Round, cores: int) -> Iterator[Stretch]:
@@ -327,43 +296,3 @@ def buckets(round_: Round, cores: int) -> int:
     """How many, so that none has more than about `BUCKET_KEYS`: there are no more keys than offsets."""
     offsets = round_.first_uncleanable - max(round_.first_dirty, round_.sources[0].base_offset)
     return max(-(-offsets // BUCKET_KEYS), cores)
-
-
-@contextmanager
-def _staging(fs: Fs, partition: str) -> Iterator[str]:
-    """A directory of this job's own, without those that jobs left which died: this one has the log directory's lock."""
-    own = os.path.join(partition, OWN_DIRECTORY)
-    parent = os.path.join(own, _STAGING)
-    for directory in (own, parent):
-        if not fs.exists(directory):
-            fs.mkdir(directory)
-    _clear(fs, parent)
-    staging = os.path.join(parent, f"{_PREFIX}{uuid.uuid4().hex}")
-    fs.mkdir(staging)
-    try:
-        yield staging
-    finally:
-        _clear(fs, parent)
-        for directory in (parent, own):
-            if not fs.listdir(directory):
-                fs.rmdir(directory)
-
-
-def _clear(fs: Fs, parent: str) -> None:
-    """As far as it can be done: a worker of a job that failed may still be writing, and the next job comes by again."""
-    for name in fs.listdir(parent):
-        if name.startswith(_PREFIX):
-            with suppress(OSError):
-                remove_tree(fs, os.path.join(parent, name))
-
-
-def _move_in(fs: Fs, staged: str, partition: str) -> None:
-    """A group's ``.cleaned`` files beside the segments that they are to replace.
-
-    One group at a time: the next start takes a ``.cleaned`` file as a sign that every ``.swap`` from its offset on is
-    unfinished.
-    """
-    for name in fs.listdir(staged):
-        if name.endswith(CLEANED):
-            fs.rename(os.path.join(staged, name), os.path.join(partition, name))
-    fs.fsync_dir(partition)

@@ -26,7 +26,7 @@ import numpy as np
 from seglog.core.fs import OsFs
 from seglog.records.machine import I64
 from seglog.records.offset_kernels import U64
-from seglog.spark.jobs.compact.job import Written
+from seglog.spark.jobs.compact.staging import StagedGroup
 from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.storage.compaction.parts import (
     Effects,
@@ -79,10 +79,10 @@ class Task:
         return len(self.stretches) + self.buckets + len(self.groups)
 
 
-def run(spark: SparkSession, task: Task) -> list[Written]:
+def run(spark: SparkSession, task: Task) -> list[StagedGroup]:
     """Every group of the round, in the log's order. Nothing but the staging directory has changed then."""
     numbers = range(len(task.stretches))
-    written: list[Written] = (
+    written: list[StagedGroup] = (
         spark.sparkContext.parallelize(numbers, len(numbers))
         .flatMap(_mapper(task))
         .partitionBy(task.buckets, _itself)
@@ -201,8 +201,8 @@ def _open(task: Task, effects: dict[int, Effects]) -> Iterator[Judged]:
 # Rewrite
 
 
-def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[Written]]:
-    def work(judged: Iterable[Judged]) -> Iterator[Written]:
+def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[StagedGroup]]:
+    def work(judged: Iterable[Judged]) -> Iterator[StagedGroup]:
         stays: Survivors | None = None
         before = Open()
         mapped = [0, 0, 0]
@@ -222,7 +222,7 @@ def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[Written]]:
         if stays is not None:
             directory = _new_directory(task.staging, number)
             cleaned = clean_part(OsFs(), task.round, task.groups[number], stays, before, directory)
-            yield Written(cleaned, directory, *mapped)
+            yield StagedGroup(cleaned, directory, *mapped)
 
     return work
 

@@ -26,7 +26,7 @@ from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.options.read_options import ReadOptions, parse_options
-from seglog.spark.read.offsets import DATA_LOSS_HINT, resolve_bound
+from seglog.spark.read.offsets import DATA_LOSS_HINT
 from seglog.spark.read.planning import ReadRange
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
@@ -150,7 +150,7 @@ class _Job:
         shape: _Shape,
         progress: Progress | None,
     ) -> None:
-        from seglog.spark.source import SeglogReader
+        from seglog.spark.read.batch_reader import SeglogReader
 
         self._spark = spark
         self._fs = fs
@@ -197,17 +197,11 @@ class _Job:
 
     def _plan(self, state: State) -> _Plan:
         """What to read of each partition, and what of it is gone."""
-        from seglog.spark.read.directories.partition_files import find_by_time
-
         fs = OsFs()
-
-        def at_time(extent: PartitionExtent, timestamp: int) -> int | None:
-            return find_by_time(fs, extent, timestamp)
-
         extents = self._reader.extents(fs)
         ids = _topic_ids(fs, extents)
-        starts = resolve_bound("starting", extents, self._options.starting, at_time) if not state.offsets else {}
-        ends = resolve_bound("ending", extents, self._options.ending, at_time)
+        starts = self._reader.starts(fs, extents) if not state.offsets else {}
+        ends = self._reader.ends(fs, extents)
         ranges: dict[TopicPartition, OffsetRange] = {}
         losses = _gone(state, extents)
         for extent in extents:
