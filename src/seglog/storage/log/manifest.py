@@ -223,8 +223,7 @@ class Manifest:
                 return
             if self._end is None:
                 self._rewrite({**self._entries, **{entry.base_offset: entry for entry in added}})
-                self._fs.write(os.path.join(self._path, WITNESS), WITNESS_TEXT)
-                self._fs.fsync_dir(self._path)
+                write_atomically(self._fs, os.path.join(self._path, WITNESS), WITNESS_TEXT)
             else:
                 self._append(added)
                 self._entries = {**self._entries, **{entry.base_offset: entry for entry in added}}
