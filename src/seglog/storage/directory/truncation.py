@@ -50,7 +50,7 @@ def _lower_checkpoints(directory: LogDir, log: Log, offset: int) -> None:
 
     Here it is (`seglog.storage.log.recovery`), and so the checkpoints go first.
     """
-    log.recovery_point = min(log.recovery_point, offset)
+    log.lower_recovery_point(offset)
     if offset < log.high_watermark:
         log.update_high_watermark(offset)
     housekeeping.write_recovery_points(directory)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seglog.core.clock import Clock
@@ -21,13 +22,13 @@ from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.checkpoints import write_leader_epochs
 from seglog.storage.formats.paths import segment_paths
-from seglog.storage.log import flushing, reads, retention
 from seglog.storage.log import producer_snapshots as snapshots
+from seglog.storage.log import reads, retention
 from seglog.storage.log import truncation as trim
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.log.dir_health import Background, DirHealth, Inline
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
-from seglog.storage.log.manifest import Manifest
+from seglog.storage.log.manifest import Manifest, Sealed
 from seglog.storage.log.producers import Producers
 from seglog.storage.log.reader import Isolation, RecordReader
 from seglog.storage.log.reads import Fetched, FoundOffset, UpTo
@@ -37,6 +38,7 @@ from seglog.storage.log.transaction_index import AbortedTxn
 
 _new: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes: each append makes one."""
+_AGAIN_MS: Final = 1000
 
 
 class Appended(NamedTuple):
@@ -103,6 +105,12 @@ class Log:
         self.closed = False
         self.deleted = False
         self.lock = threading.RLock()
+        self._flushing = threading.RLock()
+        """One flush at a time, and no truncation meanwhile: the recovery point moves under it. Who has it does not wait
+        for `lock`."""
+        self._defers_flushes = False
+        self._has_new_names = True
+        """Whether files may have names that are not on the disk."""
         self._health = health
         self.background: Background = background or Inline()
         self._draw_jitter = jitter
@@ -130,6 +138,19 @@ class Log:
         """Up to here (exclusive) every transaction is decided; what a read_committed consumer sees."""
         unstable = self._first_unstable
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether ``flush.messages`` asks for a flush."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def flushed_end(self) -> int:
+        """The log's end, as far as ``flush.messages`` lets it be told: with 1, what is on the disk.
+
+        A leader answers and commits nothing above it, and a follower does not fetch from there.
+        """
+        return self.recovery_point if self.needs_flush else self.log_end_offset
 
     @property
     def is_open(self) -> bool:
@@ -249,7 +270,7 @@ class Log:
         segment.append(data, batches)
         self.log_end_offset = end_offset = last_offset + 1
         if self.hw_follows_end:
-            self.high_watermark = end_offset
+            self.high_watermark = max(self.high_watermark, self.flushed_end) if self._defers_flushes else end_offset
         producers = self.producers
         if updates is not None:
             for completed in producers.apply(updates):
@@ -268,7 +289,7 @@ class Log:
             self.refresh_stable_offset()
         if self._watchers:
             self._wake()
-        if end_offset - self.recovery_point >= config.flush_messages:
+        if end_offset - self.recovery_point >= config.flush_messages and not self._defers_flushes:
             self.flush()
 
     def _assign_epoch(self, epoch: int, start: int) -> None:
@@ -331,7 +352,7 @@ class Log:
             raise
         self.segments = (*self.segments, segment)
         self._jitter_ms = self._new_jitter()
-        self.background.submit(lambda: flushing.flush_rolled(self, active, base))
+        self.background.submit(lambda: self._flush_rolled(active, base))
         return segment
 
     def new_segment(self, base_offset: int) -> Segment:
@@ -348,7 +369,12 @@ class Log:
                 if fs.exists(left):
                     fs.unlink(left)
             raise
+        self.names_changed()
         return segment
+
+    def names_changed(self) -> None:
+        """Files were made, renamed or removed: the next flush brings that to the disk, too."""
+        self._has_new_names = True
 
     @property
     def segment_config(self) -> SegmentConfig:
@@ -358,11 +384,82 @@ class Log:
         limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._draw_jitter(limit) if limit > 0 else 0
 
+    def defer_flushes(self) -> None:
+        """From now on an append does not wait for the flush that ``flush.messages`` asks for: who appends sees to it
+        (`needs_flush`) before anything above `flushed_end` is told."""
+        self._defers_flushes = True
+
     def flush(self, up_to: int | None = None) -> None:
-        """fsync everything below ``up_to`` (default: all) and move the recovery point there."""
-        if not self.closed:
-            with self._guard():
-                flushing.flush(self, up_to)
+        """fsync everything below ``up_to`` (default: all) and move the recovery point there. In any thread."""
+        if self.closed:
+            return
+        with self._guard(), self._exclusive_flush():
+            self._flush(up_to)
+        if self._defers_flushes and self.hw_follows_end and self.high_watermark < self.flushed_end:
+            self.update_high_watermark(self.flushed_end)
+
+    @contextmanager
+    def _exclusive_flush(self) -> Iterator[None]:
+        """An fsync that fails is told to one thread only: the next one must not believe its own."""
+        with self._flushing:
+            self._health.check()
+            try:
+                yield
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise self._health.refusal(error) from error
+
+    def _flush(self, up_to: int | None) -> None:
+        target = self.log_end_offset if up_to is None else up_to
+        start = self.recovery_point
+        if target < start or (target == start and up_to is not None):
+            return
+        for segment in reads.segments_between(self.segments, start, target):
+            segment.flush()
+            if segment.base_offset >= start:  # at the start, too: the roll may have come after the last flush
+                snapshots.flush(self.fs, self.path, segment.base_offset)
+        if self._has_new_names:
+            self._has_new_names = False
+            self.fs.fsync_dir(self.path)
+        self.recovery_point = max(start, min(target, self.log_end_offset))
+        self.last_flush_ms = self.clock.now_ms()
+
+    def _flush_rolled(self, segment: Segment, end_offset: int) -> None:
+        """fsync a segment that was just rolled, also when its records were flushed before.
+
+        Its indexes were not, nor was the snapshot that the roll has taken: torn, it would look like damage.
+        """
+        try:
+            if not self.closed and end_offset <= self.recovery_point:
+                with self._guard(), self._exclusive_flush():
+                    segment.flush()
+                    snapshots.flush(self.fs, self.path, end_offset)
+            self.flush(end_offset)
+            if not self.closed:
+                with self._guard():
+                    self._note_sealed()
+        except LogDirFullError:  # an index that has not found its place: it is tried again until it has
+            self.background.schedule(_AGAIN_MS, lambda: self._flush_rolled(segment, end_offset))
+
+    def _note_sealed(self) -> None:
+        """Write sealed segments that are flushed and not in the manifest into it."""
+        segments = self.segments
+        if len(segments) - 1 <= len(self.manifest.entries):
+            return
+        known = self.manifest.entries
+        new: dict[int, tuple[Segment, Sealed]] = {}
+        for segment, following in pairwise(segments):
+            if segment.base_offset not in known and following.base_offset <= self.recovery_point:
+                with suppress(LogClosedError, FileNotFoundError):  # retention or compaction has taken it away meanwhile
+                    new[segment.base_offset] = segment, segment.sealed()
+        entries = [entry for _, entry in new.values()]
+        self.manifest.add(entries, lambda entry: new[entry.base_offset][0] in self.segments[:-1])
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """What is above ``offset`` is about to be cut off, or was."""
+        with self._flushing:
+            self.recovery_point = min(self.recovery_point, offset)
 
     def take_snapshot(self) -> None:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""
@@ -440,12 +537,12 @@ class Log:
 
     def truncate_to(self, offset: int) -> bool:
         """Drop all from the batch that holds ``offset`` on; whether there was anything to drop."""
-        with self.lock, self._guard():
+        with self.lock, self._guard(), self._flushing:
             return trim.truncate_to(self, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log begins and ends at ``offset``."""
-        with self.lock, self._guard():
+        with self.lock, self._guard(), self._flushing:
             trim.truncate_fully_and_start_at(self, offset)
 
     def delete_records(self, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
@@ -474,12 +571,13 @@ class Log:
                     self.active.become_inactive()
                 self.flush()
                 with suppress(LogDirFullError), self._guard():  # the next start makes good for it
-                    flushing.note_sealed(self)
+                    self._note_sealed()
                     if self.manifest.entries:
                         self.manifest.close(self.active.sealed())
-            self.closed = True
-            for segment in self.segments:
-                segment.close(write=self._health.failure is None)
+            with self._flushing:
+                self.closed = True
+                for segment in self.segments:
+                    segment.close(write=self._health.failure is None)
             self._wake()
 
     def moved_to(self, path: str) -> None:

@@ -80,6 +80,14 @@ def take(fs: Fs, partition_path: str, producers: Producers, *, sync: bool = True
     producers.last_snapshot_offset = offset
 
 
+def flush(fs: Fs, partition_path: str, offset: int) -> None:
+    """fsync the snapshot of ``offset``, if there is one."""
+    path = snapshot_path(partition_path, offset)
+    if fs.exists(path):
+        with suppress(FileNotFoundError), closing(fs.open(path)) as file:  # retention may take it away meanwhile
+            file.fsync()
+
+
 def replay(
     producers: Producers,
     segments: Sequence[Segment],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os.path
 import threading
 import weakref
 from contextlib import closing, suppress
@@ -165,7 +166,18 @@ class DerivedFile:
     bytes; behind them there may be zeros, as in a file that was pre-allocated.
     """
 
-    __slots__ = ("_fs", "_is_gone", "_pending", "_write_at", "file_size", "lock", "path", "written")
+    __slots__ = (
+        "_fs",
+        "_has_new_name",
+        "_is_flushed",
+        "_is_gone",
+        "_pending",
+        "_write_at",
+        "file_size",
+        "lock",
+        "path",
+        "written",
+    )
 
     def __init__(self, fs: Fs, path: str, file_size: int, written: int, *, write_at: int) -> None:
         """``file_size`` is that of the file as it is, of which the first ``written`` bytes are in use."""
@@ -175,6 +187,8 @@ class DerivedFile:
         self.written = written
         self._write_at = write_at
         self._pending = bytearray()
+        self._is_flushed = False  # who had the file before may have left it in the page cache
+        self._has_new_name = False
         self._is_gone = False
         self.lock = threading.RLock()
         """Held over `rename`, too: a file that is opened by its path must have that name."""
@@ -197,6 +211,8 @@ class DerivedFile:
             if not self._pending or self._is_gone:
                 return
             data = bytes(self._pending)
+            self._is_flushed = False
+            self._has_new_name = self._has_new_name or not self._fs.exists(self.path)
             with closing(self._fs.open(self.path, create=True)) as file:
                 try:
                     file.pwrite(data, self.written)
@@ -237,6 +253,7 @@ class DerivedFile:
             size = max(size, self.written)
             if self.file_size == size == self.written or self._is_gone:
                 return
+            self._is_flushed = False
             with closing(self._fs.open(self.path)) as file:
                 if self.file_size > self.written:
                     file.truncate(self.written)
@@ -245,13 +262,18 @@ class DerivedFile:
             self.file_size = size
 
     def flush(self) -> None:
+        """fsync it, and its name if it is new, unless nothing has changed since that was done."""
         with self.lock:
             self.write()
-            if self._is_gone or not self._fs.exists(self.path):
+            if self._is_flushed or self._is_gone or not self._fs.exists(self.path):
                 return
             file = self._fs.open(self.path, write=False)
+            directory = os.path.dirname(self.path) if self._has_new_name else None
+            self._is_flushed, self._has_new_name = True, False
         with closing(file):
             file.fsync()
+        if directory is not None:
+            self._fs.fsync_dir(directory)
 
     def rename(self, path: str) -> None:
         with self.lock:

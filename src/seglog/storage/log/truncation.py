@@ -74,7 +74,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 
 def _end_at(log: Log, offset: int) -> None:
     log.log_end_offset = offset
-    log.recovery_point = min(log.recovery_point, offset)
+    log.lower_recovery_point(offset)
     log.high_watermark = min(log.high_watermark, offset)
 
 
@@ -165,6 +165,7 @@ def remove_segments(log: Log, segments: Sequence[Segment], *, later: bool) -> No
 
     On a full disk nothing waits: whoever reads them keeps them open until the end.
     """
+    log.names_changed()
     later = later and not log.is_full
     for segment in segments:
         snapshot = snapshots.snapshot_path(log.path, segment.base_offset)
