@@ -86,7 +86,7 @@ def test_the_index_of_a_segment_with_records_must_be_there(logs: Path) -> None:
 
 def test_files_of_ours_are_no_strangers(logs: Path) -> None:
     make_dir(logs)
-    for name in ("seglog.watermarks", "seglog.metadata"):
+    for name in ("seglog.watermarks", "seglog.store", "seglog.metadata"):
         (logs / name).write_bytes(b"")
     assert look(logs).findings == []
 

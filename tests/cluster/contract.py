@@ -80,22 +80,15 @@ def certain(session: Session) -> bool:
 
 
 class StoreContract(ABC):
+    """What any store keeps to, also one that has a single client: it is then both of a test's clients."""
+
     @abstractmethod
-    def address(self, path: Path) -> str:
-        """Of the store that belongs to ``path``."""
-
-    def no_write(self, path: Path) -> AbstractContextManager[object]:
-        """While in it no client is in the middle of a write that others have to wait for."""
-        del path
-        return nullcontext()
-
-    async def open_store(self, path: Path) -> MetadataStore:
-        """One more client of it."""
-        return await open_store(self.address(path), clock=SystemClock(), session_timeout_ms=TIMEOUT_MS)
+    async def open_stores(self, path: Path) -> tuple[MetadataStore, MetadataStore]:
+        """Two clients of the store that belongs to ``path``."""
 
     def run(self, path: Path, work: Work) -> None:
         async def with_two() -> None:
-            one, other = await self.open_store(path), await self.open_store(path)
+            one, other = await self.open_stores(path)
             try:
                 await work(one, other)
             finally:
@@ -288,6 +281,26 @@ class StoreContract(ABC):
             assert lost == []
 
         self.run(tmp_path, work)
+
+
+class SharedStoreContract(StoreContract):
+    """What a store that several processes share keeps to besides: leases that end, and clients that close."""
+
+    @abstractmethod
+    def address(self, path: Path) -> str:
+        """Of the store that belongs to ``path``."""
+
+    def no_write(self, path: Path) -> AbstractContextManager[object]:
+        """While in it no client is in the middle of a write that others have to wait for."""
+        del path
+        return nullcontext()
+
+    async def open_store(self, path: Path) -> MetadataStore:
+        """One more client of it."""
+        return await open_store(self.address(path), clock=SystemClock(), session_timeout_ms=TIMEOUT_MS)
+
+    async def open_stores(self, path: Path) -> tuple[MetadataStore, MetadataStore]:
+        return await self.open_store(path), await self.open_store(path)
 
     def test_a_process_that_is_silent_for_too_long_loses_its_session(self, tmp_path: Path) -> None:
         """It is stopped for longer than its time. When it wakes it is not certain, and can make nothing."""

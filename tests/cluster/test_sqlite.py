@@ -19,7 +19,7 @@ import pytest
 from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.sqlite_file import MetadataFile
 from seglog.cluster.store import MISSING, Change, StoreFailedError, in_commits
-from tests.cluster.contract import SOON, alive, certain
+from tests.cluster.contract import SOON, SharedStoreContract, alive, certain
 from tests.cluster.contract_watches import Told, WatchContract
 
 _PROGRAM = """
@@ -36,7 +36,7 @@ asyncio.run(main())
 """
 
 
-class TestSqliteStore(WatchContract):
+class TestSqliteStore(SharedStoreContract, WatchContract):
     def address(self, path: Path) -> str:
         return f"sqlite:{path / 'seglog.metadata'}"
 

@@ -31,7 +31,7 @@ from seglog.cluster.zk_session import ZooKeeperSession
 from seglog.cluster.znodes import ZooKeeperStore
 from seglog.core.clock import SystemClock
 from tests.cases import case
-from tests.cluster.contract import SOON, TIMEOUT_MS, alive, certain
+from tests.cluster.contract import SOON, TIMEOUT_MS, SharedStoreContract, alive, certain
 from tests.cluster.contract_watches import Copy, Told, WatchContract
 from tests.cluster.proxy import Proxy
 from tests.kafka.zookeeper import ZooKeeperEnsemble, ZooKeeperNode
@@ -39,7 +39,7 @@ from tests.kafka.zookeeper import ZooKeeperEnsemble, ZooKeeperNode
 pytestmark = pytest.mark.interop
 
 
-class TestZooKeeperStore(WatchContract):
+class TestZooKeeperStore(SharedStoreContract, WatchContract):
     servers: ClassVar[str]
 
     @pytest.fixture(autouse=True)

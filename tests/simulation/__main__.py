@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from pathlib import Path
 
 from tests.simulation.scenario import play
 
 for word in sys.argv[1:]:
-    with tempfile.TemporaryDirectory() as directory:
-        done = play(int(word), Path(directory))
+    done = play(int(word))
     truth = done.truth
     print(
         f"seed {word}: {done.world.steps} steps, {done.world.now:.0f} s, life {done.machine.life}, "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -32,8 +31,7 @@ LOOK_AT_GROUPS: Final = 16
 class Simulation:
     """`run` plays it to its end, or raises what went wrong: a `ViolationError`, or an error of the broker's own."""
 
-    def __init__(self, seed: int, store: Path) -> None:
-        """``store``: a directory on the real disk for metadata."""
+    def __init__(self, seed: int) -> None:
         self.seed = seed
         self.world = World(seed)
         rng = self.rng = Random(f"faults of {seed}")
@@ -49,7 +47,6 @@ class Simulation:
             self.world,
             self.network,
             HOST,
-            store=str(store / f"metadata-{seed}"),
             settings=self._settings(),
             thread_seconds=rng.choice(THREADS),
         )
@@ -267,9 +264,9 @@ class Simulation:
         check(self.world.run(is_so, seconds), f"P15: {what}: not within {seconds} s")
 
 
-def play(seed: int, store: Path) -> Simulation:
+def play(seed: int) -> Simulation:
     """Run a seed; an error says how to run it again, and what came last."""
-    simulation = Simulation(seed, store)
+    simulation = Simulation(seed)
     try:
         simulation.run()
     except Exception as error:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 
 from tests.cases import case
-from tests.in_memory import directory_in_memory
 from tests.simulation.scenario import FAULTS, play
 
 PARTS = 4
@@ -22,25 +21,24 @@ SEEDS = 500 if settings.default is not None and settings.default.max_examples > 
 """In each part; many more in `make test-long`."""
 
 
-@pytest.fixture
-def store() -> Iterator[Path]:
-    """A place for metadata, in memory where there is some."""
-    logging.disable(logging.CRITICAL)  # brokers whose disk fails say so
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Brokers whose disk fails say so."""
+    logging.disable(logging.CRITICAL)
     try:
-        with directory_in_memory() as directory:
-            yield directory
+        yield
     finally:
         logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_seeds(part: int, store: Path) -> None:
+def test_seeds(part: int) -> None:
     """What clients are told holds, whatever happens to the broker."""
     faults: Counter[str] = Counter()
     acknowledged = resumed = lives = 0
     for seed in range(part * SEEDS, (part + 1) * SEEDS):
         case()
-        done = play(seed, store)
+        done = play(seed)
         faults.update(done.rates.keys())
         acknowledged += done.truth.acknowledged
         resumed += done.truth.resumed
@@ -50,7 +48,7 @@ def test_seeds(part: int, store: Path) -> None:
     assert resumed
 
 
-def test_a_seed_gives_the_same_run_in_any_process(store: Path) -> None:
+def test_a_seed_gives_the_same_run_in_any_process() -> None:
     said = []
     for hash_seed in ("1", "2"):
         environment = {
@@ -69,5 +67,5 @@ def test_a_seed_gives_the_same_run_in_any_process(store: Path) -> None:
         said.append(done.stdout)
     assert said[0] == said[1]
     assert said[0].count("trace") == 3
-    again = [play(seed, store).world.trace for seed in (2, 12, 31)]
+    again = [play(seed).world.trace for seed in (2, 12, 31)]
     assert all(trace in said[0] for trace in again)

@@ -22,19 +22,21 @@ from seglog.broker.settings import Configuration
 from seglog.broker.topics import LocalTopics
 from seglog.broker.warm import warm_up
 from seglog.broker.watermarks import Watermarks
-from seglog.cluster.store import ANY_VERSION, NameExistsError, NoSuchNameError, StoreError
+from seglog.cluster.embedded import EmbeddedStore
+from seglog.cluster.store import ANY_VERSION, NameExistsError, NoSuchNameError, StoreError, Versioned
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.broker_config import BrokerConfig
-from seglog.core.fs import OsFs
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.directory.cluster_mark import check_unmarked
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.checkpoints import encode_id
-from seglog.storage.formats.paths import METADATA
+from seglog.storage.formats.paths import FORMER_STORE, STORE
 
 _log: Final = logging.getLogger("seglog.broker")
+_LASTING: Final = ("config", "producer-ids")
+"""What a broker that is alone has to remember beside its topics."""
 
 
 class Node(Serving):
@@ -130,10 +132,18 @@ class Node(Serving):
             failed(health.failure)
 
     async def _open_store(self) -> None:
-        """Beside the logs; a directory that is only simulated has a store in memory."""
-        is_real = isinstance(self._ground.fs, OsFs)
-        path = os.path.join(self.directory.path, METADATA) if is_real else ":memory:"
-        self.store = await self._ground.open_own_store(path, self._ground.clock)
+        """Beside the logs."""
+        fs, former = self._ground.fs, os.path.join(self.directory.path, FORMER_STORE)
+
+        def read() -> Mapping[str, Versioned]:
+            if not fs.exists(former):
+                return {}
+            from seglog.cluster.former_store import read_former  # and SQLite with it
+
+            return read_former(fs, former)
+
+        path = os.path.join(self.directory.path, STORE)
+        self.store = await EmbeddedStore.open(path, self._ground, lasting=_LASTING, former=read)
         self._parts.push_async_callback(self.store.close)
 
     def _publish_watermarks(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from seglog.cluster.open import open_store
-from seglog.cluster.sqlite import SqliteStore
 from seglog.cluster.store import MetadataStore
 from seglog.core.clock import Clock
 from seglog.core.ground import Ground
@@ -33,5 +32,4 @@ class BrokerGround(Ground):
 
     listener: Callable[[Endpoint, Handler, Shared], Listener] = Listener
     open_store: OpenStore = open_store
-    open_own_store: Callable[[str, Clock], Awaitable[MetadataStore]] = SqliteStore.open
     make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker

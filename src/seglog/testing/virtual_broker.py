@@ -1,8 +1,7 @@
 """A broker on a simulated machine: its disk forgets, its process dies, its time is the world's.
 
 The broker is the real one, from its composition root down to its log; what it stands on is replaced: file system,
-clock, chance, event loop, threads, sockets. SQLite stays, in a file of its own that no power cut harms, since each of
-its commits is durable.
+clock, chance, event loop, threads, sockets.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Final
 
 from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
-from seglog.cluster.sqlite import SqliteStore
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
@@ -47,11 +45,9 @@ class Machine:
         network: Network,
         host: str,
         *,
-        store: str,
         settings: Mapping[str, str],
         thread_seconds: tuple[float, float] = (0.0, 0.001),
     ) -> None:
-        """``store``: a path on the real disk for its metadata."""
         self.world = world
         self.network = network
         self.host = host
@@ -65,7 +61,6 @@ class Machine:
         self.on_up: Callable[[], None] = lambda: None
         self.on_step: Callable[[], None] = lambda: None
         self.on_down: Callable[[str], None] = lambda _left: None
-        self._store = store
         self._thread_seconds = thread_seconds
         self._config = BrokerConfig.from_mapping(
             {
@@ -98,7 +93,6 @@ class Machine:
                 clock=self.clock,
                 rng=Random(f"{self.world.seed} {self.host} {self.life}"),
                 make_worker=self._make_worker,
-                open_own_store=self._open_store,
                 listener=self._make_listener,
             ),
         )
@@ -205,9 +199,6 @@ class Machine:
     def _begins_to_answer(self) -> None:
         self.answers = True
         self.on_up()
-
-    async def _open_store(self, _path: str, clock: Clock) -> SqliteStore:
-        return await SqliteStore.open(self._store, clock)
 
 
 class VirtualWorker(Worker):

@@ -28,16 +28,17 @@ from seglog.storage.formats.paths import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     CLUSTER_MARK,
+    FORMER_STORE_FILES,
     HIGH_WATERMARKS,
     LEDGER,
     LIFE,
     LOCK,
     LOG_START_OFFSETS,
     META_PROPERTIES,
-    METADATA_FILES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     RESERVE,
+    STORE,
     TOPICS,
     is_set_aside,
     list_segments,
@@ -49,7 +50,7 @@ from seglog.storage.offline.verify.partition_files import Around, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-_OURS: Final = (TOPICS, ADOPT_MANIFEST, CLUSTER_MARK, LEDGER, LIFE, RESERVE, WATERMARKS, *METADATA_FILES)
+_OURS: Final = (TOPICS, ADOPT_MANIFEST, CLUSTER_MARK, LEDGER, LIFE, RESERVE, WATERMARKS, STORE, *FORMER_STORE_FILES)
 _FILES: Final = (*OFFSET_FILES, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, BOOTSTRAP, *_OURS)
 _DIRECTORIES: Final = ("remote-log-index-cache",)
 _KRAFT: Final = "__cluster_metadata"
