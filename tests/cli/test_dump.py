@@ -138,7 +138,7 @@ def test_index_entries_that_lookups_survive_are_no_damage(run: Run, tmp_path: Pa
     write_index(tmp_path, [(3, size + 1)])
     ran = run("dump", index)
     assert (ran.code, ran.lines) == (1, [f"Dumping {index}"])
-    assert "entry 0 says offset 3 at position" in ran.err
+    assert "entry 0 has offset 3 at position" in ran.err
 
 
 def test_an_empty_index_and_the_sanity_check(run: Run, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_records_of_damaged_batches_are_left_out_and_told(run: Run, tmp_path: Pa
     position = len(_batch(b"a"))
     first, second = ran.err.splitlines()
     assert first.startswith(f"seglog: {log}, position {position}, offset 1: stored CRC ")
-    assert second == f"seglog: {log}, position {2 * position}: {position - 1} bytes are no whole batch"
+    assert second == f"seglog: {log}, position {2 * position}: {position - 1} bytes at the end are not a whole batch"
 
 
 def test_json_of_records_tells_null_from_empty(run: Run, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
+from seglog.cli.dump import command as dump_command
 from seglog.cli.dump import fast_text as dump_fast
 from seglog.cli.dump import log_text as dump_log
-from seglog.cli.dump import run as dump_run
 from seglog.cli.dump.fast_text import render_fast
-from seglog.cli.dump.log_text import ChunkText, LogOptions, render_plain
+from seglog.cli.dump.log_text import ChunkText, render_plain
+from seglog.cli.dump.options import DumpOptions
 from seglog.core.errors import CorruptError
 from seglog.core.fs import File, OsFs
 from seglog.records.encoding import NewRecord, encode_batch
@@ -25,7 +26,7 @@ from tests.cli.made_logs import damage, some_log
 from tests.cli.run import Run
 
 _OPTIONS = [
-    LogOptions(deep, contents, skip_metadata)
+    DumpOptions(deep, contents, skip_metadata)
     for deep, contents, skip_metadata in (
         (False, False, False), (True, False, False), (True, True, False), (True, True, True), (True, False, True),
     )
@@ -52,7 +53,7 @@ def _facts(rendered: Iterator[tuple[Chunk, ChunkText]]) -> tuple[object, ...]:
     return text, gaps, invalid, last, error
 
 
-def _compare(log: Path, options: LogOptions) -> None:
+def _compare(log: Path, options: DumpOptions) -> None:
     file = OsFs().open(str(log), write=False)
     plain = _facts(render_plain(file, file.size(), options))
     assert _facts(render_fast(file, file.size(), options)) == plain
@@ -69,7 +70,7 @@ def test_random_and_damaged_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", _OPTIONS)
-def test_chunks_of_a_few_batches(options: LogOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_a_few_batches(options: DumpOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With gaps within and between chunks."""
     chunks = inspect.read_chunks
     monkeypatch.setattr(dump_fast, "read_chunks", lambda file, start, end: chunks(file, start, end, size=1000))
@@ -95,7 +96,7 @@ def test_numbers_of_every_length(tmp_path: Path) -> None:
     """Decimal digits are written by hand in the compiled path."""
     numbers = sorted({0, 2**63 - 1, *(10**n + d for n in range(19) for d in (-1, 0, 1))})
     batches = [encode_batch([NewRecord(None, timestamp=number)], base_offset=number) for number in numbers]
-    _compare(write_log(tmp_path, batches), LogOptions(deep=True))
+    _compare(write_log(tmp_path, batches), DumpOptions(deep=True))
     case(len(numbers))
 
 
@@ -103,14 +104,14 @@ def test_only_large_logs_are_worth_the_compiled_path(run: Run, tmp_path: Path, m
     log = write_log(tmp_path, [encode_batch([NewRecord(b"v", timestamp=1)] * 20)])
     used: list[int] = []
 
-    def noting(file: File, size: int, options: LogOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+    def noting(file: File, size: int, options: DumpOptions) -> Iterator[tuple[Chunk, ChunkText]]:
         used.append(size)
         return render_plain(file, size, options)
 
     monkeypatch.setattr(dump_fast, "render_fast", noting)
     expected = run("dump", "--print-data-log", log).text
     assert not used
-    monkeypatch.setattr(dump_run, "_MANY_LINES", 20)
+    monkeypatch.setattr(dump_command, "_MANY_LINES", 20)
     assert run("dump", "--print-data-log", log).text == expected
     assert used
     assert run("dump", log).code == 0
@@ -119,7 +120,7 @@ def test_only_large_logs_are_worth_the_compiled_path(run: Run, tmp_path: Path, m
 
 def test_without_the_extra_the_plain_path_does_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path, [encode_batch([NewRecord(b"v", timestamp=1)] * 20)])
-    monkeypatch.setattr(dump_run, "_MANY_LINES", 0)
+    monkeypatch.setattr(dump_command, "_MANY_LINES", 0)
     expected = run("dump", "--print-data-log", log)
     monkeypatch.setitem(sys.modules, "numba", None)
     ran = run("dump", "--print-data-log", log)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.cli.offline.find import parse_time
+from seglog.cli.options import parse_time
 from tests import golden
 from tests.cli.run import Run
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
@@ -84,7 +84,7 @@ def test_without_indexes_the_segment_is_read_from_its_start(root: Path, run: Run
 def test_a_time_after_the_last_record_is_no_error(root: Path, run: Run) -> None:
     partition = golden.log_dir(root) / golden.partitions(root)[-1]
     ran = run("find", partition, "--timestamp", "2100-01-01")
-    assert (ran.code, ran.text) == (0, "no record is that late\n")
+    assert (ran.code, ran.text) == (0, "no record is at or after that time\n")
     assert _found(run, partition, "--timestamp", "2100-01-01T00:00:00+01:00")["found"] is False
 
 

@@ -119,7 +119,9 @@ def test_a_torn_tail_is_damage_only_where_nobody_can_be_writing(run: Run, tmp_pa
     first = write_log(partition, [batch, batch[:-1]], base_offset=0)
     ran = run("ls", partition)
     assert ran.code == 1
-    assert ran.err == f"seglog: {first}, position {len(batch)}: {len(batch) - 1} bytes are no whole batch\n"
+    assert (
+        ran.err == f"seglog: {first}, position {len(batch)}: {len(batch) - 1} bytes at the end are not a whole batch\n"
+    )
     last.write_bytes(batch + bytes(99) + b"x")  # zeros alone are room for more
     assert "position 69, offset 0: size 0 is under 14" in run("ls", partition).err
 

@@ -116,7 +116,7 @@ def test_the_plan_comes_first_and_nobody_to_ask_means_no(run: Run, logs: Path) -
     ran = run("repair", "--dry-run", logs)
     assert (ran.code, ran.lines) == (1, [expected])
     ran = seglog_command("repair", logs)
-    why = "there is no terminal to ask on; --yes repairs without a question"
+    why = "stdin is not a terminal; --yes repairs without asking"
     assert (ran.code, ran.lines, ran.err) == (2, [expected], f"seglog: nothing was changed: {why}\n")
     assert index.read_bytes() == b"\x00\x01"
     ran = run("repair", "--yes", logs)

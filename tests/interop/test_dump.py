@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from seglog.cli.dump import run as dump_run
+from seglog.cli.dump import command as dump_command
 from seglog.cli.dump.fast_text import render_fast
 from seglog.records.encoding import NewRecord, encode_batch
 from tests.cases import case
@@ -66,7 +66,7 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small files take the plain path; here both are tried on each."""
     if request.param == "fast":
-        monkeypatch.setattr(dump_run, "_render", render_fast)
+        monkeypatch.setattr(dump_command, "_render", render_fast)
     return str(request.param)
 
 

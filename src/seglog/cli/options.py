@@ -1,11 +1,30 @@
-"""Options that several commands have, said once: a `NamedTuple` of typer's options, which a command takes as one."""
+"""Options that several commands share, and the checks of their values.
+
+A `NamedTuple` of typer's options is one parameter of a command; see `with_options`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
+
+import typer
+
+from seglog.core.clock import Clock, SystemClock
+from seglog.core.errors import SeglogError
+
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+JsonDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+class OptionError(SeglogError, ValueError):
+    """A command cannot take the value of an option or an argument."""
 
 
 def with_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -52,3 +71,49 @@ def _fields(annotation: Any) -> list[Parameter]:
         Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=hints[name])
         for name, default in defaults.items()
     ]
+
+
+def check_choice(option: str, value: str, allowed: Iterable[str]) -> str:
+    """Return ``value`` if it is allowed; else raise `OptionError`.
+
+    >>> check_choice("--acks", "2", ("all", "1", "0"))
+    Traceback (most recent call last):
+    seglog.cli.options.OptionError: --acks must be all, 1 or 0, not 2
+    """
+    known = list(allowed)
+    if value not in known:
+        raise OptionError(f"{option} must be {', '.join(known[:-1])} or {known[-1]}, not {value}")
+    return value
+
+
+def key_values(option: str, given: Sequence[str] | None, *, shape: str = "KEY=VALUE") -> dict[str, str]:
+    """The pairs of an option that may be given several times. Raises `OptionError`.
+
+    >>> key_values("--set", ["a=1", "b=x=y"])
+    {'a': '1', 'b': 'x=y'}
+    """
+    found = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise OptionError(f"{option}: {text!r} is not {shape}")
+        found[key.strip()] = value
+    return found
+
+
+def parse_time(text: str, clock: Clock | None = None) -> int:
+    """Milliseconds since 1970, from such a number or from ISO 8601 (in UTC without a zone). ``-90s``, ``-15m``,
+    ``-1h``, ``-7d`` and ``-2w`` are relative to now, by ``clock``. Raises ValueError.
+
+    >>> parse_time("1357016400000"), parse_time("2013-01-01T05:00:00Z"), parse_time("2013-01-01")
+    (1357016400000, 1357016400000, 1356998400000)
+    """
+    if text[:1] == "-" and text[1:-1].isdecimal() and text[-1] in _UNITS_MS:
+        return (clock or SystemClock()).now_ms() - int(text[1:-1]) * _UNITS_MS[text[-1]]
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

@@ -1,4 +1,4 @@
-"""What the commands print: to people on a terminal, to programs as JSON, and plain lines to everything else."""
+"""The output of the commands: tables on a terminal, JSON for programs, else plain lines."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import json
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol, Self
 
 FINE: Final = 0
 DAMAGE: Final = 1
-"""Exit code when something is wrong with the bytes that were looked at."""
+"""Exit code if a command finds damage."""
 FAILED: Final = 2
-"""Exit code for a wrong command line, and for files that cannot be read."""
+"""Exit code for a wrong command line and for files that cannot be read."""
 
 _FLUSH_CHARACTERS: Final = 1 << 20
 _NARROWEST: Final = 12
-"""Characters that a column of text keeps, however narrow the terminal is."""
+"""Minimum width of a column of text."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _GAP: Final = 2
-"""Between two columns, as rich draws them without a box."""
+"""Spaces between two columns, as in a table of rich without a box."""
 
 
 class Out:
-    """Text for stdout, in UTF-8 whatever the locale says, written a megabyte at a time.
+    """Text for stdout, in UTF-8 whatever the locale is, written a megabyte at a time and flushed at the end.
 
-    A file's name that is not UTF-8 comes out as it is, in JSON as ``\\udcNN`` for a byte NN, which Python reads back.
+    A file name that is not UTF-8 is written unchanged; in JSON a byte NN of it is ``\\udcNN``, which Python reads back.
     """
 
     __slots__ = ("_parts", "_size", "_stream")
@@ -37,6 +38,12 @@ class Out:
         self._stream = sys.stdout.buffer if stream is None else stream
         self._parts: list[str] = []
         self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
 
     def write(self, text: str) -> None:
         self._parts.append(text)
@@ -53,7 +60,7 @@ class Out:
         self.line(text if text.isascii() else text.encode(errors="backslashreplace").decode())
 
     def raw(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes that are UTF-8 already, in their turn."""
+        """Write bytes that are UTF-8 already."""
         self._drain()
         self._stream.write(data)
 
@@ -69,19 +76,19 @@ class Out:
 
 
 def warn(text: str) -> None:
-    """A line on stderr, if there is one (not after `2>&-`): never on stdout."""
+    """Print a line on stderr; do nothing if stderr is closed (`2>&-`)."""
     if sys.stderr is not None:
         print(text, file=sys.stderr)
 
 
 def fail(reason: object) -> int:
-    """Say in one line why the command failed; returns the exit code for it."""
+    """Print in one line why the command failed; return the exit code."""
     warn(f"seglog: {reason}")
     return FAILED
 
 
 def describe_os_error(error: OSError) -> str:
-    """An OSError in words, without the errno number.
+    """The text of an OSError, without its number.
 
     >>> describe_os_error(FileNotFoundError(2, "No such file or directory", "x.log"))
     'x.log: No such file or directory'
@@ -93,7 +100,7 @@ def describe_os_error(error: OSError) -> str:
 def show_table(
     out: Out, columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table: drawn by rich on a terminal, else aligned columns. ``right``: the columns of numbers."""
+    """Print a table: by rich on a terminal, else as aligned columns. ``right``: the columns of numbers."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if is_terminal():
         from rich.console import Console
@@ -127,8 +134,8 @@ def show_table(
 def fit_widths(
     columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str], total: int
 ) -> list[int] | None:
-    """How wide each column is in a terminal of ``total`` characters. The widest column of text gives way first, down to
-    `_NARROWEST`, and its cells wrap; numbers and times never do. None if the table is too wide even so.
+    """The width of each column in a terminal of ``total`` characters. The widest column of text shrinks first, down to
+    `_NARROWEST`, and its cells wrap; numbers and times never wrap. None if the table does not fit.
 
     >>> fit_widths(("topic", "offset", "member"), [("a" * 30, "7", "b" * 50)], ("offset",), 60)
     [25, 6, 25]
@@ -152,8 +159,8 @@ def fit_widths(
 
 
 def _show_pairs(out: Out, columns: Sequence[str], cells: Sequence[Sequence[str]], total: int) -> None:
-    """What no table of this width can show: a row is its first cell, then each column's name with its cell, on as many
-    lines as it needs; a cell is cut nowhere."""
+    """Print rows that do not fit in a table: the first cell, then pairs of column and cell, on as many lines as needed.
+    No cell is cut."""
     for row in cells:
         line = row[0]
         for column, cell in zip(columns[1:], row[1:], strict=True):
@@ -171,7 +178,7 @@ def is_terminal() -> bool:
 
 
 def format_size(size: int) -> str:
-    """Bytes in a unit that keeps the number short.
+    """A size in bytes, in the unit that fits.
 
     >>> [format_size(n) for n in (0, 1023, 1536, 1 << 30)]
     ['0 B', '1023 B', '1.5 KiB', '1.0 GiB']
@@ -184,8 +191,21 @@ def format_size(size: int) -> str:
     raise AssertionError("the loop ends at its last unit")
 
 
+def count(number: int, noun: str, plural: str = "s") -> str:
+    """
+    >>> count(1, "broker"), count(0, "topic"), count(2, "batch", "es")
+    ('1 broker', '0 topics', '2 batches')
+    """
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def base64_text(data: bytes | None) -> str | None:
+    """Bytes of a record as JSON documents show them."""
+    return None if data is None else b64encode(data).decode()
+
+
 def format_time(timestamp: int | None) -> str:
-    """Milliseconds since 1970 as ISO 8601 in UTC; `-` for none, the bare number where no calendar has such a day.
+    """Milliseconds since 1970 as ISO 8601 in UTC; `-` for none; the number itself if `datetime` cannot hold it.
 
     >>> format_time(1_356_998_400_000), format_time(-1), format_time(None)
     ('2013-01-01T00:00:00Z', '-', '-')
@@ -201,14 +221,14 @@ def format_time(timestamp: int | None) -> str:
 
 
 class Progress(Protocol):
-    """Takes how much more was done, in the unit of the total (mostly bytes)."""
+    """Advances by an amount, in the unit of the total (mostly bytes)."""
 
     def __call__(self, amount: int) -> None: ...
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Progress]:
-    """A bar on stderr, from the third second on, and only if stderr is a terminal."""
+    """Show a bar on stderr after two seconds, if stderr is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield _draw_nothing
         return
@@ -228,7 +248,7 @@ def _draw_nothing(amount: int) -> None:
 
 
 class _LateBar:
-    """Draws nothing, and imports nothing, before two seconds have passed."""
+    """A progress bar that draws and imports nothing during the first two seconds."""
 
     def __init__(self, label: str, total: int) -> None:
         from seglog.core.clock import SystemClock
@@ -263,5 +283,5 @@ class _LateBar:
 
 
 def leave_quietly_on_broken_pipe() -> None:
-    """The reader of our output is gone (`| head`): let the interpreter's own last flush go nowhere."""
+    """The reader of our output has gone (`| head`): discard what the interpreter flushes at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,9 +1,8 @@
 """The text of batches and records as `seglog dump` prints it, written by compiled loops.
 
-The layout is that of `seglog.cli.dump.log_text`.
-
-What a loop cannot do in the plain path's own words (damage, control records, formats 0 and 1) it leaves to that path:
-it stops before the batch. Bytes are ``uint8`` arrays; nothing here raises, and the GIL is not held.
+The layout is that of `seglog.cli.dump.log_text`. A loop stops before a batch that it does not render (damage, control
+records, formats 0 and 1), and the plain path renders it. Bytes are ``uint8`` arrays; nothing here raises, and the loops
+release the GIL.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class Stop(IntEnum):
 
     END = 0
     PLAIN = 1
-    """The batch at the position returned is for the plain path."""
+    """The plain path must render the batch at the position returned."""
     COMPRESSED = 2
-    """The line of the batch at the position returned is written; its records are to be decompressed."""
+    """The line of the batch at the position returned is written; the caller must decompress its records."""
     FULL = 3
-    """No room for the text, or the gaps, of the batch at the position returned."""
+    """The text or the gaps of the batch at the position returned do not fit."""
 
 
 _END: Final = int(Stop.END)
@@ -45,7 +44,7 @@ _COMPRESSED: Final = int(Stop.COMPRESSED)
 _FULL: Final = int(Stop.FULL)
 
 DEEP, CONTENTS, SKIP_METADATA = 1, 2, 4
-"""Bits of ``flags``: a line a record; with key and value; without what stands before them."""
+"""Bits of ``flags``: a line for each record; with key and value; with nothing before them."""
 
 STATE_FIELDS: Final = ("length", "first", "last", "records", "gaps", "invalid", "batch")
 """Fields of the ``state`` array: characters written, first and last record's offset, records and gaps between their
@@ -54,7 +53,7 @@ S_LENGTH, S_FIRST, S_LAST, S_RECORDS, S_GAPS, S_INVALID, S_BATCH = range(len(STA
 
 _BATCH_ROOM: Final = 700
 _RECORD_ROOM: Final = 200
-"""More than the longest line of a batch, and of a record without its key, value and headers."""
+"""Upper bounds for the line of a batch, and for that of a record without its key, value and headers."""
 
 
 _BASE_OFFSET: Final = text("baseOffset: ")
@@ -103,7 +102,7 @@ def _sequence_after(sequence: int, increment: int) -> int:
 
 @inlined
 def _put_headers(out: U8, at: int, data: U8, position: int, end: int, count: int, show: bool) -> tuple[int, int]:
-    """The headers' keys, separated by commas; where the text and the headers end, -1 as the latter if they are none."""
+    """Write the keys of the headers, separated by commas. Returns the ends of text and headers (-1: malformed)."""
     for index in range(count):
         length, position = read_varint(data, position, end, 32)
         if position < 0 or length < 0 or length > end - position:
@@ -124,9 +123,9 @@ def _put_headers(out: U8, at: int, data: U8, position: int, end: int, count: int
 def _put_record(
     data: U8, start: int, end: int, offset: int, time: int, is_fixed: bool, sequence: int, flags: int, out: U8, at: int
 ) -> tuple[int, int, int]:
-    """The line of a record: its offset delta, where it ends (-1: it is none, or one for the plain path), and its text.
+    """Write the line of a record. Returns its offset delta, its end (-1: for the plain path) and the end of the text.
 
-    ``offset``, ``time`` and ``sequence`` are the batch's base ones; the time is added to if not ``is_fixed``.
+    ``offset``, ``time`` and ``sequence`` are the base values of the batch; the time is final if ``is_fixed``.
     """
     size, position = read_varint(data, start, end, 32)
     if position < 0 or size < 1 or size > end - position:
@@ -172,7 +171,7 @@ def _put_record(
 def _put_contents(
     data: U8, key: int, key_length: int, value: int, value_length: int, show: bool, out: U8, at: int
 ) -> int:
-    """Key and value, each only if it is not null; a bar before the first if no other fields stand there."""
+    """Write key and value unless they are null; a bar precedes the first if it begins the line."""
     if not show and (key_length >= 0 or value_length >= 0):
         put8(out, at, _BAR)
         at += 1
@@ -189,7 +188,9 @@ def _put_contents(
 def _put_records(
     head: U8, at_head: int, data: U8, position: int, end: int, flags: int, out: U8, state: I64, gaps: I64
 ) -> bool:
-    """The lines of a batch's records, which fill ``data[position:end]``; False if they are for the plain path."""
+    """Write the lines of a batch's records, which fill ``data[position:end]``. False: the plain path must render them;
+    ``state`` is as before."""
+    before = state[S_FIRST], state[S_LAST], state[S_RECORDS], state[S_GAPS]
     offset = int64_at(head, at_head)
     is_fixed = int16_at(head, at_head + 21) & 8 != 0
     time = int64_at(head, at_head + 35) if is_fixed else int64_at(head, at_head + 27)
@@ -199,7 +200,7 @@ def _put_records(
     for _ in range(count):
         delta, position, at = _put_record(data, position, end, offset, time, is_fixed, sequence, flags, out, at)
         if position < 0:
-            return False
+            break
         found = offset + delta
         if state[S_RECORDS] == 0:
             state[S_FIRST] = found
@@ -209,13 +210,16 @@ def _put_records(
             state[S_GAPS] += 1
         state[S_LAST] = found
         state[S_RECORDS] += 1
+    if count and position != end:
+        state[S_FIRST], state[S_LAST], state[S_RECORDS], state[S_GAPS] = before
+        return False
     state[S_LENGTH] = at
-    return count == 0 or position == end
+    return True
 
 
 @inlined
 def _put_batch_line(data: U8, position: int, size: int, base: int, out: U8, at: int, is_valid: bool) -> int:
-    """The line of the batch at ``position`` of data, which is at ``base + position`` in its file."""
+    """Write the line of the batch at ``position`` of data, which is at ``base + position`` in its file."""
     attributes = int16_at(data, position + 21)
     delta = int32_at(data, position + 23)
     sequence = int32_at(data, position + 53)
@@ -261,7 +265,7 @@ def _put_batch_line(data: U8, position: int, size: int, base: int, out: U8, at: 
 
 @inlined
 def _has_room(count: int, size: int, flags: int, out: U8, state: I64, gaps: I64) -> bool:
-    """Whether a batch of so many records in so many bytes fits into the rest of ``out`` and ``gaps``, at worst."""
+    """Whether ``out`` and ``gaps`` have room for a batch of ``count`` records in ``size`` bytes, in the worst case."""
     room = int(out.shape[0]) - int(state[S_LENGTH]) - _BATCH_ROOM
     if flags & DEEP:
         return count * _RECORD_ROOM <= room - 3 * size and count <= int(gaps.shape[0]) - int(state[S_GAPS])
@@ -274,7 +278,7 @@ def render_batches(
 ) -> tuple[int, int]:
     """Write the lines of the whole batches in ``data[start:end]``: (position, `Stop`).
 
-    ``data[0]`` lies at ``base`` in its file. ``state`` is [STATE_FIELDS] and carried on by the next call; ``gaps`` is
+    ``data[0]`` lies at ``base`` in its file. ``state`` is [STATE_FIELDS], continued by the next call; ``gaps`` is
     [n, 2], the offsets on both sides of each. Bytes behind ``state[S_LENGTH]`` in ``out`` are garbage.
     """
     position = start
@@ -302,10 +306,8 @@ def render_batches(
                 if not is_valid:
                     state[S_INVALID] += 1
                 return position, _COMPRESSED
-            first, last, records, found = state[S_FIRST], state[S_LAST], state[S_RECORDS], state[S_GAPS]
             if not _put_records(data, position, data, position + 61, position + size, flags, out, state, gaps):
-                state[S_LENGTH], state[S_FIRST], state[S_LAST] = length, first, last
-                state[S_RECORDS], state[S_GAPS] = records, found
+                state[S_LENGTH] = length
                 return position, _PLAIN
         if not is_valid:
             state[S_INVALID] += 1
@@ -317,22 +319,12 @@ def render_batches(
 def render_records(data: U8, position: int, area: U8, flags: int, out: U8, state: I64, gaps: I64) -> int:
     """Write the lines of the records of the batch at ``position`` of data, decompressed in ``area``: a `Stop`.
 
-    END; FULL if there is no room; PLAIN if the records are for the plain path, with text and state as before.
+    END; FULL: no room; PLAIN: the plain path must render the records; text and state are as before.
     """
     count = int32_at(data, position + 57)
     if count * 7 > area.shape[0]:
         return _PLAIN
     if not _has_room(count, area.shape[0], flags, out, state, gaps):
         return _FULL
-    length, first, last, records, found = (
-        state[S_LENGTH],
-        state[S_FIRST],
-        state[S_LAST],
-        state[S_RECORDS],
-        state[S_GAPS],
-    )
-    if _put_records(data, position, area, 0, area.shape[0], flags, out, state, gaps):
-        return _END
-    state[S_LENGTH], state[S_FIRST], state[S_LAST] = length, first, last
-    state[S_RECORDS], state[S_GAPS] = records, found
-    return _PLAIN
+    fits = _put_records(data, position, area, 0, area.shape[0], flags, out, state, gaps)
+    return _END if fits else _PLAIN

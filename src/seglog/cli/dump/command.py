@@ -1,115 +1,113 @@
-"""`seglog dump`: what is in a partition's files, line for line as Kafka 4.3's DumpLogSegments prints it, or as JSON."""
+"""`seglog dump`: the contents of files, line for line as Kafka 4.3's DumpLogSegments prints them, or as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import os.path
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 import typer
 
-from seglog.cli.output import Out, fail
-from seglog.core.fs import OsFs
+from seglog.cli.dump.index_text import Findings, dump_offset_index, dump_time_index, dump_txn_index
+from seglog.cli.dump.log_text import ChunkText, log_title, render_plain
+from seglog.cli.dump.options import Decoder, DumpOptions
+from seglog.cli.dump.snapshot_text import dump_snapshot
+from seglog.cli.offline.files import CHECKPOINT, expand_files, java_path, open_file
+from seglog.cli.options import ISOLATION_LEVELS, check_choice
+from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
+from seglog.core.errors import CorruptError, CorruptSnapshotError, MissingExtraError
+from seglog.core.extras import require
+from seglog.core.fs import File, Fs, OsFs
 from seglog.core.types import MAX_INT32
+from seglog.records.batch import BATCH_OVERHEAD, read_header
+from seglog.storage.formats.paths import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
+from seglog.storage.offline.inspect import Chunk, read_chunks
 
-if TYPE_CHECKING:
-    from seglog.cli.dump.log_text import Decoder
-
-_ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
-_UNSUPPORTED: Final = (
-    "--remote-log-metadata-decoder is refused: Kafka prints those records as Java objects, in no stable form"
-)
-
-_Paths = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[PATH]...", help="Files, partitions or log directories.", show_default=False),
-]
-_Files = Annotated[str | None, typer.Option(metavar="A,B", help="Files, separated by commas.")]
-_PrintDataLog = Annotated[bool, typer.Option("--print-data-log", help="Print keys and values too.")]
-_DeepIteration = Annotated[bool, typer.Option("--deep-iteration", help="Print a line for each record.")]
-_IndexSanityCheck = Annotated[
-    bool, typer.Option("--index-sanity-check", help="Of indexes, check only what a broker does at its start.")
-]
-_VerifyIndexOnly = Annotated[
-    bool, typer.Option("--verify-index-only", help="Compare indexes with the log, print no entries.")
-]
-_MaxBytes = Annotated[int, typer.Option(min=0, max=MAX_INT32, help="Read at most so much of each log.")]
-_MaxMessageSize = Annotated[
-    int, typer.Option(min=0, max=MAX_INT32, help="Largest batch that an index entry may point at.")
-]
-_OffsetsDecoder = Annotated[bool, typer.Option("--offsets-decoder", help="Decode __consumer_offsets.")]
-_TransactionLogDecoder = Annotated[bool, typer.Option("--transaction-log-decoder", help="Decode __transaction_state.")]
-_ShareGroupStateDecoder = Annotated[
-    bool, typer.Option("--share-group-state-decoder", help="Decode __share_group_state.")
-]
-_ClusterMetadataDecoder = Annotated[bool, typer.Option("--cluster-metadata-decoder", help="Decode __cluster_metadata.")]
-_RemoteLogMetadataDecoder = Annotated[
-    bool, typer.Option("--remote-log-metadata-decoder", help="Not supported.", hidden=True)
-]
-_KeyDecoderClass = Annotated[
-    str | None, typer.Option(metavar="CLASS", help="Kafka's StringDecoder, IntegerDecoder or LongDecoder.")
-]
-_ValueDecoderClass = Annotated[str | None, typer.Option(metavar="CLASS", help="The same, for values.")]
-_SkipRecordMetadata = Annotated[bool, typer.Option("--skip-record-metadata", help="Print keys and values alone.")]
-_Records = Annotated[bool, typer.Option("--records", help="Print one JSON object a record (with --json).")]
-_IsolationLevel = Annotated[
-    str, typer.Option(metavar="LEVEL", help="With --records: read_uncommitted or read_committed.")
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+_SAMPLE_BYTES: Final = 256 << 10
+_MANY_LINES: Final = 400_000
+"""From this many lines on, the compiled loops save more time than their start takes (a second)."""
 
 
 def dump(
-    paths: _Paths = None,
-    files: _Files = None,
-    print_data_log: _PrintDataLog = False,
-    deep_iteration: _DeepIteration = False,
-    index_sanity_check: _IndexSanityCheck = False,
-    verify_index_only: _VerifyIndexOnly = False,
-    max_bytes: _MaxBytes = MAX_INT32,
-    max_message_size: _MaxMessageSize = 5 << 20,
-    offsets_decoder: _OffsetsDecoder = False,
-    transaction_log_decoder: _TransactionLogDecoder = False,
-    share_group_state_decoder: _ShareGroupStateDecoder = False,
-    cluster_metadata_decoder: _ClusterMetadataDecoder = False,
-    remote_log_metadata_decoder: _RemoteLogMetadataDecoder = False,
-    key_decoder_class: _KeyDecoderClass = None,
-    value_decoder_class: _ValueDecoderClass = None,
-    skip_record_metadata: _SkipRecordMetadata = False,
-    records: _Records = False,
-    isolation_level: _IsolationLevel = "read_uncommitted",
-    json: _Json = False,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Files, partitions or log directories.", show_default=False),
+    ] = None,
+    files: Annotated[str | None, typer.Option(metavar="A,B", help="Files, separated by commas.")] = None,
+    print_data_log: Annotated[bool, typer.Option("--print-data-log", help="Print keys and values too.")] = False,
+    deep_iteration: Annotated[bool, typer.Option("--deep-iteration", help="Print a line for each record.")] = False,
+    index_sanity_check: Annotated[
+        bool, typer.Option("--index-sanity-check", help="Check indexes only as a broker does at its start.")
+    ] = False,
+    verify_index_only: Annotated[
+        bool, typer.Option("--verify-index-only", help="Compare indexes with the log and print no entries.")
+    ] = False,
+    max_bytes: Annotated[int, typer.Option(min=0, max=MAX_INT32, help="Read at most this much of each log.")] = (
+        MAX_INT32
+    ),
+    max_message_size: Annotated[
+        int, typer.Option(min=0, max=MAX_INT32, help="Largest batch that an index entry may point to.")
+    ] = 5 << 20,
+    offsets_decoder: Annotated[bool, typer.Option("--offsets-decoder", help="Decode __consumer_offsets.")] = False,
+    transaction_log_decoder: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Decode __transaction_state.")
+    ] = False,
+    share_group_state_decoder: Annotated[
+        bool, typer.Option("--share-group-state-decoder", help="Decode __share_group_state.")
+    ] = False,
+    cluster_metadata_decoder: Annotated[
+        bool, typer.Option("--cluster-metadata-decoder", help="Decode __cluster_metadata.")
+    ] = False,
+    remote_log_metadata_decoder: Annotated[
+        bool, typer.Option("--remote-log-metadata-decoder", help="Not supported.", hidden=True)
+    ] = False,
+    key_decoder_class: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="Kafka's StringDecoder, IntegerDecoder or LongDecoder.")
+    ] = None,
+    value_decoder_class: Annotated[str | None, typer.Option(metavar="CLASS", help="The same, for values.")] = None,
+    skip_record_metadata: Annotated[
+        bool, typer.Option("--skip-record-metadata", help="Print only keys and values.")
+    ] = False,
+    records: Annotated[bool, typer.Option("--records", help="Print one JSON object per record (with --json).")] = False,
+    isolation_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="With --records: read_uncommitted or read_committed.")
+    ] = ISOLATION_LEVELS[0],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
 ) -> int:
-    """What is in the files of a partition, as Kafka's DumpLogSegments prints it."""
+    """Print the contents of log files, as Kafka's DumpLogSegments does."""
     named = [*(files.rstrip(",").split(",") if files else []), *(paths or [])]
     if remote_log_metadata_decoder:
-        return fail(_UNSUPPORTED)
+        return fail(
+            "--remote-log-metadata-decoder is not supported: Kafka prints those records as Java objects, in no stable "
+            "form"
+        )
     if not named:
         return fail("dump needs files: --files A,B or paths (see seglog dump --help)")
-    if isolation_level not in _ISOLATION_LEVELS:
-        return fail(f"--isolation-level is {' or '.join(_ISOLATION_LEVELS)}, not {isolation_level}")
+    check_choice("--isolation-level", isolation_level, ISOLATION_LEVELS)
     topics = (offsets_decoder, transaction_log_decoder, cluster_metadata_decoder, share_group_state_decoder)
     try:
         decoder = _decoder(*topics, classes=(key_decoder_class, value_decoder_class))
     except ValueError as error:
         return fail(error)
-    out = Out()
-    try:
-        if records:
-            from seglog.cli.dump.json_records import dump_records
+    with Out() as out:
+        if records or json:
+            from seglog.cli.dump.json_lines import dump_json, dump_records
 
-            return dump_records(OsFs(), named, out, read_committed=isolation_level == _ISOLATION_LEVELS[1])
-        if json:
-            from seglog.cli.dump.json_lines import dump_json
-
+            if records:
+                return dump_records(OsFs(), named, out, read_committed=isolation_level == ISOLATION_LEVELS[1])
             return dump_json(OsFs(), named, out, max_bytes=max_bytes)
-        from seglog.cli.dump.index_text import IndexOptions
-        from seglog.cli.dump.log_text import LogOptions
-        from seglog.cli.dump.run import DumpOptions, dump_text
-
         contents = print_data_log or decoder is not None
-        log = LogOptions(deep_iteration or contents, contents, skip_record_metadata, decoder)
-        index = IndexOptions(index_sanity_check, verify_index_only, max_message_size)
-        return dump_text(OsFs(), named, DumpOptions(log, index, max_bytes), out)
-    finally:
-        out.flush()
+        options = DumpOptions(
+            deep=deep_iteration or contents,
+            contents=contents,
+            skip_metadata=skip_record_metadata,
+            decoder=decoder,
+            sanity_only=index_sanity_check,
+            quiet=verify_index_only,
+            max_message_bytes=max_message_size,
+            max_bytes=max_bytes,
+        )
+        return dump_text(OsFs(), named, options, out)
 
 
 def _decoder(
@@ -129,3 +127,122 @@ def _decoder(
     if share:
         return decoders.decode_share_state
     return decoders.plain_decoder(*classes)
+
+
+def dump_text(fs: Fs, named: list[str], options: DumpOptions, out: Out) -> int:
+    """Print files as Kafka's tool does. Like it, stop at the first file that cannot be read to its end."""
+    run = _TextDump(fs, options, out)
+    try:
+        for path in expand_files(fs, named):
+            run.file(path)
+    except ValueError as error:
+        return fail(error)
+    except CorruptError as error:
+        out.flush()
+        warn(f"seglog: {error}")
+        run.damage += 1
+    run.show_notes()
+    return DAMAGE if run.damage else FINE
+
+
+def _render(file: File, size: int, options: DumpOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+    """Use the compiled loops if they are installed and worth their start."""
+    if options.decoder is None and _estimate_lines(file, size, options) > _MANY_LINES:
+        try:
+            require("numba", "fast", purpose="dumping large logs fast")
+        except MissingExtraError as error:
+            warn(f"seglog: {error}")
+        else:
+            from seglog.cli.dump.fast_text import render_fast
+
+            return render_fast(file, size, options)
+    return render_plain(file, size, options)
+
+
+def _estimate_lines(file: File, size: int, options: DumpOptions) -> int:
+    """The number of lines of the text, judged by the start of the log."""
+    try:
+        sample = next(read_chunks(file, 0, size, size=_SAMPLE_BYTES), None)
+    except CorruptError:
+        return 0
+    if sample is None:
+        return 0
+    lines = len(sample.starts)
+    if options.deep:
+        headers = (entry for entry in sample.entries() if entry.magic == 2 and entry.size >= BATCH_OVERHEAD)
+        lines += sum(read_header(sample.data, entry.position).records_count for entry in headers)
+    return lines * size // sample.end
+
+
+class _TextDump:
+    """Prints one file after the other; counts the damage and keeps the notes that follow on stderr."""
+
+    def __init__(self, fs: Fs, options: DumpOptions, out: Out) -> None:
+        self._fs = fs
+        self._options = options
+        self._out = out
+        self._index_notes: list[str] = []
+        self._gap_notes: list[str] = []
+        self.damage = 0
+
+    def file(self, path: str) -> None:
+        shown = java_path(path)
+        self._out.line(f"Dumping {shown}")
+        name = os.path.basename(shown)
+        suffix = name[name.rfind(".") :] if "." in name else ""
+        if suffix in (LOG, CHECKPOINT):
+            self._log(path, shown, name)
+        elif suffix == INDEX:
+            self._note(dump_offset_index(self._fs, path, shown, self._options, self._out))
+        elif suffix == TIME_INDEX:
+            self._note(dump_time_index(self._fs, path, shown, self._options, self._out))
+        elif suffix == SNAPSHOT:
+            self._snapshot(path)
+        elif suffix == TXN_INDEX:
+            dump_txn_index(self._fs, path, self._out)
+        else:
+            warn(f"Ignoring unknown file {shown}")
+
+    def show_notes(self) -> None:
+        self._out.flush()
+        for line in [*self._index_notes, *self._gap_notes]:
+            warn(line)
+
+    def _note(self, findings: Findings) -> None:
+        self._index_notes += findings.lines
+        self.damage += findings.damage
+
+    def _log(self, path: str, shown: str, name: str) -> None:
+        self._out.line(log_title(name))
+        file = open_file(self._fs, path)
+        size = min(file.size(), self._options.max_bytes)
+        position, last = 0, None
+        gaps: list[tuple[int, int]] = []
+        with progress(name, size) as advance:
+            for chunk, text in _render(file, size, self._options):
+                for part in text.parts:
+                    self._out.raw(part)
+                if text.first is not None:
+                    if last is not None and text.first != last + 1:
+                        gaps.append((last, text.first))
+                    gaps += text.gaps
+                    last = text.last
+                self.damage += text.invalid
+                position = chunk.position + chunk.end
+                advance(chunk.end)
+                if text.error is not None:
+                    raise text.error
+        if position < size and self._options.max_bytes == MAX_INT32:
+            self._out.line(f"Found {size - position} invalid bytes at the end of {name}")
+            self.damage += 1
+        if gaps:
+            self._gap_notes.append(f"Non-consecutive offsets in {os.path.abspath(shown)}")
+            self._gap_notes += [f"  {before} is followed by {after}" for before, after in gaps]
+
+    def _snapshot(self, path: str) -> None:
+        try:
+            dump_snapshot(self._fs, path, self._out)
+        except CorruptSnapshotError as error:  # like Kafka's tool, go on with the next file
+            self._out.flush()
+            warn(str(error))
+            self.damage += 1

@@ -1,7 +1,7 @@
-"""What `seglog dump` makes of keys and values: text, numbers, or the messages of Kafka's internal topics as JSON.
+"""Decoders of keys and values for `seglog dump`: text, numbers, or the messages of Kafka's internal topics as JSON.
 
-As in Kafka 4.3 (``DumpLogSegments.java``, ``CoordinatorRecordSerde.java``, ``AbstractApiMessageSerde.java``) a record
-that cannot be decoded is a remark in its place, and the dump goes on.
+As in Kafka 4.3 (``DumpLogSegments.java``, ``CoordinatorRecordSerde.java``, ``AbstractApiMessageSerde.java``) a message
+replaces a record that cannot be decoded, and the dump goes on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from seglog.cli.dump.log_text import Decoder
+from seglog.cli.dump.options import Decoder
 from seglog.core.errors import CorruptRecordError
 from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8
@@ -40,7 +40,7 @@ _ASSIGNMENT: Final = 1
 
 
 class _UnknownTypeError(Exception):
-    """A type of record that Kafka 4.3 does not know."""
+    """Kafka 4.3 does not have this type of record."""
 
     def __init__(self, type_: int) -> None:
         super().__init__(type_)
@@ -71,7 +71,7 @@ def decode_cluster_metadata(_key: Buffer | None, value: Buffer | None, offset: i
 
 
 def plain_decoder(key_class: str | None, value_class: str | None) -> Decoder:
-    """Classes of ``org.apache.kafka.tools.api`` by their names, or without the package; ValueError for others."""
+    """Classes of ``org.apache.kafka.tools.api``, with or without the package. Raises ValueError for others."""
     decode_key, decode_value = _class_decoder(key_class), _class_decoder(value_class)
 
     def decode(key: Buffer | None, value: Buffer | None, _offset: int) -> tuple[str | None, str | None]:
@@ -84,12 +84,12 @@ def plain_decoder(key_class: str | None, value_class: str | None) -> Decoder:
 
 
 def control_text(kind: int, value: Buffer | None, offset: int) -> str:
-    """One of KRaft's control records. Kafka reads every version as 0, and writes it as the version it names."""
+    """A control record of KRaft. Kafka reads every version as 0 and prints it as the version that it names."""
     message = parse_schemas(schemas.CONTROL_RECORDS)[kind]
     try:
         values = read_message(message, Reader(bytes(value or b"")), 0)
     except MessageError as error:
-        raise CorruptRecordError(f"a control record that is no {message.name}: {error}", offset=offset) from error
+        raise CorruptRecordError(f"a control record is not a valid {message.name}: {error}", offset=offset) from error
     version = values["version"]
     assert isinstance(version, int)
     return f" {_CONTROL_NAMES[kind]} {json_text(to_json(message, values, version))}"
@@ -99,7 +99,7 @@ def _coordinator(
     keys: str, values: str, key: Buffer | None, value: Buffer | None, offset: int
 ) -> tuple[str | None, str | None]:
     if key is None:
-        raise CorruptRecordError("a record without a key is none of such a topic's", offset=offset)
+        raise CorruptRecordError("a record of such a topic must have a key", offset=offset)
     try:
         key_reader = Reader(bytes(key))
         type_ = _read_version(key_reader, "key")
@@ -147,7 +147,7 @@ def _read(message: Message, reader: Reader, version: int, name: str) -> dict[str
 
 
 def _decode_members(members: Value) -> None:
-    """Show what consumers put into their group, instead of its bytes, where it can be read."""
+    """Replace the bytes of consumers' subscriptions and assignments by their fields, where they can be read."""
     assert isinstance(members, list)
     protocol = parse_schemas(schemas.CONSUMER_PROTOCOL)
     for member in members:
@@ -211,6 +211,6 @@ def _class_decoder(name: str | None) -> Callable[[Buffer], str]:
     def decode(data: Buffer) -> str:
         if len(data) < size:
             raise CorruptRecordError(f"{len(data)} bytes are not {'an' if size == 4 else 'a'} {short}: it has {size}")
-        return str(int.from_bytes(data[:size], signed=True))  # Kafka's passes over the bytes behind, too
+        return str(int.from_bytes(data[:size], signed=True))  # like Kafka's, it ignores the bytes after them
 
     return decode

@@ -1,4 +1,4 @@
-"""The text of large logs: compiled loops, several threads, the file's order kept. Needs the extra ``fast``."""
+"""The text of large logs, by compiled loops in several threads, in file order. Needs the extra ``fast``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from seglog.cli.dump.log_text import ChunkText, LogOptions, render_chunk
+from seglog.cli.dump.log_text import ChunkText, render_chunk
+from seglog.cli.dump.options import DumpOptions
 from seglog.core.errors import CorruptError
 from seglog.core.fs import File, OsFs
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD
@@ -37,15 +38,15 @@ from seglog.records.text_kernels import (
 from seglog.storage.offline.inspect import Chunk, read_chunks
 
 _ROOM_BYTES: Final = 64 << 20
-"""Of address space for one chunk's text; memory is taken only for what is written."""
+"""Address space for the text of one chunk; only written pages take memory."""
 _GAPS: Final = 1 << 17
 _MAX_THREADS: Final = 4
 
 
-def render_fast(file: File, size: int, options: LogOptions) -> Iterator[tuple[Chunk, ChunkText]]:
-    """The chunks of a log and their text, in order, as `seglog.cli.dump.log_text.render_plain` gives them.
+def render_fast(file: File, size: int, options: DumpOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+    """The chunks of a log and their text, in order, as `seglog.cli.dump.log_text.render_plain` returns them.
 
-    A text is valid until the next one is asked for: its memory is used again.
+    A text is valid until the next one is requested: its memory is reused.
     """
     threads = min(os.cpu_count() or 1, _MAX_THREADS)
     free = [np.empty(_ROOM_BYTES, np.uint8) for _ in range(threads + 1)]
@@ -67,7 +68,7 @@ def render_fast(file: File, size: int, options: LogOptions) -> Iterator[tuple[Ch
 
 
 def warm_text() -> None:
-    """Have the loops of this module compiled, as `seglog.storage.precompile.warm` has the others."""
+    """Compile the loops that this module uses; `seglog.storage.precompile.warm` compiles the others."""
     records = [NewRecord(b"value", b"key", 1, (("name", b"value"),))]
     for codec in (Codec.NONE, Codec.LZ4):
         data = bytes(encode_batch(records, codec=codec))
@@ -75,7 +76,7 @@ def warm_text() -> None:
             path = os.path.join(directory, "warm.log")
             fs = OsFs()
             fs.write(path, data)
-            for _ in render_fast(fs.open(path, write=False), len(data), LogOptions(deep=True, contents=True)):
+            for _ in render_fast(fs.open(path, write=False), len(data), DumpOptions(deep=True, contents=True)):
                 pass
 
 
@@ -86,9 +87,9 @@ def _finish(running: deque[tuple[Chunk, U8, Future[ChunkText]]], free: list[U8])
 
 
 class _ChunkRenderer:
-    """The text of one chunk: by the compiled loops, batches that they do not know by the plain path."""
+    """Renders one chunk by the compiled loops, and by the plain path the batches that they leave to it."""
 
-    def __init__(self, chunk: Chunk, file: File, options: LogOptions, out: U8) -> None:
+    def __init__(self, chunk: Chunk, file: File, options: DumpOptions, out: U8) -> None:
         self._chunk = chunk
         self._file = file
         self._options = options
@@ -133,7 +134,7 @@ class _ChunkRenderer:
         )
 
     def _compressed(self, position: int, following: int) -> CorruptError | None:
-        """The records of a batch whose line is written."""
+        """Render the records of a compressed batch; its line is written."""
         state, data = self._state, self._chunk.data
         codec = data[position + 22] & CODEC_MASK
         try:
@@ -152,7 +153,7 @@ class _ChunkRenderer:
         return self._plain(position, following, counted=True)
 
     def _plain(self, position: int, following: int, *, counted: bool) -> CorruptError | None:
-        """One batch by the plain path; ``counted``: whether its wrong CRC is."""
+        """Render one batch by the plain path. ``counted``: a wrong CRC of it is counted already."""
         state, chunk = self._state, self._chunk
         self._save(int(state[S_LENGTH]))
         text = render_chunk(Chunk(chunk.position, chunk.data, [position], following), self._file, self._options)
@@ -170,7 +171,7 @@ class _ChunkRenderer:
         return text.error
 
     def _save(self, length: int) -> None:
-        """Make room: keep the text up to ``length`` elsewhere, and move what follows to the front."""
+        """Make room: save the text up to ``length`` and move the rest to the front."""
         state, out = self._state, self._out
         self._take_gaps()
         self._parts.append(out[:length].tobytes())

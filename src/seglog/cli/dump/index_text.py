@@ -1,7 +1,7 @@
 """The text of ``.index``, ``.timeindex`` and ``.txnindex`` files as Kafka 4.3's DumpLogSegments prints it.
 
-Entries are compared with the log beside them; what does not fit goes to stderr, in Kafka's words too. Not all of it is
-damage: up to 3.9 an index entry stands for a whole append, and a time index may name a record inside of a batch.
+Entries are compared with the log beside them; mismatches go to stderr, in Kafka's words. Not all of them are damage:
+up to Kafka 3.9 an index entry stands for a whole append, and a time index entry may point into a batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from seglog.cli.dump.lax_records import lax_messages, lax_records
 from seglog.cli.dump.log_text import base_offset
+from seglog.cli.dump.options import DumpOptions
 from seglog.cli.offline.files import open_file, read_file
 from seglog.cli.output import Out
 from seglog.core.errors import CorruptError, CorruptIndexError
@@ -26,29 +27,21 @@ from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.offline.inspect import read_chunks
 
 _WARM_BYTES: Final = 8192
-"""The end of an index that Kafka looks at before anything else (``AbstractIndex.java``)."""
+"""The end of an index, which Kafka searches first (``AbstractIndex.java``)."""
 _TXN_ENTRY: Final = Struct(">bxqqqq")
-"""As the tool reads it: of the version's two bytes only the first."""
+"""The tool reads only the first of the version's two bytes."""
 assert _TXN_ENTRY.size == 34
 
 
-class IndexOptions(NamedTuple):
-    """``sanity_only``: just what a broker checks at its start; ``quiet``: verify, and print no entries."""
-
-    sanity_only: bool = False
-    quiet: bool = False
-    max_message_bytes: int = 5 << 20
-
-
 class Findings(NamedTuple):
-    """What does not fit, as lines for stderr, and how much of it is damage."""
+    """Mismatches as lines for stderr, and how many of them are damage."""
 
     lines: list[str]
     damage: int
 
 
 class _LogBatch(NamedTuple):
-    """A batch of the log, as far as the indexes are concerned."""
+    """A batch of the log, with the fields that indexes refer to."""
 
     position: int
     size: int
@@ -56,8 +49,8 @@ class _LogBatch(NamedTuple):
     last_offset: int
 
 
-def dump_offset_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: Out) -> Findings:
-    """Print an ``.index``. ``shown``: the path in the text. Raises `CorruptIndexError` where Kafka's tool ends."""
+def dump_offset_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Out) -> Findings:
+    """Print an ``.index``. ``shown``: the path in the text. Raises `CorruptIndexError` where Kafka's tool stops."""
     base = base_offset(os.path.basename(path))
     log = open_file(fs, _beside(path, LOG))
     data = read_file(fs, path)
@@ -79,7 +72,7 @@ def dump_offset_index(fs: Fs, path: str, shown: str, options: IndexOptions, out:
         batch = _batch_at(log, position, options.max_message_bytes)
         if batch is None:
             raise CorruptIndexError(
-                f"entry {slot} says offset {offset} at position {position}, where no whole batch is",
+                f"entry {slot} has offset {offset} at position {position}, but no whole batch begins there",
                 position=slot * OFFSET_ENTRY.size,
                 file=path,
                 offset=offset,
@@ -95,7 +88,7 @@ def dump_offset_index(fs: Fs, path: str, shown: str, options: IndexOptions, out:
     return Findings([f"Mismatches in :{os.path.abspath(shown)}", *lines] if lines else [], damage)
 
 
-def dump_time_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: Out) -> Findings:
+def dump_time_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Out) -> Findings:
     """Print a ``.timeindex``; needs the ``.log`` and the ``.index`` beside it."""
     base = base_offset(os.path.basename(path))
     log = open_file(fs, _beside(path, LOG))
@@ -122,7 +115,7 @@ def dump_time_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: O
             largest = max(timestamps, default=NO_TIMESTAMP)
             if largest != timestamp:
                 problems.mismatched.append((timestamp, largest))
-                problems.damage += bool(timestamps)  # the cleaner keeps the entries of batches that it has emptied
+                problems.damage += bool(timestamps)  # the cleaner keeps the entries of batches that it emptied
             if previous >= timestamp:
                 problems.disordered.append((timestamp, previous))
                 problems.damage += 1
@@ -133,7 +126,7 @@ def dump_time_index(fs: Fs, path: str, shown: str, options: IndexOptions, out: O
 
 
 def dump_txn_index(fs: Fs, path: str, out: Out) -> None:
-    """Print a ``.txnindex``; bytes behind its last whole entry are passed over, as in Kafka."""
+    """Print a ``.txnindex``. Like Kafka, ignore bytes after the last whole entry."""
     data = read_file(fs, path)
     entries = [_TXN_ENTRY.unpack_from(data, start) for start in range(0, len(data) // 34 * 34, 34)]
     for slot, (version, *_) in enumerate(entries):
@@ -147,7 +140,7 @@ def dump_txn_index(fs: Fs, path: str, out: Out) -> None:
 
 
 class _TimeProblems:
-    """What a time index says that the log does not; pairs of what it says and what is there."""
+    """Entries of a time index that the log contradicts, each with the log's value."""
 
     def __init__(self) -> None:
         self.mismatched: list[tuple[int, int]] = []
@@ -185,12 +178,12 @@ class _Batches:
     def first_reaching(self, offset: int, position: int) -> _LogBatch | None:
         """The first batch from ``position`` on whose last offset is at or above ``offset``."""
         if not 0 <= position <= self._log.size():
-            raise CorruptIndexError(f"the index says position {position} for offset {offset}", file=self._log.path)
+            raise CorruptIndexError(f"the index has position {position} for offset {offset}", file=self._log.path)
         slot = bisect_left(self._batches, position, key=lambda batch: batch.position)
         following = self._batches[slot:] if slot else self._batches
         if not following or following[0].position != position:
             following = list(_walk(self._log, position))
-        elif self._error is not None:  # Kafka reads on to the end before it looks at what it has read
+        elif self._error is not None:  # Kafka reads to the end of the log before it compares
             raise self._error
         if self._rises:
             slot = bisect_left(following, offset, key=lambda batch: batch.last_offset)
@@ -235,9 +228,9 @@ def _timestamps(log: File, batch: _LogBatch) -> list[int]:
 
 
 def _lookup(index: bytes, target: int) -> int:
-    """The position at which Kafka starts to look for a relative offset (``AbstractIndex.indexSlotRangeFor``).
+    """The position from which Kafka searches for a relative offset (``AbstractIndex.indexSlotRangeFor``).
 
-    Unlike ours, its search runs over the zeros of a pre-allocated rest, too.
+    Unlike ours, its search includes the zeros of a pre-allocated index.
     """
     count = len(index) // OFFSET_ENTRY.size
     if count == 0:
@@ -265,7 +258,7 @@ def _lookup(index: bytes, target: int) -> int:
 
 
 def _check_sanity(path: str, data: bytes, entry: Struct, base: int) -> None:
-    """What a broker checks before it trusts an index (``OffsetIndex.sanityCheck``, ``TimeIndex.sanityCheck``)."""
+    """Check what a broker checks at its start (``OffsetIndex.sanityCheck``, ``TimeIndex.sanityCheck``)."""
     reason = None
     count = len(data) // entry.size
     if count:
@@ -274,7 +267,7 @@ def _check_sanity(path: str, data: bytes, entry: Struct, base: int) -> None:
         if entry is TIME_ENTRY and last[0] < first[0]:
             reason = f"its last timestamp {last[0]} is before its first, {first[0]}"
         elif relative < 0:
-            reason = f"its last offset {base + relative} is under the base offset {base}"
+            reason = f"its last offset {base + relative} is below the base offset {base}"
     if reason is None and len(data) % entry.size:
         reason = f"its {len(data)} bytes are not a multiple of {entry.size}"
     if reason is not None:

@@ -1,32 +1,44 @@
-"""`seglog dump --json`: the files as JSON, an object a line for each batch, index entry, transaction or producer.
+"""`seglog dump --json` and `--records`: the files as JSON, one object per line, for programs.
 
-Fields are named as in the text form. The zeros of a pre-allocated index are no entries here.
+``--json``: an object for each batch, index entry, transaction or producer, with the fields of the text form. The zeros
+of a pre-allocated index are not entries here.
+
+``--records``: an object for each record: topic, partition, offset, timestamp, timestampType (0 create, 1 append, -1
+none), key, value (base64 or null), headers ([[key, base64 or null], ...]), isControl, isTransactional, producerId,
+producerEpoch, sequence, leaderEpoch. Records are checked here, unlike in the text form.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from json import dumps
 
 from seglog.cli.dump.log_text import base_offset
-from seglog.cli.offline.files import expand_files, open_file, read_file
+from seglog.cli.offline.files import expand_files, open_file, partition_of, read_file
 from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
-from seglog.core.errors import CorruptBatchError, CorruptError
+from seglog.core.errors import CorruptBatchError, CorruptError, SeglogError
 from seglog.core.fs import Fs
+from seglog.core.types import MAX_INT32
 from seglog.records import view
-from seglog.records.batch import Entry
+from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import Codec
+from seglog.records.decoding import Record
+from seglog.records.java_text import boolean
 from seglog.storage.formats.paths import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries
 from seglog.storage.log.producers import decode_snapshot
+from seglog.storage.log.reads import AbortedFilter
 from seglog.storage.log.transaction_index import decode_aborted
 from seglog.storage.offline.inspect import Chunk, read_chunks
+from seglog.storage.offline.isolation import Committed, committed
 
 _Fields = dict[str, object]
 
 
 def dump_json(fs: Fs, named: list[str], out: Out, *, max_bytes: int) -> int:
-    """Print all files named; what cannot be read is told on stderr, and makes the code 1."""
+    """Print all files named. Report an unreadable file on stderr, go on with the next one, and return 1."""
     damage = 0
     for path in expand_files(fs, named):
         try:
@@ -36,16 +48,46 @@ def dump_json(fs: Fs, named: list[str], out: Out, *, max_bytes: int) -> int:
         except ValueError as error:
             return fail(error)
         except CorruptError as error:
-            out.flush()
-            warn(f"seglog: {error.at(file=path)}")
+            _report(out, error.at(file=path))
             damage += 1
     return DAMAGE if damage else FINE
+
+
+def dump_records(fs: Fs, named: list[str], out: Out, *, read_committed: bool) -> int:
+    """Print the records of all logs named. Report a damaged batch on stderr, skip it, and return 1.
+
+    With ``read_committed``, leave out aborted transactions and everything from the last stable offset on.
+    """
+    run = _RecordDump(fs, out, read_committed=read_committed)
+    for path in expand_files(fs, named):
+        if path.endswith(LOG):
+            run.log(path)
+    return DAMAGE if run.damage else FINE
+
+
+def _report(out: Out, error: CorruptError) -> None:
+    out.flush()
+    warn(f"seglog: {error}")
+
+
+def _chunks(fs: Fs, path: str, max_bytes: int = MAX_INT32) -> Iterator[Chunk]:
+    """The chunks of a log. Raises `CorruptBatchError` if bytes that are not a whole batch follow the last one."""
+    file = open_file(fs, path)
+    size, position = min(file.size(), max_bytes), 0
+    with progress(os.path.basename(path), size) as advance:
+        for chunk in read_chunks(file, 0, size):
+            yield chunk
+            position = chunk.position + chunk.end
+            advance(chunk.end)
+    if position < size == file.size():
+        raise CorruptBatchError(f"{size - position} bytes at the end are not a whole batch", position=position)
 
 
 def _entries(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
     name = os.path.basename(path)
     if name.endswith((LOG, ".checkpoint")):
-        yield from _batches(fs, path, max_bytes)
+        for chunk in _chunks(fs, path, max_bytes):
+            yield from _batches(chunk)
         return
     data = read_file(fs, path)
     if name.endswith(SNAPSHOT):
@@ -72,19 +114,7 @@ def _entries(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
         warn(f"Ignoring unknown file {path}")
 
 
-def _batches(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
-    file = open_file(fs, path)
-    size, position = min(file.size(), max_bytes), 0
-    with progress(os.path.basename(path), size) as advance:
-        for chunk in read_chunks(file, 0, size):
-            yield from _chunk(chunk)
-            position = chunk.position + chunk.end
-            advance(chunk.end)
-    if position < size == file.size():
-        raise CorruptBatchError(f"{size - position} bytes at the end are no whole batch", position=position)
-
-
-def _chunk(chunk: Chunk) -> Iterator[_Fields]:
+def _batches(chunk: Chunk) -> Iterator[_Fields]:
     data = chunk.data
     for entry in chunk.entries():
         magic, position = entry.magic, chunk.position + entry.position
@@ -142,3 +172,77 @@ def _producers(data: bytes, path: str) -> Iterator[_Fields]:
             "offsetDelta": batch.offset_delta if batch else None,
             "timestamp": batch.timestamp if batch else None,
         }
+
+
+class _RecordDump:
+    """Prints the records of one log after the other and counts the damage."""
+
+    def __init__(self, fs: Fs, out: Out, *, read_committed: bool) -> None:
+        self._fs = fs
+        self._out = out
+        self._read_committed = read_committed
+        self._known: dict[str, Committed] = {}
+        self.damage = 0
+
+    def log(self, path: str) -> None:
+        directory = os.path.dirname(os.path.abspath(path))
+        partition = partition_of(directory)
+        topic, number = partition.topic_partition if partition else (None, None)
+        prefix = f'{{"topic":{dumps(topic)},"partition":{dumps(number)},'
+        bounds = self._bounds(directory)
+        aborted = AbortedFilter(bounds.aborted)
+        try:
+            for chunk in _chunks(self._fs, path):
+                if not self._chunk(chunk, path, prefix, aborted, bounds.last_stable_offset):
+                    return
+        except CorruptError as error:
+            self._report(error.at(file=path))
+
+    def _bounds(self, directory: str) -> Committed:
+        if not self._read_committed:
+            return Committed((), None)
+        if directory not in self._known:
+            self._known[directory] = committed(self._fs, directory)
+        return self._known[directory]
+
+    def _chunk(self, chunk: Chunk, path: str, prefix: str, aborted: AbortedFilter, end: int | None) -> bool:
+        """Print a chunk's records. Returns False at ``end``, the last stable offset."""
+        data = chunk.data
+        for entry in chunk.entries():
+            try:
+                view.check(data, entry)
+                header = view.describe(data, entry, deep=False)
+                if end is not None and header.base_offset >= end:
+                    return False
+                if not aborted.skips(header):
+                    self._print(header, view.decode(data, entry), prefix)
+            except CorruptError as error:
+                self._report(error.at(file=path, base=chunk.position))
+            except SeglogError as error:
+                self._report(
+                    CorruptError(str(error), position=chunk.position + entry.position, file=path, offset=entry.offset)
+                )
+        return True
+
+    def _print(self, header: BatchHeader, records: Sequence[Record], prefix: str) -> None:
+        time_type = int(header.timestamp_type)
+        suffix = (
+            f'"isControl":{boolean(header.is_control)},"isTransactional":{boolean(header.is_transactional)},'
+            f'"producerId":{header.producer_id},"producerEpoch":{header.producer_epoch},"sequence":'
+        )
+        end = f',"leaderEpoch":{header.leader_epoch}}}\n'
+        write = self._out.write
+        for offset, timestamp, key, value, headers, sequence in records:
+            shown = ",".join(f"[{dumps(name, ensure_ascii=False)},{_base64(one)}]" for name, one in headers)
+            write(
+                f'{prefix}"offset":{offset},"timestamp":{timestamp},"timestampType":{time_type},"key":{_base64(key)},'
+                f'"value":{_base64(value)},"headers":[{shown}],{suffix}{sequence}{end}'
+            )
+
+    def _report(self, error: CorruptError) -> None:
+        _report(self._out, error)
+        self.damage += 1
+
+
+def _base64(data: bytes | None) -> str:
+    return "null" if data is None else f'"{b64encode(data).decode()}"'

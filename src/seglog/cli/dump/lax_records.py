@@ -1,7 +1,7 @@
-"""Records as Kafka's Java classes read them, without judging them: what `seglog dump` prints, damaged or not.
+"""Records as Kafka's Java classes read them, damaged or not, for `seglog dump`.
 
 Kafka reads a record if its lengths add up (``DefaultRecord.java``, ``AbstractLegacyRecordBatch.java``); offsets may go
-backwards, sums wrap at 64 bits, a negative length of any size means null. `seglog.records` is stricter on purpose.
+backwards, sums wrap at 64 bits, any negative length means null. `seglog.records` is stricter on purpose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LaxRecord(NamedTuple):
 
 
 class LaxMessage(NamedTuple):
-    """A message of format 0 or 1. Its sizes are as they stand there, of the right size or not, negative for null."""
+    """A message of format 0 or 1. Sizes are as stored, correct or not; a negative one means null."""
 
     offset: int
     timestamp: int
@@ -78,8 +78,8 @@ def increment_sequence(sequence: int, increment: int) -> int:
 def lax_records(data: Buffer, start: int, end: int, header: BatchHeader) -> Iterator[LaxRecord]:
     """The records of the whole batch of format 2 in ``data[start:end]``.
 
-    An uncompressed batch yields what precedes the damage before it raises `CorruptRecordError`; a compressed one raises
-    first, as Kafka decompresses all of it before it hands out a record.
+    An uncompressed batch yields the records before the damage and then raises `CorruptRecordError`; a compressed one
+    raises first, because Kafka decompresses all of it before it returns a record.
     """
     if header.records_count == 0:
         return iter(())
@@ -104,7 +104,7 @@ def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator
             following = position + size
             if size < 0 or following > end:
                 raise CorruptRecordError(f"a record of {size} bytes, {max(end - position, 0)} are left", offset=offset)
-            delta, position = _varlong(data, position + 1)
+            delta, position = _varint(data, position + 1, 64)
             timestamp = base_timestamp + delta if append_time is None else append_time
             delta, position = _varint(data, position)
             offset = base_offset + delta
@@ -119,9 +119,9 @@ def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator
         except IndexError:
             raise CorruptRecordError("the bytes end within a record", offset=offset) from None
         if position != following:
-            raise CorruptRecordError(f"a record says {size} bytes and has {position - following + size}", offset=offset)
+            raise CorruptRecordError(f"a record of {size} bytes has {position - following + size}", offset=offset)
         if not left and position != end:
-            raise CorruptRecordError(f"{end - position} bytes are left behind the last record", offset=offset)
+            raise CorruptRecordError(f"{end - position} bytes follow the last record", offset=offset)
         if not (-_HALF <= timestamp < _HALF and -_HALF <= offset < _HALF):
             timestamp, offset = int64(timestamp), int64(offset)
         if base_sequence >= 0:
@@ -129,8 +129,8 @@ def _read(data: bytes, position: int, end: int, header: BatchHeader) -> Iterator
         yield make(LaxRecord, (offset, timestamp, sequence, key, value, keys))
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag number of up to 5 bytes, cut to 32 bits, and the position behind it."""
+def _varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """A zig-zag number of at most ``bits``, and the position after it. Higher bits of its last byte are cut."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -140,29 +140,11 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         byte = data[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFFFFFF
+            value &= (1 << bits) - 1
             return (value >> 1) ^ -(value & 1), position + 1
         shift += 7
-        if shift > 28:
-            raise CorruptRecordError("a varint of more than 5 bytes", position=position)
-
-
-def _varlong(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag number of up to 10 bytes, cut to 64 bits, and the position behind it."""
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        position += 1
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            value &= 0xFFFFFFFFFFFFFFFF
-            return (value >> 1) ^ -(value & 1), position + 1
-        shift += 7
-        if shift > 63:
-            raise CorruptRecordError("a varlong of more than 10 bytes", position=position)
+        if shift >= bits:
+            raise CorruptRecordError(f"a varint of more than {-(-bits // 7)} bytes", position=position)
 
 
 def _sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -227,7 +209,7 @@ def _inner(view: memoryview, offset: int, magic: int, codec: int, *, append_time
     if not found:
         raise CorruptRecordError("a compressed message without messages in it", offset=offset)
     base = 0
-    if magic == 1 and offset:  # some versions of librdkafka left the wrapper's offset 0; then nothing is added
+    if magic == 1 and offset:  # with offset 0, as some versions of librdkafka left it, nothing is added
         base = offset - found[-1][0]
         if base < 0:
             raise CorruptRecordError(f"wrapper offset {offset} is under the inner {found[-1][0]}", offset=offset)

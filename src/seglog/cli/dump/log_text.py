@@ -1,20 +1,20 @@
 """The text of a ``.log`` file (and of a KRaft ``.checkpoint``) as Kafka 4.3's DumpLogSegments prints it.
 
-The tool shows what is there, not what ought to be: a batch with a wrong CRC is printed with ``isvalid: false`` and its
-records after it, and only bytes that cannot be read as a record at all end the dump, in the middle of a line if need
-be.
+The tool shows damaged data as it is: a batch with a wrong CRC is printed with ``isvalid: false``, followed by its
+records. Only bytes that cannot be read as a record end the dump, possibly in the middle of a line.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from seglog.cli.dump.lax_records import LaxRecord, increment_sequence, lax_messages, lax_records
+from seglog.cli.dump.options import DumpOptions
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.fs import File
 from seglog.core.types import Buffer
@@ -34,28 +34,16 @@ from seglog.records.batch import (
 from seglog.records.java_text import boolean, int64
 from seglog.storage.offline.inspect import Chunk, read_chunks
 
-Decoder = Callable[[Buffer | None, Buffer | None, int], tuple[str | None, str | None]]
-"""Key, value and offset of a record to what is printed behind ``key:`` and ``payload:``; None: not printed."""
-
 _CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP_NAMES: Final = ("CreateTime", "LogAppendTime")
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
-class LogOptions(NamedTuple):
-    """What of a log is printed: a line for each batch; ``deep``: for each record; ``contents``: with key and value."""
-
-    deep: bool = False
-    contents: bool = False
-    skip_metadata: bool = False
-    decoder: Decoder | None = None
-
-
 class ChunkText(NamedTuple):
-    """The text of some batches, in pieces of UTF-8, and what the lines around it need to know.
+    """The text of some batches, in pieces of UTF-8, and the facts that the lines around it need.
 
-    ``first`` and ``last``: offsets of the first and last record (None without records); ``gaps``: pairs of neighbours
-    that do not follow each other; ``invalid``: batches with a wrong CRC; ``error``: where the dump ends.
+    ``first`` and ``last``: offsets of the first and last record (None without records); ``gaps``: pairs of
+    adjacent records with offsets missing between them; ``invalid``: batches with a wrong CRC; ``error``: ends the dump.
     """
 
     parts: Sequence[bytes | memoryview]
@@ -67,32 +55,32 @@ class ChunkText(NamedTuple):
 
 
 def log_title(name: str) -> str:
-    """The first line of a file named ``name``; ValueError where the name is not one that Kafka gives."""
+    """The first line of a file named ``name``. Raises ValueError unless Kafka names files so."""
     if not name.endswith(".checkpoint"):
         return f"Log starting offset: {base_offset(name)}"
     if name == "bootstrap.checkpoint":
         return "KRaft bootstrap snapshot"
     match = _SNAPSHOT_NAME.fullmatch(name)
     if match is None:
-        raise ValueError(f"{name} is not named like a KRaft snapshot, <offset>-<epoch>.checkpoint")
+        raise ValueError(f"{name} does not have the name of a KRaft snapshot, <offset>-<epoch>.checkpoint")
     return f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"
 
 
 def base_offset(name: str) -> int:
-    """The number that the name of each of a segment's files begins with; ValueError if it does not."""
+    """The number at the start of a segment file's name. Raises ValueError without one."""
     number = name.split(".", maxsplit=1)[0]
     if not number.isdecimal():
-        raise ValueError(f"{name}: a segment's file is named by its base offset, like 00000000000000000000.log")
+        raise ValueError(f"{name}: a segment's file must be named by its base offset, like 00000000000000000000.log")
     return int(number)
 
 
-def render_plain(file: File, size: int, options: LogOptions) -> Iterator[tuple[Chunk, ChunkText]]:
+def render_plain(file: File, size: int, options: DumpOptions) -> Iterator[tuple[Chunk, ChunkText]]:
     """The chunks of the first ``size`` bytes of a log, and their text."""
     for chunk in read_chunks(file, 0, size):
         yield chunk, render_chunk(chunk, file, options)
 
 
-def render_chunk(chunk: Chunk, file: File, options: LogOptions) -> ChunkText:
+def render_chunk(chunk: Chunk, file: File, options: DumpOptions) -> ChunkText:
     """The lines of a chunk's batches, in plain Python."""
     return _Renderer(chunk, file, options).render()
 
@@ -108,7 +96,7 @@ def _attribute_texts(attributes: int) -> tuple[str, str | None, str]:
 
 
 _ATTRIBUTE_TEXTS: Final = tuple(map(_attribute_texts, range(256)))
-"""Of each attributes' low byte, the only one that Kafka looks at: flags, codec (None: unknown) and timestamp type."""
+"""Flags, codec (None: unknown) and timestamp type for each low byte of the attributes; Kafka ignores the other byte."""
 
 
 def _unknown_codec(attributes: int, offset: int) -> CorruptBatchError:
@@ -116,9 +104,9 @@ def _unknown_codec(attributes: int, offset: int) -> CorruptBatchError:
 
 
 class _Renderer:
-    """The text of one chunk, as it grows."""
+    """Collects the text of one chunk."""
 
-    def __init__(self, chunk: Chunk, file: File, options: LogOptions) -> None:
+    def __init__(self, chunk: Chunk, file: File, options: DumpOptions) -> None:
         self._chunk = chunk
         self._view = memoryview(chunk.data)
         self._file = file
@@ -195,7 +183,7 @@ class _Renderer:
             self._records(start, end, header, time_name)
 
     def _header(self, start: int, end: int) -> BatchHeader:
-        """Of a batch too small to have one, what lies behind it counts as its rest, as Kafka reads it."""
+        """If the batch is too small for a header, the bytes after it complete the header, as in Kafka."""
         data = self._chunk.data
         if end - start >= BATCH_OVERHEAD:
             return read_header(data, start)
@@ -257,7 +245,7 @@ class _Renderer:
             self._parts.append("\n")
 
     def _note(self, offset: int) -> None:
-        """The record at ``offset`` does not follow the one before, or is the first."""
+        """Note that the record at ``offset`` is the first or does not follow the one before."""
         if self._next is None:
             self._first = offset
         else:
@@ -278,7 +266,7 @@ class _Renderer:
 
 
 def _control_text(record: LaxRecord) -> str:
-    """What a control record says: the end of a transaction, or a message of KRaft's."""
+    """The text of a control record: the end of a transaction, or a message of KRaft."""
     key, value = record.key, record.value
     if key is None or len(key) < 4 or key[0] & 0x80:
         raise CorruptRecordError("a control record without a version and a type", offset=record.offset)

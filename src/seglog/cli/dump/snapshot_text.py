@@ -1,7 +1,7 @@
 """The text of a ``.snapshot`` of producers as Kafka 4.3's DumpLogSegments prints it.
 
-Read by Kafka's rules (``ProducerStateManager.readSnapshot``): bytes behind the last entry are passed over if they are
-under the CRC, while `seglog.storage.log.producers` refuses them.
+Read by Kafka's rules (``ProducerStateManager.readSnapshot``): bytes after the last entry are ignored if the CRC covers
+them, while `seglog.storage.log.producers` refuses them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ assert (_HEADER.size, _ENTRY.size) == (10, 46)
 
 
 def dump_snapshot(fs: Fs, path: str, out: Out) -> None:
-    """Print a line for each producer, in the file's order; `CorruptSnapshotError` before the first one on damage."""
+    """Print a line for each producer, in file order. Raises `CorruptSnapshotError` before the first line."""
     for fields in _entries(read_file(fs, path), path):
         producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn = fields
         text = (
@@ -42,7 +42,7 @@ def dump_snapshot(fs: Fs, path: str, out: Out) -> None:
 
 def _entries(data: bytes, path: str) -> list[tuple[int, ...]]:
     if len(data) < _HEADER.size:
-        raise CorruptSnapshotError(f"{len(data)} bytes are no snapshot", file=path)
+        raise CorruptSnapshotError(f"{len(data)} bytes are too few for a snapshot", file=path)
     version, crc, count = _HEADER.unpack_from(data)
     if version != 1:
         raise CorruptSnapshotError(f"unknown version {version}", position=0, file=path)
@@ -50,7 +50,7 @@ def _entries(data: bytes, path: str) -> list[tuple[int, ...]]:
         raise CorruptSnapshotError(f"{count} entries in {len(data)} bytes", position=_CRC_START, file=path)
     computed = crc32c(memoryview(data)[_CRC_START:])
     if crc != computed:
-        raise CorruptSnapshotError(f"stored CRC {crc} is not the computed {computed}", position=2, file=path)
+        raise CorruptSnapshotError(f"the stored CRC {crc} differs from the computed {computed}", position=2, file=path)
     return [_ENTRY.unpack_from(data, _HEADER.size + slot * _ENTRY.size) for slot in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""From the paths on a command line to the files and partitions that they stand for. Symbolic links are followed."""
+"""The files and partitions that the paths on a command line stand for. Symbolic links are followed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_file(fs: Fs, path: str) -> bytes:
 
 
 def java_path(path: str) -> str:
-    """As ``java.io.File`` prints it.
+    """The path as ``java.io.File`` prints it.
 
     >>> java_path("a//b/")
     'a/b'
@@ -50,11 +50,11 @@ def java_path(path: str) -> str:
 
 
 def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
-    """The files to look at: those named, and of a partition or log directory those that Kafka's tool can print.
+    """The files named, and in partitions and log directories the files that Kafka's tool can print.
 
-    Raises FileNotFoundError where there is nothing, unless the name promises a file of Kafka's: whoever opens that
-    says so, after the lines that Kafka's tool prints before; `InvalidLogDirError` on a directory without partitions
-    where nothing says that there might be some.
+    Raises FileNotFoundError if a path does not exist, unless it has a suffix of Kafka's: opening that fails later,
+    after the first lines that Kafka's tool prints. Raises `InvalidLogDirError` for a directory with
+    neither partitions nor ``meta.properties``.
     """
     for path in paths:
         if not path.endswith((*_KINDS, CHECKPOINT)) and not os.path.exists(path):
@@ -64,7 +64,7 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
             continue
         partitions = expand_partitions(fs, path)
         if not partitions and not fs.exists(os.path.join(path, META_PROPERTIES)):
-            raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's: nothing to dump in it")
+            raise InvalidLogDirError(f"{path} is neither a log directory nor a partition's")
         for partition in partitions:
             parsed = {name: parse_file_name(name) for name in fs.listdir(partition)}
             found = [
@@ -76,7 +76,7 @@ def expand_files(fs: Fs, paths: list[str]) -> Iterator[str]:
 
 
 def expand_partitions(fs: Fs, path: str) -> list[str]:
-    """``path`` itself, if it is a partition, else the partitions in it, sorted. `InvalidLogDirError`: a cluster's."""
+    """``path`` if it is a partition, else its partitions, sorted. `InvalidLogDirError`: it holds log directories."""
     if is_partition(fs, path):
         return [path]
     check_holds_no_log_dirs(fs, path)
@@ -84,5 +84,5 @@ def expand_partitions(fs: Fs, path: str) -> list[str]:
 
 
 def partition_of(directory: str) -> PartitionDir | None:
-    """The partition that a directory's name stands for, links followed if its own name is none's."""
+    """The partition by the directory's name, or by the name of the directory that it links to."""
     return partition_at(directory) or partition_at(os.path.realpath(directory))

@@ -1,16 +1,14 @@
-"""`seglog find`: look up an offset or a timestamp in a partition, and say how it was found."""
+"""`seglog find`: look up an offset or a timestamp in a partition, step by step."""
 
 from __future__ import annotations
 
 import os.path
-from base64 import b64encode
-from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from seglog.cli.output import FINE, Out, fail, format_time
-from seglog.core.clock import Clock, SystemClock
+from seglog.cli.options import JsonDocument, parse_time
+from seglog.cli.output import FINE, Out, base64_text, fail, format_time
 from seglog.core.fs import OsFs
 from seglog.core.utf8 import decode_utf8
 from seglog.records.compression import Codec
@@ -25,57 +23,35 @@ def find(
     offset: Annotated[int | None, typer.Option(min=0, help="Find the record at this offset.")] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Find the first record not earlier: ms since 1970, ISO 8601, or -1h."),
+        typer.Option(metavar="TIME", help="Find the first record at or after TIME: ms since 1970, ISO 8601, or -1h."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print each step of the look-up.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document, with the steps.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print each step of the lookup.")] = False,
+    json: JsonDocument = False,
 ) -> int:
-    """Where a record is: segment, position, batch. Without a zone, a time is in UTC."""
+    """Find the segment, position and batch of a record. A time without a zone is in UTC."""
     fs = OsFs()
     if (offset is None) == (timestamp is None):
         return fail("find needs either --offset or --timestamp")
     path = os.path.realpath(partition)
     if not partition or not os.path.isdir(path) or not is_partition(fs, path):
-        return fail(f"{partition}: not a partition's directory")
+        return fail(f"{partition} is not the directory of a partition")
     if offset is not None:
         lookup = find_offset(fs, path, offset)
     else:
         try:
             lookup = find_timestamp(fs, path, parse_time(str(timestamp)))
         except ValueError:
-            return fail(f"--timestamp is milliseconds since 1970 or a time like 2013-01-01T05:00:00Z, not {timestamp}")
-    out = Out()
-    try:
+            return fail(
+                f"--timestamp must be milliseconds since 1970 or a time like 2013-01-01T05:00:00Z, not {timestamp}"
+            )
+    with Out() as out:
         if json:
             out.json(_document(lookup))
         else:
             for number, step in enumerate(lookup.steps if explain else [], start=1):
                 out.line(_step_text(number, step))
-            out.line(_found_text(lookup.found) if lookup.found else "no record is that late")
-    finally:
-        out.flush()
+            out.line(_found_text(lookup.found) if lookup.found else "no record is at or after that time")
     return FINE
-
-
-_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
-def parse_time(text: str, clock: Clock | None = None) -> int:
-    """Milliseconds since 1970, from such a number or from ISO 8601; without a zone it is in UTC. ``-90s``, ``-15m``,
-    ``-1h``, ``-7d`` and ``-2w`` are so long before now, by ``clock``.
-
-    >>> parse_time("1357016400000"), parse_time("2013-01-01T05:00:00Z"), parse_time("2013-01-01")
-    (1357016400000, 1357016400000, 1356998400000)
-    """
-    if text[:1] == "-" and text[1:-1].isdecimal() and text[-1] in _UNITS_MS:
-        return (clock or SystemClock()).now_ms() - int(text[1:-1]) * _UNITS_MS[text[-1]]
-    if text.lstrip("-").isdecimal():
-        return int(text)
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def _step_text(number: int, step: Step) -> str:
@@ -98,7 +74,7 @@ def _found_text(found: Found) -> str:
 
 
 def _shown(data: bytes | None) -> str:
-    """The start of some bytes as text on one line."""
+    """The first characters of some bytes, as text on one line."""
     if data is None:
         return "null"
     text = decode_utf8(data[: 4 * _SHOWN_CHARACTERS])
@@ -121,12 +97,8 @@ def _document(lookup: Lookup) -> dict[str, object]:
             "batchLastOffset": batch.last_offset,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": _base64(record.key),
-            "value": _base64(record.value),
-            "headers": [[name, _base64(value)] for name, value in record.headers],
+            "key": base64_text(record.key),
+            "value": base64_text(record.value),
+            "headers": [[name, base64_text(value)] for name, value in record.headers],
         }
     return document
-
-
-def _base64(data: bytes | None) -> str | None:
-    return None if data is None else b64encode(data).decode()

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from seglog.cli.offline.files import expand_partitions, partition_of
-from seglog.cli.output import DAMAGE, FINE, Out, fail, format_size, format_time, progress, show_table, warn
+from seglog.cli.options import JsonDocument
+from seglog.cli.output import DAMAGE, FINE, Out, count, fail, format_size, format_time, progress, show_table, warn
 from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import INTERNAL_TOPICS
@@ -25,17 +26,18 @@ _NUMBERS: Final = ("SEGMENT", "SEGMENTS", "START", "NEXT", "RECORDS", "BATCHES",
 
 def ls(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A log directory or a partition.")] = ".",
-    partitions: Annotated[bool, typer.Option("--partitions", "-p", help="One line a partition, no segments.")] = False,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own topics.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    partitions: Annotated[bool, typer.Option("--partitions", "-p", help="One line per partition.")] = False,
+    exclude_internal: Annotated[
+        bool, typer.Option("--exclude-internal", help="Leave out Kafka's internal topics.")
+    ] = False,
+    json: JsonDocument = False,
 ) -> int:
-    """Topics, partitions and segments; offsets from SEGMENT up to NEXT (exclusive), times in UTC."""
+    """List topics, partitions and segments. Offsets run from SEGMENT to NEXT (exclusive); times are in UTC."""
     fs = OsFs()
     if not os.path.isdir(directory):
         return fail(f"{directory}: {'not a directory' if os.path.exists(directory) else 'No such file or directory'}")
     found, damage = _survey(fs, directory, exclude_internal=exclude_internal)
-    out = Out()
-    try:
+    with Out() as out:
         if json:
             out.json(_document(directory, found, _set_aside(fs, directory)))
         else:
@@ -43,15 +45,13 @@ def ls(
             if rows:
                 show_table(out, _SUMMARY_COLUMNS if partitions else _COLUMNS, rows, right=_NUMBERS)
             out.line(_totals(found))
-    finally:
-        out.flush()
     for error in damage:
         warn(f"seglog: {error}")
     return DAMAGE if damage else FINE
 
 
 def _survey(fs: Fs, directory: str, *, exclude_internal: bool) -> tuple[list[PartitionFacts], list[CorruptError]]:
-    """The partitions, and what is damage in them: not a tail that a writer may be about to complete."""
+    """The partitions and their damage. An incomplete tail is not damage: a writer may be about to complete it."""
     paths = expand_partitions(fs, directory)
     if exclude_internal:
         paths = [path for path in paths if not _is_internal(path)]
@@ -69,7 +69,11 @@ def _survey(fs: Fs, directory: str, *, exclude_internal: bool) -> tuple[list[Par
                 elif segment.trailing and segment is not facts.segments[-1]:
                     file = os.path.join(path, f"{segment.base_offset:020d}{LOG}")
                     at = segment.size - segment.trailing
-                    damage.append(CorruptError(f"{segment.trailing} bytes are no whole batch", position=at, file=file))
+                    damage.append(
+                        CorruptError(
+                            f"{segment.trailing} bytes at the end are not a whole batch", position=at, file=file
+                        )
+                    )
     return found, damage
 
 
@@ -114,8 +118,9 @@ def _totals(found: list[PartitionFacts]) -> str:
     topics = len({partition.topic_partition.topic for partition in found if partition.topic_partition})
     segments = sum(len(partition.segments) for partition in found)
     size = sum(partition.total.size for partition in found)
-    counts = ((topics, "topic"), (len(found), "partition"), (segments, "segment"))
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + f", {format_size(size)}"
+    return ", ".join(
+        (count(topics, "topic"), count(len(found), "partition"), count(segments, "segment"), format_size(size))
+    )
 
 
 def _document(directory: str, found: list[PartitionFacts], set_aside: list[str]) -> dict[str, object]:

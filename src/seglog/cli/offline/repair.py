@@ -1,4 +1,4 @@
-"""`seglog repair`: a plan, a question, the work, and a look at what came of it."""
+"""`seglog repair`: show a plan, ask, repair, and verify the result."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from seglog.storage.offline.verify import verify as verify_paths
 
 
 class LogStart(StrEnum):
+    """Where a log starts after repair if it ends below its checkpointed start."""
+
     SEGMENT = "segment"
     CHECKPOINT = "checkpoint"
 
@@ -30,26 +32,26 @@ def repair(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
     salvage: Annotated[
-        bool, typer.Option("--salvage", help="Give up batches that cannot be read, and keep those around them.")
+        bool, typer.Option("--salvage", help="Drop batches that cannot be read and keep those around them.")
     ] = False,
     log_start: Annotated[
         LogStart,
         typer.Option(
             "--log-start",
-            help="Where a log starts that ends below its checkpointed start: at its first segment, or, emptied into "
-            ".seglog, where the checkpoint says.",
+            help="Start of a log that ends below its checkpointed start: its first segment, or the checkpoint, its "
+            "records moved to .seglog.",
         ),
     ] = LogStart.SEGMENT,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document; needs --yes or --dry-run.")] = False,
 ) -> int:
-    """Make indexes, snapshots and checkpoints anew, and cut a torn tail. The originals stay in a backup.
+    """Rebuild indexes, snapshots and checkpoints and truncate a torn tail. The originals stay in a backup.
 
-    Exit code 1 if damage is left, or with --dry-run if there is any.
+    The exit code is 1 if damage is left, or with --dry-run if there is damage.
     """
     if json and not yes and not dry_run:
-        return fail("--json asks no questions: add --yes or --dry-run")
-    if not path:  # as of a variable that is not set: it would stand for the directory one is in
-        return fail("an empty path is nothing to repair")
+        return fail("--json cannot ask for confirmation: add --yes or --dry-run")
+    if not path:  # from an unset variable, say: it would mean the working directory
+        return fail("the path is empty: name a log directory or a partition")
     path = os.path.realpath(path)
     fs = OsFs()
     out = Out()
@@ -61,7 +63,7 @@ def repair(
             _show(out, plan)
         if plan.all_steps and not dry_run:
             if not yes and not _can_ask():
-                return fail("nothing was changed: there is no terminal to ask on; --yes repairs without a question")
+                return fail("nothing was changed: stdin is not a terminal; --yes repairs without asking")
             if not yes and not typer.confirm("Do this?", default=False):
                 return fail("nothing was changed")
             done = carry_out(plan, fs=fs)
@@ -96,7 +98,7 @@ def _show_result(out: Out, done: Sequence[Done], verified: Verified) -> None:
         for first_offset, producer_id in one.open_transactions.items():
             out.line(
                 f"{one.path}: the transaction of producer {producer_id} is open since offset {first_offset}; if its "
-                "end was among what is lost, kafka-transactions.sh abort ends it"
+                "end marker was lost, end it with kafka-transactions.sh abort"
             )
     for finding in verified.findings:
         out.line(f"{finding.severity.value}: {finding}")

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.offline.find import parse_time
-from seglog.cli.options import with_options
+from seglog.cli.options import parse_time, with_options
 from seglog.cli.output import FINE, Out, fail, format_time, show_table
 from seglog.cli.wire import clients as wire
 from seglog.cli.wire.clients import Cluster

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from seglog.cli.offline.find import parse_time
-from seglog.cli.options import with_options
+from seglog.cli.options import parse_time, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire import clients as wire
 from seglog.cli.wire.clients import Cluster

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from seglog.cli.offline.find import parse_time
+from seglog.cli.options import parse_time
 from seglog.cli.wire.clients import Cluster
 from seglog.core.errors import RequestFailedError
 
