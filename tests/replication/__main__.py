@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     first, last = numbers[0], numbers[-1]
     rates = {"away_every": 4_000} if "away" in arguments else {}
     counted: dict[str, Counter[str]] = {"records": Counter(), "faults": Counter(), "operations": Counter()}
-    broken = events = refusals = 0
+    broken = events = refusals = strays = 0
     for seed in range(first, last + 1):
         try:
             unclean, operators = "unclean" in arguments, "operators" in arguments
@@ -31,7 +31,8 @@ def main(arguments: list[str]) -> int:
         counted["faults"].update(one.nemesis.struck)
         counted["operations"].update(one.operators.done)
         refusals += one.world.history.refusals
-    print(f"{last + 1 - first} seeds, {broken} broken, {events} events, {refusals} cuts refused")
+        strays += one.world.strays
+    print(f"{last + 1 - first} seeds, {broken} broken, {events} events, {refusals} cuts refused, {strays} set aside")
     for name, counter in counted.items():
         print(f"{name}: {dict(counter.most_common())}")
     return 1 if broken else 0

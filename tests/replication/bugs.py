@@ -401,6 +401,13 @@ def _accepted_as_it_is(patch: Patch) -> None:
     patch.setattr(store, "undecided", lambda state, epoch: replace(state, leader=NO_LEADER, leader_epoch=epoch))
 
 
+def _any_removal(patch: Patch) -> None:
+    """A state from an older store names the removal of what was moved since."""
+    patch.setattr(
+        PartitionState, "names_removal", lambda self, log_epoch: bool(self.isr) and self.leader_epoch > log_epoch
+    )
+
+
 def _any_format(patch: Patch) -> None:
     """A broker joins whatever the cluster's format is."""
     patch.setattr(store, "check_format", lambda *_: None)
@@ -453,8 +460,10 @@ _DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_e
 _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
+_ONE_REPLICA = Scenario(replicas=1, min_insync=1, operators=True)
 _ONE_IS_ENOUGH = Scenario(min_insync=1)
 _PUT_BACK = {"put_back_every": 2_000, "blackout_every": 0, "choose_every": 0}
+_MOVED = {"put_back_every": 2_000, "reassign_every": 1_200, "blackout_every": 0, "choose_every": 0, "store_slow": 0.0}
 _INSTALLED = {"install_every": 1_500}
 _FULL = {"fill_every": 2_000}
 
@@ -489,6 +498,7 @@ BUGS = (
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
     Bug("", "any-generation", _any_generation, scenario=_OPERATED, rates=_PUT_BACK),
     Bug("", "accepted-as-it-is", _accepted_as_it_is, seed=17, scenario=_OPERATED, rates=_PUT_BACK),
+    Bug("", "any-removal", _any_removal, seed=5, scenario=_ONE_REPLICA, rates=_MOVED),
     Bug("", "any-format", _any_format, seed=2, rates=_INSTALLED),
     Bug("", "formats-of-some", _formats_of_some, rates=_INSTALLED),
     Bug("", "mark-is-replaced", _mark_is_replaced, scenario=_OPERATED, rates={"mistake_every": 1_000}),

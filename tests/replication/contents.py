@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from seglog.core.errors import CorruptBatchError
+from seglog.records.batch import check_crc, entries, read_header
+from seglog.records.decoding import decode_records
 from seglog.records.record import Record
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
+
+_LOGS: Final = r"/[^/]+/{}-{}(\.[0-9a-f]+-stray)?/(\.seglog/unclean-\d+/)?\d+\.log"
 
 
 def bytes_of(log: Log, start: int, end: int) -> bytes:
@@ -33,3 +43,19 @@ def records_of(log: Log, start: int, end: int) -> list[tuple[int, int]]:
         found.extend((record.offset, int(record.value or b"")) for record in records if record.offset < end)
         offset = records[-1].offset + 1
     return found
+
+
+def values_kept(files: Mapping[str, bytes], topic: str, number: int) -> set[int]:
+    """All values of a partition in the files of log directories: of its replica, of a stray, and saved before a cut."""
+    is_log = re.compile(_LOGS.format(re.escape(topic), number)).fullmatch
+    return {value for path, data in files.items() if is_log(path) for value in _values(data)}
+
+
+def _values(data: bytes) -> Iterator[int]:
+    """Up to where a power cut has torn the file."""
+    with suppress(CorruptBatchError):
+        for entry in entries(data):
+            header = read_header(data, entry.position)
+            check_crc(data, header, entry.position)
+            for record in decode_records(data, header, entry.position):
+                yield int(record.value or b"")

@@ -14,7 +14,7 @@ from uuid import UUID
 from seglog.cluster.model import ANY_EPOCH, NO_LEADER, Broker, ElectionKind, Member, PartitionState
 from seglog.replication.replica import Replica
 from seglog.storage.log.log import Log
-from tests.replication.contents import records_of
+from tests.replication.contents import records_of, values_kept
 
 if TYPE_CHECKING:
     from tests.replication.desk import Found
@@ -31,6 +31,9 @@ class History:
         numbers = range(world.scenario.partitions)
         self.acknowledged: dict[int, dict[int, int]] = {number: {} for number in numbers}
         self.read: dict[int, dict[int, int]] = {number: {} for number in numbers}
+        self.promised: dict[int, dict[int, int]] = {number: {} for number in numbers}
+        """The values that were acknowledged, with their offsets: also those of a store that went back since, and does
+        not know where they are."""
         self.deleted = dict.fromkeys(numbers, 0)
         self.unclean_epoch = dict.fromkeys(numbers, -1)
         self.leaders: dict[tuple[int, int], Member] = {}
@@ -95,7 +98,8 @@ class History:
         if kind is None and any(one.node_id == state.leader and one in former.isr for one in state.isr):
             return  # in sync in a session that is not over: if its broker is in another life, it is elected anew
         if kind in (ElectionKind.UNCLEAN, ElectionKind.CHOSEN):
-            is_allowed = self.world.scenario.operators if kind is ElectionKind.CHOSEN else self.world.scenario.unclean
+            scenario = self.world.scenario
+            is_allowed = scenario.may_lose if kind is ElectionKind.CHOSEN else scenario.unclean
             assert is_allowed, f"UncleanExclusion: {state} after {former}"
             return
         if former.is_new and kind is None:
@@ -119,9 +123,11 @@ class History:
             assert not is_replaced, f"evidence: the disk of {member} was replaced: {state} after {former}"
 
     def cut_refused(self, node_id: int, number: int, replica: Replica) -> None:
-        """The floor under every cut is met only where an operator, or more losses than are promised, took data."""
+        """The floor under every cut is met only where an operator, or more losses than are promised, took data. A store
+        that went back may not know of it."""
         self.refusals += 1
-        assert self.world.scenario.unclean or self.blackouts, (
+        is_forgotten = self.unclean_epoch[number] > self.states[number].unclean_epoch
+        assert self.world.scenario.unclean or self.blackouts or is_forgotten, (
             f"floor: broker {node_id} refuses to cut {number} at {replica.refused_cut} of {replica.log.high_watermark}"
         )
 
@@ -131,10 +137,34 @@ class History:
         may_lose = is_chosen or self.blackouts or self.world.scenario.unclean
         assert may_lose or had_nothing, f"UncleanExclusion: {state.leader} leads after {former}"
         self.world.note("unclean", number, state.leader_epoch)
-        self.unclean_epoch[number] = state.leader_epoch
+        self.promised[number].clear()
+        self._forget(number, state.leader_epoch)
+
+    def _forget(self, number: int, epoch: int) -> None:
+        self.unclean_epoch[number] = epoch
         self.acknowledged[number].clear()
         self.read[number].clear()
         self.world.rules.forget(number)
+
+    def accepted(self, number: int, former: PartitionState) -> None:
+        """An operator accepted an older store when ``former`` was the state. If the partition was moved since, its new
+        replicas are not asked; what only they have is kept."""
+        state = self.states[number]
+        if not set(former.replicas) <= set(state.replicas):
+            self.world.note("moved", number, state.leader_epoch)
+            self._forget(number, state.leader_epoch)
+
+    def removes(self, node_id: int, number: int, log: Log) -> None:
+        """P22: nothing is deleted but what others have, however old the store is that names the removal."""
+        promised, deleted = self.promised[number], self.deleted[number]
+        if self.blackouts or self.world.scenario.retention:
+            return
+        here = {value for _, value in records_of(log, log.log_start_offset, log.log_end_offset)}
+        here = {value for value in here if promised.get(value, -1) >= deleted}
+        for node in self.world.nodes.values():
+            if here and node.node_id != node_id:
+                here -= values_kept(node.disk.fs.files(), self.world.topic.name, number)
+        assert not here, f"P22: broker {node_id} deletes the only log of {number} that has {sorted(here)}"
 
     # Lives
 
@@ -177,6 +207,7 @@ class History:
     def acknowledge(self, number: int, epoch: int, offset: int, value: int) -> None:
         if epoch < self.unclean_epoch[number]:
             return
+        self.promised[number][value] = offset
         found = self.acknowledged[number].setdefault(offset, value)
         assert found == value, f"P1: {found} and {value} were both acknowledged at {number}:{offset}"
         seen = self.read[number].get(offset, value)

@@ -50,8 +50,6 @@ class Nemesis:
             for node in world.nodes.values():
                 node.disk.limit(size)
         self._begin(faults.blackout_every, self._black_out)
-        if world.scenario.nodes > world.scenario.replicas:  # an older copy names replicas that have gone since
-            faults.put_back_every = 0
         if faults.put_back_every:  # replaced disks besides would be more than is promised to survive
             faults.tamper_every = faults.install_every = 0
         self._copies: list[Copy] = []
@@ -291,7 +289,10 @@ class Nemesis:
             except WentBackError:
                 continue
             raise AssertionError(f"P21: {node.node_id} has seen generation {latest}, and takes {store.generation}")
+        former = dict(world.history.states)
         store.accept()
+        for number, state in former.items():
+            world.history.accepted(number, state)
         self._copies.clear()
         for node in nodes:
             self._start_later(node)
@@ -311,18 +312,20 @@ class Nemesis:
         world.note("release", node.node_id, node.speaks)
         self._start_later(node)
 
-    def choose_leaders(self) -> None:
-        """`seglog cluster choose-leader`, where a partition has no leader, or a replica refuses to cut."""
+    def choose_leaders(self, *, also_leaderless: bool = True) -> None:
+        """`seglog cluster choose-leader`, where a replica refuses to cut, or a partition has no leader."""
         world = self.world
         view = view_of(world.store.values)
         for (topic_id, number), (state, version) in sorted(view.partitions.items()):
             refusals = [one.node_id for one in state.evidence if one.refused_cut >= 0]
-            if state.leader != NO_LEADER and not refusals:
+            if not (also_leaderless if state.leader == NO_LEADER else refusals):
                 continue
             there = [node for node in state.replicas if node in view.brokers and not view.brokers[node].is_stopping]
             if state.leader == NO_LEADER:
                 ends = {one.node_id: (one.last_epoch, one.end) for one in state.evidence}
                 nodes = sorted((node for node in there if node in ends), key=ends.__getitem__)[-1:]
+                if not any(view.brokers[node].reports for node in there):  # nothing more is to be learnt
+                    nodes = there
             else:
                 nodes = [node for node in (state.leader, *refusals) if node in there]
             if nodes:

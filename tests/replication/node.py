@@ -467,7 +467,7 @@ class Node:
         if self.me is None or self.has_resigned or number in self.offline | self.away:
             return
         if self.node_id not in stored.state.replicas:
-            self._let_go(number)
+            self._let_go(number, stored.state)
             return
         partition = self.partitions.get(number) or self._hold(number)
         if partition is None:
@@ -570,14 +570,23 @@ class Node:
             node != self.node_id and node in there and not there[node].is_stopping for node in found[0].isr_nodes
         )
 
-    def _let_go(self, number: int) -> None:
+    def _let_go(self, number: int, state: PartitionState) -> None:
+        """We are no replica any more: delete the log if the state says so, else keep it as a stray."""
         key = TopicPartition(TOPIC, number)
         if number in self.partitions:
             self._give_back(number)
-        if key in self.directories.found():
-            self.world.note("let go", self.node_id, number)
-            with suppress(LogDirFullError):  # it is tried again at the next start
+        if key not in self.directories.found():
+            return
+        log = self.directories.logs.get(key)
+        with suppress(LogDirFullError):  # it is tried again at the next start
+            if log is not None and state.names_removal(log.epochs.latest):
+                self.world.note("let go", self.node_id, number)
+                self.world.history.removes(self.node_id, number, log)
                 self.directories.let_go(key)
+            else:
+                self.world.note("set aside", self.node_id, number)
+                self.world.strays += 1
+                self.directories.set_aside([key])
 
     def _directory_failed(self, directory: LogDir) -> None:
         """Serve nothing of it any more. P19: a full disk is not a failed one."""

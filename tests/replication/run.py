@@ -67,10 +67,11 @@ def run(
 
 def settle(world: World, nemesis: Nemesis | None = None) -> None:
     """P15: in a while all replicas are in sync and committed, and no reassignment is under way. Where operators have
-    taken what was needed, they choose who leads."""
+    taken what was needed, they choose who leads; and where more was lost than is promised, also between a leader and a
+    replica that refuses to cut."""
     for second in range(_SETTLING_SECONDS):
-        if nemesis is not None and world.scenario.operators and second % 5 == 4:
-            nemesis.choose_leaders()
+        if nemesis is not None and world.scenario.may_lose and second % 5 == 4:
+            nemesis.choose_leaders(also_leaderless=world.scenario.operators)
         world.run_until(world.now + 1_000)
         if all(_is_settled(world, number) for number in range(world.scenario.partitions)):
             return
@@ -82,6 +83,8 @@ def _is_settled(world: World, number: int) -> bool:
     state = world.history.states.get(number)
     if state is None or state.leader < 0 or len(state.isr) < len(state.replicas) or state.adding or state.removing:
         return False
+    if any(world.nodes[member.node_id].me != member for member in state.isr):
+        return False  # the controller has not seen their new lives yet
     ends = _ends(world, number)
     return set(ends) == set(state.replicas) and len(set(ends.values())) == 1 and all(a == b for a, b in ends.values())
 

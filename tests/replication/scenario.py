@@ -53,4 +53,6 @@ def draw(seed: int, *, unclean: bool = False, operators: bool = False) -> Scenar
     if not operators:
         return scenario
     min_insync = rng.choice((1, min_insync))
+    if random.Random(seed + 3).random() < 0.1:  # what is moved is on other brokers then, all of it
+        scenario = scenario._replace(replicas=1)
     return scenario._replace(operators=True, min_insync=min_insync, flushed=rng.random() < 0.5)

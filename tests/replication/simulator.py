@@ -42,6 +42,8 @@ class World:
         self.rules = Rules(self)
         self.trace = 0
         self.events = 0
+        self.strays = 0
+        """How many replicas were set aside."""
         self.touched: set[int] = set()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._pushed = 0

@@ -230,6 +230,15 @@ class PartitionState:
         the log of each of them."""
         return (*self.isr, *self.elr, *self.last_known)
 
+    def names_removal(self, log_epoch: int) -> bool:
+        """Whether a log that ends in ``log_epoch``, of a broker that is no replica any more, is to be deleted.
+
+        A replica is removed in a new epoch, when the others have all that is committed. A state from an older store
+        does not know where the partition was moved since: it does not name the removal of a log that ends in an epoch
+        from before it was accepted.
+        """
+        return bool(self.isr) and self.leader_epoch > log_epoch >= self.recreated_epoch
+
     def evidence_of(self, node_id: int) -> Evidence | None:
         return next((one for one in self.evidence if one.node_id == node_id), None)
 

@@ -404,19 +404,12 @@ class Replicas:
         """Whether the cluster says itself that this replica is to go, and not only that it does not know it.
 
         Its topic was deleted, for which there is a tombstone. Or the partition was given to others after the ``epoch``
-        that our log ends in: whoever is removed is so in a new epoch, when the others have all that is committed. A
-        state from an older store does not know that the partition was moved here since: it names no removal of a log
-        that ends in an epoch from before it was accepted.
+        that our log ends in.
         """
         view = self._view
         if key[0] in view.topics_by_id:
             stored = view.partitions.get(key)
-            return (
-                stored is not None
-                and epoch is not None
-                and bool(stored.state.isr)
-                and stored.state.leader_epoch > epoch >= stored.state.recreated_epoch
-            )
+            return stored is not None and epoch is not None and stored.state.names_removal(epoch)
         return self._node_id in view.deletions.get(key[0], ())
 
     async def _bury(self) -> None:
