@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +14,9 @@ from seglog.spark import get_spark
 from seglog.spark.runtime.java import ensure_java
 from tests.kafka.process import free_port
 from tests.spark.stream_driver import SMALL
+
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that runs small jobs: its optimizing compiler would cost more than it saves, and take a core from them."""
 
 
 @pytest.fixture
@@ -27,25 +31,29 @@ def logs(tmp_path: Path) -> seglog.LogDir:
 def environment() -> dict[str, str]:
     """Of a driver in a process of its own, and of its executors."""
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
-    found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": SHORT_LIVED}
     ensure_java(found)
     return found
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the whole run: it takes seven seconds to start. What it prints is in ``spark.log``.
+    """One session for all tests of the group ``spark``; it is a Connect server too. Its output is in ``spark.log``.
 
-    It is a Connect server too.
+    A session takes seven seconds to start and its first jobs ten more. Plans are interpreted: queries here have a few
+    hundred rows, for which generated Java code costs more time to compile than it saves.
     """
     directory: Path = tmp_path_factory.mktemp("spark")
     session = get_spark(
         "seglog tests",
         master="local[2]",
         config={
-            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
+            "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dderby.system.home={directory}",
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(free_port()),

@@ -25,7 +25,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import ManualClock
 from tests.storage.compaction.compacted import START_MS, Writer, batches, facts, values
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")
 
 T0 = TopicPartition("t", 0)
 TOPIC: Mapping[str, object] = {
@@ -80,6 +80,7 @@ def test_what_is_left_is_what_the_engine_leaves(spark: SparkSession, tmp_path: P
         _by_the_engine(there, clock)
         (done,) = _on_spark(spark, here, clock=clock).partitions
         assert _files(here) == _files(there)
+        assert not (here / "t-0" / ".seglog").exists()
         assert (done.by, done.records_read > done.records_written > 0) == ("spark", True)
         assert done.segments_after <= done.segments_before - min(turn, 1)
         shutil.rmtree(there)
@@ -89,27 +90,18 @@ def test_what_is_left_is_what_the_engine_leaves(spark: SparkSession, tmp_path: P
         _write(here, 10 + turn, clock, steps=30)
 
 
-def test_a_second_job_has_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_dry_run_changes_nothing_and_a_second_job_has_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     _write(tmp_path, 3, clock)
-    first = _on_spark(spark, tmp_path, clock=clock)
-    held = _files(tmp_path)
-    second = _on_spark(spark, tmp_path, clock=clock)
-    assert (len(first.partitions), first.clean, first.bytes_saved > 0) == (1, 0, True)
-    assert (second.partitions, second.clean, second.failed) == ((), 1, {})
-    assert _files(tmp_path) == held
-    assert not (tmp_path / "t-0" / ".seglog").exists()
-    assert not list((tmp_path / "t-0").glob("*.log.deleted"))
-
-
-def test_a_dry_run_says_what_would_be_done(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 4, clock)
+    left = tmp_path / "t-0" / ".seglog" / "staging"  # by a job that died, beside what is not a compaction's
+    (left / "compact-1" / "0-a").mkdir(parents=True)
+    (left / "compact-1" / "0-a" / "00000000000000000000.log.cleaned").write_bytes(b"half")
+    (left / "other").mkdir()
     held = _files(tmp_path / "t-0")
     planned = _on_spark(spark, tmp_path, clock=clock, dry_run=True)
     assert _files(tmp_path / "t-0") == held
-    done = _on_spark(spark, tmp_path, clock=clock)
-    (before,), (after,) = planned.partitions, done.partitions
+    first = _on_spark(spark, tmp_path, clock=clock)
+    (before,), (after,) = planned.partitions, first.partitions
     assert planned.dry_run
     assert (before.end_offset, before.segments_before, before.total_bytes, before.by) == (
         after.end_offset,
@@ -117,6 +109,14 @@ def test_a_dry_run_says_what_would_be_done(spark: SparkSession, tmp_path: Path) 
         after.total_bytes,
         after.by,
     )
+    assert [one.name for one in left.iterdir()] == ["other"]
+    (left / "other").rmdir()
+    held = _files(tmp_path)
+    second = _on_spark(spark, tmp_path, clock=clock)
+    assert (len(first.partitions), first.clean, first.bytes_saved > 0) == (1, 0, True)
+    assert (second.partitions, second.clean, second.failed) == ((), 1, {})
+    assert _files(tmp_path) == held
+    assert not list((tmp_path / "t-0").glob("*.log.deleted"))
 
 
 def test_small_partitions_are_cleaned_by_the_engine(spark: SparkSession, tmp_path: Path) -> None:
@@ -203,17 +203,6 @@ def test_a_directory_in_use_is_refused(spark: SparkSession, tmp_path: Path) -> N
     _write(tmp_path, 12, ManualClock(START_MS))
     with LogDir.open(tmp_path), pytest.raises(LogDirInUseError):
         compact(spark, tmp_path)
-
-
-def test_what_a_job_left_that_died_goes(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 13, clock)
-    left = tmp_path / "t-0" / ".seglog" / "staging"
-    (left / "compact-1" / "0-a").mkdir(parents=True)
-    (left / "compact-1" / "0-a" / "00000000000000000000.log.cleaned").write_bytes(b"half")
-    (left / "other").mkdir()
-    _on_spark(spark, tmp_path, clock=clock)
-    assert [one.name for one in left.iterdir()] == ["other"]
 
 
 def test_one_large_segment_keeps_several_tasks_busy(spark: SparkSession, tmp_path: Path) -> None:

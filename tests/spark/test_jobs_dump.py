@@ -14,7 +14,7 @@ from tests import golden
 from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")
 
 TOPIC = "codec-zstd"
 

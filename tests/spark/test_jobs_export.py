@@ -22,7 +22,7 @@ from seglog.spark.jobs.export.state import OWN, locked, read_state
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")
 
 DAY_MS = 86_400_000
 NOON = int(datetime(2013, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)

@@ -28,7 +28,7 @@ from seglog.storage.offline.verify import verify
 from tests.cases import case
 from tests.cli.run import Run, run_here
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")
 
 Row = tuple[bytes | None, bytes | None, int]
 

@@ -20,7 +20,7 @@ from tests.cli.run import Run, run_here
 from tests.kafka.jars import CURRENT, OLD, KafkaVersion
 from tests.storage.offline.verify.verified import KINDS, flip, make_dir
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")
 
 
 @pytest.fixture

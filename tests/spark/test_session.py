@@ -20,7 +20,8 @@ JOB = """
 import sys
 from seglog.spark import get_spark
 
-spark = get_spark(master="local[1]", jvm_log=sys.argv[2])
+quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+spark = get_spark(master="local[1]", config=quick, jvm_log=sys.argv[2])
 frame = spark.read.format("seglog").option("path", sys.argv[1]).load()
 print(frame.where("value IS NOT NULL").count())
 print(spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.home')").collect()[0][0])

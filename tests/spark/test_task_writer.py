@@ -118,9 +118,10 @@ def test_each_row_is_once_in_its_partition_in_order(
     case()
     with seglog.open("/log", fs=MemoryFs(), clock=ManualClock(NOW)) as directory:
         partitions = {"a": 3, "b": 1, "compacted": 2}
-        directory.create_topic("a", 3)
-        directory.create_topic("b", 1, {"message.timestamp.type": "LogAppendTime"})
-        directory.create_topic("compacted", 2, {"cleanup.policy": "compact", "compression.type": "zstd"})
+        small = {"segment.index.bytes": "4096"}  # the disk in memory would fill 10 MB for each index
+        directory.create_topic("a", 3, small)
+        directory.create_topic("b", 1, {**small, "message.timestamp.type": "LogAppendTime"})
+        directory.create_topic("compacted", 2, {**small, "cleanup.policy": "compact", "compression.type": "zstd"})
         expected: dict[tuple[str, int], list[tuple[object, ...]]] = {
             (topic, number): [] for topic, count in partitions.items() for number in range(count)
         }

@@ -25,7 +25,7 @@ from tests.spark.view_reading import Row, read, reader
 from tests.storage.offline.verify.verified import batches as entries
 from tests.storage.offline.verify.verified import flip, make_dir
 
-pytestmark = pytest.mark.xdist_group("spark-jobs")
+pytestmark = pytest.mark.xdist_group("spark")
 
 LOG = f"{0:020d}.log"
 
