@@ -28,18 +28,18 @@ from seglog.spark.read.schema import check_schema
 from seglog.spark.read.stream_reader import SeglogStreamReader
 from seglog.spark.runtime.processes import driver_pid
 from seglog.spark.source import SeglogDataSource
-from seglog.spark.write.directories.commit_client import Keeping
-from seglog.spark.write.sink import SeglogStreamWriter, Written
+from seglog.spark.write.directories.commit_client import CommitClient
+from seglog.spark.write.sink import SeglogStreamWriter, TaskCommit
 
 STEPS: Final = (
     "end",  # the end of a batch is known, and not in Spark's checkpoint
     "plan",  # the tasks are planned
-    "begin",  # the keeper has the job
+    "begin",  # the coordinator has the job
     "half",  # a task has staged some of its rows
     "staged",  # a task has staged all of them
     "commit",  # all tasks have, and nothing is adopted
     "adopting",  # the commit goes on without the driver
-    "together",  # driver, commit and keeper die while it goes on
+    "together",  # driver, commit and coordinator die while it goes on
     "adopted",  # it is done, and Spark does not know
     "known",  # Spark has written its own commit file
 )
@@ -108,7 +108,7 @@ def mortal(life: Life) -> type[SeglogDataSource]:
             life.pass_by("known")
 
     class Writer(SeglogStreamWriter):
-        def write(self, iterator: Iterator[Any]) -> Written:
+        def write(self, iterator: Iterator[Any]) -> TaskCommit:
             if life.is_over_at("half"):
                 super().write(batch.slice(0, batch.num_rows // 2) for batch in iterator)
                 life.end()
@@ -125,10 +125,10 @@ def mortal(life: Life) -> type[SeglogDataSource]:
 
         def _end_soon(self, driver: int) -> None:
             delay = random.Random(life.seed).uniform(0, _LONGEST_COMMIT)
-            keeper = Keeping(life.target, linger=5).status()["pid"] if life.step == "together" else None
+            coordinator = CommitClient(life.target, linger=5).status()["pid"] if life.step == "together" else None
             time.sleep(delay)
-            if keeper is not None:
-                life.end(keeper)
+            if coordinator is not None:
+                life.end(coordinator)
             Path(life.mark).touch()
             os.kill(driver, signal.SIGKILL)
 

@@ -23,7 +23,7 @@ from seglog.core.fs import OsFs
 from seglog.spark.jobs.ingest.columns import json_rows
 from seglog.spark.jobs.ingest.job import Columns, Input, plan_input
 from seglog.spark.jobs.ingest.json_rows import parse_objects, text_column
-from seglog.spark.jobs.ingest.rows import BadLineError, Rows
+from seglog.spark.jobs.ingest.rows import BadLineError, SplitRows
 from seglog.spark.jobs.ingest.splits import BadFileError
 from tests.cases import case
 
@@ -35,7 +35,7 @@ def read(*paths: Path, columns: Columns | None = None, source: Input | None = No
     planned = plan_input(OsFs(), [str(path) for path in paths], source or Input(), columns or Columns(), 1 << 30)
     found: list[Record] = []
     for split in planned.splits:
-        for batch in Rows(OsFs(), planned.recipe, split).records():
+        for batch in SplitRows(OsFs(), planned.recipe, split).records():
             found += [(row.get("key"), row.get("value"), row.get("timestamp")) for row in batch.to_pylist()]
     return found
 

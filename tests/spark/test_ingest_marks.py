@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.jobs.ingest.marks import Selected, select_new
+from seglog.spark.jobs.ingest.marks import NewInput, select_new
 from seglog.storage.adopt import InputMark, Ledger
 from tests.cases import case
 
@@ -24,7 +24,7 @@ class Job:
         self.ledger = Ledger()
         self.lines: list[bytes] = []
 
-    def select(self, *paths: Path, whole: bool = False, again: bool = False) -> Selected:
+    def select(self, *paths: Path, whole: bool = False, again: bool = False) -> NewInput:
         return select_new(
             OsFs(), [str(path) for path in paths], self.ledger.inputs,
             topic="t", topic_id="1", whole=whole, again=again, take_unfinished=False,

@@ -17,7 +17,7 @@ from seglog.core.config import LogDirConfig
 from seglog.core.errors import InvalidConfigError, LogDirInUseError, UnknownTopicError
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
-from seglog.spark.jobs.compact.job import Compacted, buckets, compact, stretches
+from seglog.spark.jobs.compact.job import CompactionResult, buckets, compact, stretches
 from seglog.storage import compaction
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory import housekeeping
@@ -156,7 +156,7 @@ def test_only_what_is_dirty_enough(spark: SparkSession, tmp_path: Path) -> None:
 def test_topics_that_are_not_compacted_have_to_be_forced(spark: SparkSession, tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     _write(tmp_path, 9, clock, cleanup_policy="delete", retention_ms=-1)
-    assert _on_spark(spark, tmp_path, clock=clock) == Compacted(partitions=(), failed={}, clean=0, dry_run=False)
+    assert _on_spark(spark, tmp_path, clock=clock) == CompactionResult(partitions=(), failed={}, clean=0, dry_run=False)
     with pytest.raises(InvalidConfigError, match="topic t is not compacted"):
         _on_spark(spark, tmp_path, clock=clock, topics=["t"])
     with pytest.raises(InvalidConfigError, match="name the topics"):

@@ -15,8 +15,8 @@ from seglog.core.types import TopicPartition
 from seglog.spark.jobs.export.files import DayWriter
 from seglog.spark.jobs.export.state import (
     OWN,
+    ExportState,
     StagedFile,
-    State,
     clear_staging,
     commit,
     finish,
@@ -52,13 +52,13 @@ def _staged(fs: Fs, run: str, days: list[int]) -> list[StagedFile]:
     return writer.finish()
 
 
-def _after(state: State, files: list[StagedFile]) -> State:
+def _after(state: ExportState, files: list[StagedFile]) -> ExportState:
     return replace(state, offsets={_T0: state.records + len(files)}, records=state.records + len(files))
 
 
-def _next_run(fs: MemoryFs) -> State:
+def _next_run(fs: MemoryFs) -> ExportState:
     """What the next export does first."""
-    state = read_state(fs, _OUT) or State()
+    state = read_state(fs, _OUT) or ExportState()
     state = finish(fs, _OUT, state)
     clear_staging(fs, _OUT)
     return state
@@ -67,7 +67,7 @@ def _next_run(fs: MemoryFs) -> State:
 class _Run:
     """A run that adds ``files`` to what is ``held``; ``seen``: whether it counted after a crash."""
 
-    def __init__(self, fs: MemoryFs, before: State, files: list[StagedFile]) -> None:
+    def __init__(self, fs: MemoryFs, before: ExportState, files: list[StagedFile]) -> None:
         self._fs = fs
         self._before = before
         self.after = _after(before, files)
@@ -97,7 +97,7 @@ class _Run:
 def test_a_run_is_visible_whole_or_not_yet() -> None:
     fs = MemoryFs(clock=ManualClock())
     make_directories(fs, f"{_OUT}/{OWN}")
-    state = State(shape={"key": "binary"})
+    state = ExportState(shape={"key": "binary"})
     for name, days in (("a", [15_706, 15_707, 15_707, 15_709]), ("b", [15_707, 15_708])):
         files = _staged(fs, name, days)
         run = _Run(fs, state, files)
@@ -116,14 +116,14 @@ def test_a_file_that_is_neither_here_nor_there_is_told() -> None:
     files = _staged(fs, "a", [15_706])
     fs.unlink(f"{_OUT}/{files[0].staged}")
     with pytest.raises(CorruptCheckpointError, match=r"neither .*staged nor .*topic=t/date=2013-01-01/a-0000"):
-        commit(fs, _OUT, _after(State(), files), files)
+        commit(fs, _OUT, _after(ExportState(), files), files)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1, "shape": 3}'])
 def test_a_state_that_is_none_of_ours_is_told(content: bytes) -> None:
     fs = MemoryFs(clock=ManualClock())
     make_directories(fs, f"{_OUT}/{OWN}")
-    write_state(fs, _OUT, State())
+    write_state(fs, _OUT, ExportState())
     fs.write(f"{_OUT}/{OWN}/state.json", content)
     with pytest.raises(CorruptCheckpointError, match="not the state of an export"):
         read_state(fs, _OUT)

@@ -56,7 +56,7 @@ def records(spark: SparkSession, log_dir: str, topic: str = "t") -> dict[int, li
     return found
 
 
-# Lines
+# LineBlock
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])

@@ -1,4 +1,4 @@
-"""The keeper as a process of its own: one for a directory, there as long as a job is, and gone with its owner."""
+"""The commit coordinator: one process for a directory, which lives as long as a job and dies with its owner."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from seglog.core.errors import AdoptError, InvalidConfigError, LogDirInUseError,
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, Record, encode_batch
-from seglog.spark.runtime.processes import Owners, driver_pid
-from seglog.spark.write.directories.commit_client import Keeping
-from seglog.spark.write.directories.commit_coordinator import KeeperError, socket_path
+from seglog.spark.runtime.processes import ProcessWatch, driver_pid
+from seglog.spark.write.directories.commit_client import CommitClient
+from seglog.spark.write.directories.commit_coordinator import CommitCoordinatorError, socket_path
 from seglog.storage.adopt import StagedPart, StagingWriter, collect_orphans, staged_at
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
@@ -40,17 +40,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def keeping(path: Path) -> Iterator[Keeping]:
-    """A keeper that has not much patience, ended with the test."""
-    kept = Keeping(str(path), linger=0.2)
+def client(path: Path) -> Iterator[CommitClient]:
+    """A coordinator that has not much patience, ended with the test."""
+    kept = CommitClient(str(path), linger=0.2)
     yield kept
     end(path, signal.SIGTERM)
 
 
 def end(path: Path, number: signal.Signals) -> None:
-    """End the keeper of ``path``, if there is one, and wait until it is gone."""
+    """End the coordinator of ``path``, if one runs, and wait until it has ended."""
     if OsFs().exists(socket_path(str(path))):
-        pid = Keeping(str(path), linger=0.2).status()["pid"]
+        pid = CommitClient(str(path), linger=0.2).status()["pid"]
         try:
             handle = os.pidfd_open(pid)
         except ProcessLookupError:  # without a job it ends by itself, and has since it answered
@@ -63,13 +63,13 @@ def end(path: Path, number: signal.Signals) -> None:
 def wait_for(handle: int) -> None:
     """Until the process behind a handle has ended."""
     try:
-        assert select.select([handle], [], [], 30)[0], "the keeper goes on"
+        assert select.select([handle], [], [], 30)[0], "the coordinator goes on"
     finally:
         os.close(handle)
 
 
-def handle_of(keeping: Keeping) -> int:
-    return os.pidfd_open(keeping.status()["pid"])
+def handle_of(client: CommitClient) -> int:
+    return os.pidfd_open(client.status()["pid"])
 
 
 def stage(path: Path, job: str, values: list[bytes], *, task: str = "0-0-a", partition: int = 0) -> StagedPart:
@@ -97,48 +97,48 @@ def staged(path: Path) -> list[Path]:
     return [found for found in path.glob("t-*/.seglog/staging/*/*") if any(found.iterdir())]
 
 
-def test_a_job_from_begin_to_commit(path: Path, keeping: Keeping) -> None:
-    opened = keeping.begin("job", owner=ME, topic="t", create={"t": 2}, config={"cleanup.policy": "compact,delete"})
+def test_a_job_from_begin_to_commit(path: Path, client: CommitClient) -> None:
+    opened = client.begin("job", owner=ME, topic="t", create={"t": 2}, config={"cleanup.policy": "compact,delete"})
     assert opened.topics == {"t": (2, {"cleanup.policy": "compact,delete"})}
     assert not opened.adopted
-    assert keeping.status()["jobs"] == ["job"]
+    assert client.status()["jobs"] == ["job"]
     with pytest.raises(LogDirInUseError, match="is locked"):
         seglog.open(path)
-    keeping.abort("job")
-    keeping.begin("other", owner=ME, topic="u", create={"u": None})
-    handle = handle_of(keeping)  # only now: between two jobs it may have ended, and another one have been started
-    keeping.abort("other")
+    client.abort("job")
+    client.begin("other", owner=ME, topic="u", create={"u": None})
+    handle = handle_of(client)  # only now: between two jobs it may have ended, and another one have been started
+    client.abort("other")
     wait_for(handle)
     with seglog.open(path) as directory:
         assert {name: info.partitions for name, info in directory.topics().items()} == {"t": 2, "u": 1}
 
 
-def test_a_commit_is_adopted_once_however_often_it_is_asked_for(path: Path, keeping: Keeping) -> None:
+def test_a_commit_is_adopted_once_however_often_it_is_asked_for(path: Path, client: CommitClient) -> None:
     for attempt in range(3):
-        keeping.begin(f"job{attempt}", owner=ME, topic="t", create={"t": None})
+        client.begin(f"job{attempt}", owner=ME, topic="t", create={"t": None})
         parts = [stage(path, f"job{attempt}", [b"a", b"b"])]
-        done = keeping.commit(f"job{attempt}", "txn:app", 7, parts)
+        done = client.commit(f"job{attempt}", "txn:app", 7, parts)
         assert (done.records, done.already) == ((2, False) if attempt == 0 else (0, True))
-        assert keeping.commit(f"job{attempt}", "txn:app", 7, parts).already
-    assert keeping.begin("next", owner=ME, topic="t", application="txn:app", version=7).adopted
-    assert not keeping.begin("next", owner=ME, topic="t", application="txn:app", version=8).adopted
+        assert client.commit(f"job{attempt}", "txn:app", 7, parts).already
+    assert client.begin("next", owner=ME, topic="t", application="txn:app", version=7).adopted
+    assert not client.begin("next", owner=ME, topic="t", application="txn:app", version=8).adopted
     end(path, signal.SIGTERM)
     assert values(path) == [b"a", b"b"]
     assert staged(path) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_keeper_that_is_ended_is_replaced_and_the_job_goes_on(
-    path: Path, keeping: Keeping, number: signal.Signals
+def test_a_coordinator_that_is_ended_is_replaced_and_the_job_goes_on(
+    path: Path, client: CommitClient, number: signal.Signals
 ) -> None:
-    keeping.begin("job", owner=ME, topic="t", create={"t": None})
+    client.begin("job", owner=ME, topic="t", create={"t": None})
     parts = [stage(path, "job", [b"a"])]
     orphan = stage(path, "of-an-older-job", [b"x"])
     end(path, number)
-    assert keeping.commit("job", "job:job", 0, parts).records == 1
+    assert client.commit("job", "job:job", 0, parts).records == 1
     assert not (path / orphan.directory).exists()
     end(path, number)
-    assert keeping.commit("job", "job:job", 0, parts).already
+    assert client.commit("job", "job:job", 0, parts).already
     end(path, signal.SIGTERM)
     assert values(path) == [b"a"]
     assert list(verify([str(path)]).findings) == []
@@ -163,16 +163,16 @@ if "keep" in sys.orig_argv:
 
 
 @pytest.mark.parametrize("moment", ["interpreter", "ready"])
-def test_a_keeper_that_is_killed_as_it_starts_is_started_again(
-    path: Path, keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+def test_a_coordinator_that_is_killed_as_it_starts_is_started_again(
+    path: Path, client: CommitClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(_FATAL.replace("MOMENT", repr(moment)))
     monkeypatch.syspath_prepend(site)
-    keeping.begin("job", owner=ME, topic="t", create={"t": None})
+    client.begin("job", owner=ME, topic="t", create={"t": None})
     assert len(list(site.glob("mark-*"))) == 3
-    assert keeping.commit("job", "job:job", 0, [stage(path, "job", [b"a"])]).records == 1
+    assert client.commit("job", "job:job", 0, [stage(path, "job", [b"a"])]).records == 1
     end(path, signal.SIGTERM)
     assert values(path) == [b"a"]
 
@@ -185,11 +185,11 @@ def owner() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_it_dies_with_the_owner_of_its_jobs_and_takes_what_they_staged(
-    path: Path, keeping: Keeping, owner: subprocess.Popen[bytes]
+    path: Path, client: CommitClient, owner: subprocess.Popen[bytes]
 ) -> None:
-    keeping.begin("job", owner=owner.pid, topic="t", create={"t": None})
+    client.begin("job", owner=owner.pid, topic="t", create={"t": None})
     stage(path, "job", [b"a"])
-    handle = handle_of(keeping)
+    handle = handle_of(client)
     owner.kill()
     wait_for(handle)
     assert values(path) == []
@@ -197,22 +197,22 @@ def test_it_dies_with_the_owner_of_its_jobs_and_takes_what_they_staged(
 
 
 def test_a_job_of_a_living_owner_outlives_that_of_a_dead_one(
-    path: Path, keeping: Keeping, owner: subprocess.Popen[bytes]
+    path: Path, client: CommitClient, owner: subprocess.Popen[bytes]
 ) -> None:
-    keeping.begin("mine", owner=ME, topic="t", create={"t": None})
-    keeping.begin("its", owner=owner.pid, topic="t")
+    client.begin("mine", owner=ME, topic="t", create={"t": None})
+    client.begin("its", owner=owner.pid, topic="t")
     parts = [stage(path, "mine", [b"mine"])]
     stage(path, "its", [b"its"])
     owner.kill()
     owner.wait()
-    while keeping.status()["jobs"] != ["mine"]:
+    while client.status()["jobs"] != ["mine"]:
         pass
     assert len(staged(path)) == 1
-    assert keeping.commit("mine", "job:mine", 0, parts).records == 1
+    assert client.commit("mine", "job:mine", 0, parts).records == 1
 
 
 def test_an_owner_is_missed_once_it_has_ended(owner: subprocess.Popen[bytes]) -> None:
-    with closing(Owners()) as owners:
+    with closing(ProcessWatch()) as owners:
         assert owners.gone({owner.pid, ME}) == set()
         owner.kill()
         owner.wait()
@@ -220,34 +220,34 @@ def test_an_owner_is_missed_once_it_has_ended(owner: subprocess.Popen[bytes]) ->
         assert owners.gone({ME}) == set()
 
 
-def test_a_stream_has_one_job_and_what_was_interrupted_goes(path: Path, keeping: Keeping) -> None:
-    keeping.begin("batch-job", owner=ME, topic="t", create={"t": None})
-    keeping.begin("interrupted", owner=ME, topic="t", stream="s")
+def test_a_stream_has_one_job_and_what_was_interrupted_goes(path: Path, client: CommitClient) -> None:
+    client.begin("batch-job", owner=ME, topic="t", create={"t": None})
+    client.begin("interrupted", owner=ME, topic="t", stream="s")
     stage(path, "interrupted", [b"x"])
-    keeping.begin("tasks", owner=ME, topic="t", stream="s")
+    client.begin("tasks", owner=ME, topic="t", stream="s")
     parts = [stage(path, "tasks", [b"a"])]
-    keeping.begin("commits", owner=ME, topic="t", stream="s")
-    assert keeping.status()["jobs"] == ["batch-job", "commits"]
-    assert keeping.commit("tasks", "query:q", 0, parts, also=["commits"]).records == 1
-    keeping.begin("tasks", owner=ME, topic="t", stream="s")
+    client.begin("commits", owner=ME, topic="t", stream="s")
+    assert client.status()["jobs"] == ["batch-job", "commits"]
+    assert client.commit("tasks", "query:q", 0, parts, also=["commits"]).records == 1
+    client.begin("tasks", owner=ME, topic="t", stream="s")
     stage(path, "tasks", [b"x"])
-    keeping.begin("aborts", owner=ME, topic="t", stream="s")
-    keeping.abort("aborts")
-    assert keeping.status()["jobs"] == ["batch-job"]
+    client.begin("aborts", owner=ME, topic="t", stream="s")
+    client.abort("aborts")
+    assert client.status()["jobs"] == ["batch-job"]
     assert staged(path) == []
-    keeping.abort("batch-job")
+    client.abort("batch-job")
     end(path, signal.SIGTERM)
     assert values(path) == [b"a"]
 
 
-def test_many_clients_at_once_start_one_keeper(keeping: Keeping) -> None:
+def test_many_clients_at_once_start_one_coordinator(client: CommitClient) -> None:
     pids: list[int] = []
     failed: list[Exception] = []
 
     def ask(number: int) -> None:
         try:
-            keeping.begin(f"job{number}", owner=ME, topic="t", create={"t": None})
-            pids.append(keeping.status()["pid"])
+            client.begin(f"job{number}", owner=ME, topic="t", create={"t": None})
+            pids.append(client.status()["pid"])
         except SeglogError as error:
             failed.append(error)
 
@@ -259,29 +259,29 @@ def test_many_clients_at_once_start_one_keeper(keeping: Keeping) -> None:
     assert failed == []
     assert len(pids) == 6
     assert len(set(pids)) == 1
-    assert keeping.status()["jobs"] == [f"job{number}" for number in range(6)]
+    assert client.status()["jobs"] == [f"job{number}" for number in range(6)]
 
 
-def test_a_directory_that_is_open_elsewhere_is_refused_by_name(path: Path, keeping: Keeping) -> None:
+def test_a_directory_that_is_open_elsewhere_is_refused_by_name(path: Path, client: CommitClient) -> None:
     with seglog.open(path), pytest.raises(LogDirInUseError, match=rf"{path}/\.lock is locked"):
-        keeping.begin("job", owner=ME, topic="t", create={"t": None})
-    assert keeping.begin("job", owner=ME, topic="t", create={"t": None}).topics["t"][0] == 1
+        client.begin("job", owner=ME, topic="t", create={"t": None})
+    assert client.begin("job", owner=ME, topic="t", create={"t": None}).topics["t"][0] == 1
 
 
-def test_what_the_keeper_refuses_the_client_raises(path: Path, keeping: Keeping) -> None:
-    keeping.begin("job", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
-    with pytest.raises(InvalidConfigError, match="numPartitions: 3 partitions of topic t, which exists, with 2"):
-        keeping.begin("other", owner=ME, topic="t", create={"t": 3})
+def test_what_the_coordinator_refuses_the_client_raises(path: Path, client: CommitClient) -> None:
+    client.begin("job", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
+    with pytest.raises(InvalidConfigError, match="numPartitions is 3, but topic t exists with 2 partitions"):
+        client.begin("other", owner=ME, topic="t", create={"t": 3})
     with pytest.raises(InvalidConfigError, match=r"topic\.retention\.ms is 5"):
-        keeping.begin("other", owner=ME, topic="t", create={"t": 2}, config={"retention.ms": "5"})
-    keeping.begin("other", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
+        client.begin("other", owner=ME, topic="t", create={"t": 2}, config={"retention.ms": "5"})
+    client.begin("other", owner=ME, topic="t", create={"t": 2}, config={"segment.bytes": "2000000"})
     part = stage(path, "job", [b"a"])
     (path / part.directory / part.segments[0].name).unlink()
     with pytest.raises(AdoptError, match="is missing"):
-        keeping.commit("job", "job:job", 0, [part])
-    with pytest.raises(KeeperError, match="no request 'nonsense'"):
-        keeping._ask("nonsense")
-    assert keeping.status()["jobs"] == ["job", "other"]
+        client.commit("job", "job:job", 0, [part])
+    with pytest.raises(CommitCoordinatorError, match="no request 'nonsense'"):
+        client._ask("nonsense")
+    assert client.status()["jobs"] == ["job", "other"]
 
 
 class Busy(MemoryFs):
@@ -307,22 +307,22 @@ def test_a_task_that_has_not_heard_of_its_drivers_death_does_no_harm() -> None:
 def test_no_directory_and_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SeglogError, match="is not a directory"):
-        Keeping(str(tmp_path / "file"), linger=0).begin("job", owner=ME)
+        CommitClient(str(tmp_path / "file"), linger=0).begin("job", owner=ME)
     assert left(tmp_path / "file") == []
 
 
 def left(path: Path) -> list[str]:
-    """What keepers of ``path`` have left beside the log directory."""
+    """What coordinators of ``path`` have left beside the log directory."""
     address = Path(socket_path(str(path)))
     return [found.name for found in address.parent.glob(f"{address.stem}*")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_keeper_leaves_nothing_behind(keeping: Keeping, path: Path, number: signal.Signals) -> None:
-    keeping.begin("job", owner=ME, topic="t", create={"t": 1})
+def test_a_coordinator_leaves_nothing_behind(client: CommitClient, path: Path, number: signal.Signals) -> None:
+    client.begin("job", owner=ME, topic="t", create={"t": 1})
     end(path, number)
     if number is signal.SIGKILL:  # the next one, in its place
-        keeping.begin("job", owner=ME, topic="t")
+        client.begin("job", owner=ME, topic="t")
         end(path, signal.SIGTERM)
     assert left(path) == []
 
@@ -348,17 +348,17 @@ def test_the_driver_is_found_behind_sparks_daemon() -> None:
 
 
 def test_without_lingering_the_directory_is_free_when_the_last_job_ends(path: Path) -> None:
-    keeping = Keeping(str(path), linger=0)
+    client = CommitClient(str(path), linger=0)
     for number in range(3):
-        keeping.begin(f"job{number}", owner=ME, topic="t", create={"t": 1})
-        keeping.begin(f"other{number}", owner=ME, topic="t")
+        client.begin(f"job{number}", owner=ME, topic="t", create={"t": 1})
+        client.begin(f"other{number}", owner=ME, topic="t")
         parts = [stage(path, f"job{number}", [b"a"])]
-        assert keeping.commit(f"job{number}", f"job:{number}", 0, parts).records == 1
+        assert client.commit(f"job{number}", f"job:{number}", 0, parts).records == 1
         with pytest.raises(LogDirInUseError):
             LogDir.open(str(path))
-        keeping.abort(f"other{number}")
+        client.abort(f"other{number}")
         with LogDir.open(str(path)) as directory:
             assert directory.log("t").log_end_offset == number + 1
     with pytest.raises(InvalidConfigError):
-        keeping.begin("wrong", owner=ME, topic="t", create={"t": 7})
+        client.begin("wrong", owner=ME, topic="t", create={"t": 7})
     LogDir.open(str(path)).close()

@@ -1,4 +1,4 @@
-"""A commit whose keeper is killed with -9 before any of its steps: asked again, it is in the log once."""
+"""A commit whose coordinator is killed with -9 before any of its steps: asked again, it is in the log once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import seglog
 from seglog.core.fs import OsFs
-from seglog.spark.write.directories.commit_client import Keeping
+from seglog.spark.write.directories.commit_client import CommitClient
 from seglog.spark.write.directories.commit_coordinator import READY
 from seglog.storage.adopt import InputMark, Intake, read_ledger
 from seglog.storage.offline.verify import verify
@@ -61,15 +61,15 @@ def test_a_commit_is_done_once(tmp_path: Path, call: str, file: str) -> None:
     big, small = [b"%d" % number + bytes(90_000) for number in range(9)], [b"c", b"d"]
     parts = [stage(path, "job", big), stage(path, "job", small, task="1-0-b"), stage(path, "job", small, partition=1)]
     environment = {**os.environ, "CALL": call, "FILE": file, "PYTHONPATH": os.pathsep.join(sys.path)}
-    keeper = subprocess.Popen([sys.executable, "-c", _KEEPER, str(path)], stdout=subprocess.PIPE, env=environment)
-    with keeper:
-        assert keeper.stdout is not None
-        assert keeper.stdout.readline().decode().strip() == READY
+    coordinator = subprocess.Popen([sys.executable, "-c", _KEEPER, str(path)], stdout=subprocess.PIPE, env=environment)
+    with coordinator:
+        assert coordinator.stdout is not None
+        assert coordinator.stdout.readline().decode().strip() == READY
         intake = Intake(((None, InputMark("t", "id", "/in", 1, 2, 3, 13, "head", "tail")),), "digest")
-        done = Keeping(str(path), linger=0.5).commit("job", "job:job", 0, parts, intake=intake)
-    assert keeper.returncode == -signal.SIGKILL
+        done = CommitClient(str(path), linger=0.5).commit("job", "job:job", 0, parts, intake=intake)
+    assert coordinator.returncode == -signal.SIGKILL
     assert done.already or done.records == 13
-    assert Keeping(str(path), linger=0.5).commit("job", "job:job", 0, parts).already
+    assert CommitClient(str(path), linger=0.5).commit("job", "job:job", 0, parts).already
     assert read_ledger(OsFs(), str(path)).inputs == (intake.marks[0][1],)
     end(path, signal.SIGTERM)
     with seglog.open(path, create=False) as directory:

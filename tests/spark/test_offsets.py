@@ -6,8 +6,8 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime, Bound, parse_offsets
-from seglog.spark.read.offsets import Resolved, resolve
+from seglog.spark.options.bounds import EARLIEST, LATEST, Bound, TimestampBound, parse_offsets
+from seglog.spark.read.offsets import ResolvedRanges, resolve
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -37,7 +37,7 @@ def find_by_time(extent: PartitionExtent, timestamp: int) -> int | None:
     return TIMES[extent.topic_partition].get(timestamp)
 
 
-def resolved(starting: Bound, ending: Bound, *, fail_on_data_loss: bool = True) -> Resolved:
+def resolved(starting: Bound, ending: Bound, *, fail_on_data_loss: bool = True) -> ResolvedRanges:
     return resolve(EXTENTS, starting, ending, find_by_time, fail_on_data_loss=fail_on_data_loss)
 
 
@@ -54,15 +54,15 @@ def test_offsets() -> None:
 
 
 def test_times() -> None:
-    assert ranges(AtTime(timestamps=1000), LATEST) == {A0: (20, 100), A1: (0, 50)}
-    assert ranges(EARLIEST, AtTime(timestamps=2000)) == {A0: (10, 99), A1: (0, 50)}
-    assert ranges(AtTime(timestamps=2000, strategy="latest"), LATEST) == {A0: (99, 100), A1: (50, 50)}
-    each = AtTime(timestamps={A0: 2000, A1: 1000})
-    assert ranges(each, AtTime(timestamps={A0: 9999, A1: 9999})) == {A0: (99, 100), A1: (0, 50)}
+    assert ranges(TimestampBound(timestamps=1000), LATEST) == {A0: (20, 100), A1: (0, 50)}
+    assert ranges(EARLIEST, TimestampBound(timestamps=2000)) == {A0: (10, 99), A1: (0, 50)}
+    assert ranges(TimestampBound(timestamps=2000, strategy="latest"), LATEST) == {A0: (99, 100), A1: (50, 50)}
+    each = TimestampBound(timestamps={A0: 2000, A1: 1000})
+    assert ranges(each, TimestampBound(timestamps={A0: 9999, A1: 9999})) == {A0: (99, 100), A1: (0, 50)}
     with pytest.raises(OffsetOutOfRangeError, match="option startingTimestamp: a-1 has no record with timestamp 2000"):
-        ranges(AtTime(timestamps=2000), LATEST)
+        ranges(TimestampBound(timestamps=2000), LATEST)
     with pytest.raises(OffsetOutOfRangeError, match=r"option startingOffsetsByTimestamp: a-0 has no .* 9999"):
-        ranges(AtTime(timestamps={A0: 9999, A1: 1000}), LATEST)
+        ranges(TimestampBound(timestamps={A0: 9999, A1: 1000}), LATEST)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,16 @@ def test_times() -> None:
     [
         ({A0: 20}, LATEST, InvalidConfigError, "option startingOffsets leaves out a-1"),
         (EARLIEST, {A0: 20, A1: 20, B0: 1}, InvalidConfigError, "option endingOffsets names b-0, which is not read"),
-        (AtTime(timestamps={A0: 1}), LATEST, InvalidConfigError, "option startingOffsetsByTimestamp leaves out a-1"),
+        (
+            TimestampBound(timestamps={A0: 1}),
+            LATEST,
+            InvalidConfigError,
+            "option startingOffsetsByTimestamp leaves out a-1",
+        ),
         ({A0: 30, A1: 0}, {A0: 20, A1: 1}, InvalidConfigError, "a-0: startingOffsets 30 is above endingOffsets 20"),
         (
             {A0: 30, A1: 0},
-            AtTime(timestamps=1000),
+            TimestampBound(timestamps=1000),
             InvalidConfigError,
             "a-0: startingOffsets 30 is above endingTimestamp 20",
         ),

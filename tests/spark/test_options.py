@@ -4,7 +4,7 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime
+from seglog.spark.options.bounds import EARLIEST, LATEST, TimestampBound
 from seglog.spark.options.read_options import Assign, Subscribe, SubscribePattern, parse_options
 
 PATH = {"path": "/data"}
@@ -109,11 +109,11 @@ def test_bounds_by_the_connectors_precedence() -> None:
     }
     t0 = TopicPartition("t", 0)
     options = parse_options(by_partition)
-    assert options.starting == AtTime(timestamps={t0: 5}, strategy="latest")
-    assert (options.ending.timestamps if isinstance(options.ending, AtTime) else None) == {t0: 9}
+    assert options.starting == TimestampBound(timestamps={t0: 5}, strategy="latest")
+    assert (options.ending.timestamps if isinstance(options.ending, TimestampBound) else None) == {t0: 9}
     options = parse_options({**by_partition, "startingTimestamp": " 3", "endingTimestamp": "7"})
-    assert options.starting == AtTime(timestamps=3, strategy="latest")
-    assert (options.ending.timestamps if isinstance(options.ending, AtTime) else None) == 7
+    assert options.starting == TimestampBound(timestamps=3, strategy="latest")
+    assert (options.ending.timestamps if isinstance(options.ending, TimestampBound) else None) == 7
 
 
 def test_what_is_ours() -> None:

@@ -20,7 +20,7 @@ from seglog.core.fs import OsFs
 from seglog.core.types import Buffer
 from seglog.records.partitioner import partition_for_key
 from seglog.spark import batch_writer, by_partition, log_columns, to_log
-from seglog.spark.write.directories.commit_client import Keeping
+from seglog.spark.write.directories.commit_client import CommitClient
 from seglog.spark.write.directories.commit_coordinator import socket_path
 from seglog.storage.offline.verify import verify
 from tests.kafka.waiting import wait_until
@@ -33,7 +33,7 @@ ROWS = "arrow.maxRecordsPerBatch"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """Where a log directory will be; its keeper is ended with the test."""
+    """Where a log directory will be; its coordinator is ended with the test."""
     yield tmp_path / "log"
     end(tmp_path / "log", signal.SIGTERM)
 
@@ -48,7 +48,7 @@ def save(frame: DataFrame, path: Path, **options: str) -> None:
 
 
 def rows(path: Path, topic: str = "t") -> dict[int, list[tuple[bytes | None, bytes | None]]]:
-    """Keys and values of each partition, read by the engine; the keeper is ended, and the directory verified."""
+    """Keys and values of each partition, read by the engine; the coordinator is ended, and the directory verified."""
     end(path, signal.SIGTERM)
     with seglog.open(path, create=False) as directory:
         found = {
@@ -112,7 +112,7 @@ def test_an_empty_frame_makes_its_topic_and_nothing_else(spark: SparkSession, pa
 
 
 def test_what_our_source_reads_our_sink_writes(spark: SparkSession, path: Path) -> None:
-    """From one topic of a directory to another of the same, whose lock the keeper has."""
+    """From one topic of a directory to another of the same, whose lock the coordinator has."""
     save(numbers(spark, 100), path, topic="t", numPartitions="2", lingerSeconds="30")
     copied = spark.read.format("seglog").option("includeHeaders", "true").option("subscribe", "t").load(str(path))
     to_log(copied.drop("topic"), str(path), topic="u", partitions=2)
@@ -192,7 +192,7 @@ def test_a_task_that_fails_for_good_leaves_nothing(spark: SparkSession, path: Pa
     frame = failing(numbers(spark, 1000), tmp_path / "marks", times=9, behind=other_is_done)
     with pytest.raises(PySparkException, match="fails behind its last row"):
         save(frame, path, topic="t")
-    assert Keeping(str(path), linger=5).status()["jobs"] == []
+    assert CommitClient(str(path), linger=5).status()["jobs"] == []
     assert values(path) == []
 
 
@@ -294,7 +294,7 @@ def test_a_batch_that_fails_leaves_nothing_and_the_next_start_writes_it(
     query = start(path, tmp_path, map_in_arrow(frame, fail))
     with pytest.raises(StreamingQueryException, match="the second file fails"):
         query.awaitTermination()
-    assert Keeping(str(path), linger=5).status()["jobs"] == []
+    assert CommitClient(str(path), linger=5).status()["jobs"] == []
     broken.unlink()
     start(path, tmp_path, map_in_arrow(frame, fail)).awaitTermination()
     assert values(path) == [1, 2]
@@ -338,7 +338,7 @@ def test_a_stream_has_no_transaction_of_the_user(spark: SparkSession, path: Path
         query.awaitTermination(60)
 
 
-def test_the_keeper_is_gone_a_while_after_the_last_job(spark: SparkSession, path: Path) -> None:
+def test_the_coordinator_is_gone_a_while_after_the_last_job(spark: SparkSession, path: Path) -> None:
     save(numbers(spark, 10), path, topic="t", lingerSeconds="0")
     while OsFs().exists(socket_path(str(path))):
         pass

@@ -14,7 +14,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.read.ranges import OffsetRange
 from seglog.spark.read.stream_planning import (
     Lag,
-    PartitionState,
+    StreamPartition,
     check_targets,
     is_too_little,
     lag_between,
@@ -34,11 +34,11 @@ def at(**offsets: int) -> dict[TopicPartition, int]:
     return {TopicPartition(name[:1], int(name[1:])): offset for name, offset in offsets.items()}
 
 
-def state(log_start: int, until: int, log_end: int | None = None) -> PartitionState:
-    return PartitionState(log_start, until, until if log_end is None else log_end)
+def state(log_start: int, until: int, log_end: int | None = None) -> StreamPartition:
+    return StreamPartition(log_start, until, until if log_end is None else log_end)
 
 
-def states(**found: tuple[int, int]) -> dict[TopicPartition, PartitionState]:
+def states(**found: tuple[int, int]) -> dict[TopicPartition, StreamPartition]:
     return {
         partition: state(*found[f"{partition.topic}{partition.partition}"])
         for partition in at(**dict.fromkeys(found, 0))
@@ -172,7 +172,7 @@ def test_a_batch_with_a_new_partition() -> None:
 def test_losses_are_told(
     start: dict[TopicPartition, int],
     end: dict[TopicPartition, int],
-    found: dict[TopicPartition, PartitionState],
+    found: dict[TopicPartition, StreamPartition],
     ranges: dict[TopicPartition, int],
     loss: str,
 ) -> None:
@@ -212,7 +212,7 @@ _OFFSETS = st.dictionaries(_PARTITIONS, _OFFSET)
 def test_each_offset_that_was_to_be_read_is_read_or_told_as_lost(
     start: dict[TopicPartition, int],
     end: dict[TopicPartition, int],
-    found: dict[TopicPartition, PartitionState],
+    found: dict[TopicPartition, StreamPartition],
     replays_first: bool,
 ) -> None:
     case()
@@ -261,7 +261,7 @@ def test_targets_hold() -> None:
     ],
 )
 def test_targets_that_are_missed(
-    end: dict[TopicPartition, int], found: dict[TopicPartition, PartitionState], message: str
+    end: dict[TopicPartition, int], found: dict[TopicPartition, StreamPartition], message: str
 ) -> None:
     with pytest.raises(DataLossError, match=message):
         check_targets(at(a0=9), end, found)

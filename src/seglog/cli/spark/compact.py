@@ -13,7 +13,7 @@ from seglog.core.fs import OsFs
 from seglog.storage.offline.verify import measure
 
 if TYPE_CHECKING:
-    from seglog.spark.jobs.compact import Compacted
+    from seglog.spark.jobs.compact import CompactionResult
 
 
 def compact(
@@ -61,7 +61,7 @@ def compact(
     return DAMAGE if done.failed else FINE
 
 
-def _show(out: Out, done: Compacted, *, as_json: bool) -> None:
+def _show(out: Out, done: CompactionResult, *, as_json: bool) -> None:
     if as_json:
         document = asdict(done)
         document["failed"] = {str(name): reason for name, reason in done.failed.items()}
@@ -74,7 +74,7 @@ def _show(out: Out, done: Compacted, *, as_json: bool) -> None:
     out.line(summary(done))
 
 
-def _show_partitions(out: Out, done: Compacted) -> None:
+def _show_partitions(out: Out, done: CompactionResult) -> None:
     columns = ["partition", "by", "from", "to", "segments", "size", "dirty"]
     rows: list[list[object]] = [
         [
@@ -96,7 +96,7 @@ def _show_partitions(out: Out, done: Compacted) -> None:
     show_table(out, columns, rows, right=columns[2:])
 
 
-def summary(done: Compacted) -> str:
+def summary(done: CompactionResult) -> str:
     """A line that says what was done."""
     count = len(done.partitions)
     rest = f", {done.clean} had nothing to clean" if done.clean else ""

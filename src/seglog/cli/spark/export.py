@@ -14,7 +14,7 @@ from seglog.core.fs import OsFs
 from seglog.storage.offline.verify import measure
 
 if TYPE_CHECKING:
-    from seglog.spark.jobs.export import Exported
+    from seglog.spark.jobs.export import ExportResult
 
 _COLUMNS: Final = "key,value,partition,offset,timestamp,timestampType,headers"
 
@@ -84,7 +84,7 @@ def _options(topics: list[str] | None, given: list[str] | None) -> dict[str, str
     return options
 
 
-def _show(out: Out, done: Exported) -> None:
+def _show(out: Out, done: ExportResult) -> None:
     for loss in done.losses:
         warn(f"seglog: gone: {loss}")
     if done.ranges:
@@ -94,7 +94,7 @@ def _show(out: Out, done: Exported) -> None:
     out.line(summary(done))
 
 
-def summary(done: Exported) -> str:
+def summary(done: ExportResult) -> str:
     """A line that says what was done."""
     offsets = sum(one.end - one.start for one in done.ranges)
     if done.dry_run:

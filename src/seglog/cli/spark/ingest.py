@@ -14,7 +14,7 @@ from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, se
 from seglog.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from seglog.spark.jobs.ingest import Columns, Ingested, Input
+    from seglog.spark.jobs.ingest import Columns, IngestResult, Input
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -138,7 +138,7 @@ def ingest(
     return FINE
 
 
-def _print(done: Ingested, *, json: bool) -> None:
+def _print(done: IngestResult, *, json: bool) -> None:
     for example in done.bad_examples:
         warn(f"seglog: skipped: {example}")
     for path, size in done.unfinished.items():
@@ -155,7 +155,7 @@ def _print(done: Ingested, *, json: bool) -> None:
         out.flush()
 
 
-def summary(done: Ingested) -> str:
+def summary(done: IngestResult) -> str:
     files = f"{done.files} file{'s' if done.files != 1 else ''}, {format_size(done.bytes)}"
     if done.dry_run:
         return f"{files} would be read by {done.tasks} tasks into topic {done.topic}; nothing was written"
@@ -176,7 +176,7 @@ def _pairs(name: str, given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _document(done: Ingested) -> dict[str, object]:
+def _document(done: IngestResult) -> dict[str, object]:
     document = asdict(done)
     document["preview"] = [{name: _shown(cell) for name, cell in row.items()} for row in done.preview]
     return document

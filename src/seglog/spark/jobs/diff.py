@@ -32,7 +32,7 @@ SCHEMA: Final = (
 _TASKS_PER_CORE: Final = 4
 
 
-class _Order(NamedTuple):
+class _PairPiece(NamedTuple):
     """A piece of the pair with this number."""
 
     number: int
@@ -89,16 +89,16 @@ def differences_frame(spark: SparkSession, compared: Sequence[Compared]) -> Data
     return spark.createDataFrame(rows, SCHEMA)
 
 
-def _orders(planned: Sequence[Pair]) -> Iterator[_Order]:
+def _orders(planned: Sequence[Pair]) -> Iterator[_PairPiece]:
     fs = OsFs()
     for number, pair in enumerate(planned):
         if pair.left is None or pair.right is None:
             continue
         for first, end in pair.cuts(fs, STRETCH):
-            yield _Order(number, pair.left.side.within(first, end), pair.right.side.within(first, end), first, end)
+            yield _PairPiece(number, pair.left.side.within(first, end), pair.right.side.within(first, end), first, end)
 
 
-def _compare(orders: Iterable[_Order], rules: Rules) -> Iterator[tuple[int, list[Finding]]]:
+def _compare(orders: Iterable[_PairPiece], rules: Rules) -> Iterator[tuple[int, list[Finding]]]:
     """In a worker."""
     fs = OsFs()
     for number, left, right, first, end in orders:

@@ -32,7 +32,7 @@ def watched(spark: SparkSession, amount: int, tasks: int, progress: Progress | N
     group = f"seglog-{uuid.uuid4()}"
     before = context.getLocalProperty(_GROUP) or ""
     context.setLocalProperty(_GROUP, group)
-    meter = _Meter(spark, group, amount / max(tasks, 1), amount, progress)
+    meter = _TaskMeter(spark, group, amount / max(tasks, 1), amount, progress)
     meter.start()
     try:
         yield
@@ -42,7 +42,7 @@ def watched(spark: SparkSession, amount: int, tasks: int, progress: Progress | N
     meter.tell(amount)
 
 
-class _Meter:
+class _TaskMeter:
     """Looks a few times a second at how many tasks of a job group are done."""
 
     def __init__(self, spark: SparkSession, group: str, share: float, amount: int, progress: Progress) -> None:

@@ -83,7 +83,7 @@ def findings_frame(spark: SparkSession, verified: Verified) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA)
 
 
-class _Order(NamedTuple):
+class _QueuedStretch(NamedTuple):
     """A stretch to be looked at, and who waits for its summary."""
 
     stretch: Stretch
@@ -94,7 +94,7 @@ class _Order(NamedTuple):
         return self.stretch.end - self.stretch.start
 
 
-class _Awaited(Future[Summary]):
+class _LazyFuture(Future[Summary]):
     """A future that sends for its result when it is asked for one."""
 
     def __init__(self, send: Callable[[], None]) -> None:
@@ -115,15 +115,15 @@ class _SparkExecutor(Executor):
         self._cores = cores
         self._progress = progress
         self._waves = ThreadPoolExecutor(_WAVES)
-        self._orders: list[_Order] = []
+        self._orders: list[_QueuedStretch] = []
         self._bytes = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Only `walk_stretch` by the compiled loops: what else is there is done where it is called."""
         if fn is not walk_stretch or not kwargs.get("fast"):
             raise ValueError("Spark's workers walk stretches, and nothing else")
-        future = _Awaited(self._send)
-        order = _Order(args[1], future)
+        future = _LazyFuture(self._send)
+        order = _QueuedStretch(args[1], future)
         self._orders.append(order)
         self._bytes += order.size
         if self._bytes >= self._cores * _WAVE_BYTES or len(self._orders) >= _WAVE_STRETCHES:
@@ -135,7 +135,7 @@ class _SparkExecutor(Executor):
         if orders:
             self._waves.submit(self._run, orders).add_done_callback(lambda wave: _hand_out(wave, orders))
 
-    def _run(self, orders: Sequence[_Order]) -> list[Summary]:
+    def _run(self, orders: Sequence[_QueuedStretch]) -> list[Summary]:
         size = sum(order.size for order in orders)
         tasks = list(_divide(orders, max(size // (self._cores * _TASKS_PER_CORE), _SMALLEST_TASK)))
         with plain_errors(), watched(self._spark, size, len(tasks), self._progress):
@@ -146,7 +146,7 @@ class _SparkExecutor(Executor):
         self._waves.shutdown(wait, cancel_futures=cancel_futures)
 
 
-def _hand_out(wave: Future[list[Summary]], orders: Sequence[_Order]) -> None:
+def _hand_out(wave: Future[list[Summary]], orders: Sequence[_QueuedStretch]) -> None:
     error = wave.exception()
     for at, order in enumerate(orders):
         if error is not None:
@@ -155,9 +155,9 @@ def _hand_out(wave: Future[list[Summary]], orders: Sequence[_Order]) -> None:
             order.future.set_result(wave.result()[at])
 
 
-def _divide(orders: Iterable[_Order], share: int) -> Iterator[list[_Order]]:
+def _divide(orders: Iterable[_QueuedStretch], share: int) -> Iterator[list[_QueuedStretch]]:
     """Neighbours of about ``share`` bytes; of a large log in its own tasks, for each takes the log's indexes along."""
-    task: list[_Order] = []
+    task: list[_QueuedStretch] = []
     size = 0
     for _, group in groupby(orders, key=lambda order: order.stretch.facts.file):
         for order in group:

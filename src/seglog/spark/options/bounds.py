@@ -18,7 +18,7 @@ Offsets = int | Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AtTime:
+class TimestampBound:
     """The first offset whose record has this timestamp (ms) or a later one; one for all, or one for each partition.
 
     ``strategy`` says what a start is where no record is that late; an end is the latest offset then.
@@ -28,7 +28,7 @@ class AtTime:
     strategy: Literal["error", "latest"] = "error"
 
 
-Bound = Offsets | AtTime
+Bound = Offsets | TimestampBound
 
 
 def parse_offsets(name: str, value: str) -> Offsets:
@@ -42,6 +42,6 @@ def parse_offsets(name: str, value: str) -> Offsets:
 
 def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
     """The option that such a bound comes from."""
-    if not isinstance(bound, AtTime):
+    if not isinstance(bound, TimestampBound):
         return f"{side}Offsets"
     return f"{side}Timestamp" if isinstance(bound.timestamps, int) else f"{side}OffsetsByTimestamp"

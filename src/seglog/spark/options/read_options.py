@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
 from seglog.spark.options import values as text
-from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime, Bound, option_name, parse_offsets
+from seglog.spark.options.bounds import EARLIEST, LATEST, Bound, TimestampBound, option_name, parse_offsets
 from seglog.spark.options.topic_pattern import compile_java
 
 DEFAULT_MAX_BYTES: Final = 128 << 20
@@ -260,7 +260,7 @@ def _bound(values: Mapping[str, Any], side: str, default: int) -> Bound:
     strategy: Literal["error", "latest"] = values.get("startingOffsetsByTimestampStrategy", "error")
     for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
         if name in values:
-            return AtTime(timestamps=values[name], strategy=strategy)
+            return TimestampBound(timestamps=values[name], strategy=strategy)
     bound: Bound = values.get(f"{side}Offsets", default)
     return bound
 
@@ -278,15 +278,15 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
         (starting, "starting", LATEST, "latest"),
         (ending, "ending", EARLIEST, "earliest"),
     ):
-        if isinstance(bound, AtTime):
+        if isinstance(bound, TimestampBound):
             continue
         if wrong in ({bound} if isinstance(bound, int) else set(bound.values())):
             raise InvalidConfigError(
                 f"option {side}Offsets: {word} ({wrong}) would leave nothing to read in a batch query"
             )
-    start = starting.timestamps if isinstance(starting, AtTime) else starting
-    end = ending.timestamps if isinstance(ending, AtTime) else ending
-    if isinstance(starting, AtTime) != isinstance(ending, AtTime):
+    start = starting.timestamps if isinstance(starting, TimestampBound) else starting
+    end = ending.timestamps if isinstance(ending, TimestampBound) else ending
+    if isinstance(starting, TimestampBound) != isinstance(ending, TimestampBound):
         return
     if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
         raise InvalidConfigError(f"startingTimestamp {start} is above endingTimestamp {end}")

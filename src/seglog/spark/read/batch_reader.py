@@ -20,7 +20,7 @@ from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.directories.partition_files import find_by_time
 from seglog.spark.read.directories.survey import Survey, survey
-from seglog.spark.read.offsets import Resolved, resolve, resolve_bound
+from seglog.spark.read.offsets import ResolvedRanges, resolve, resolve_bound
 from seglog.spark.read.planning import ReadRange, pack, plan
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 from seglog.spark.runtime.parallelism import driver_parallelism
@@ -62,7 +62,7 @@ class SeglogReader(DataSourceReader):
             warnings.warn(f"seglog: data was lost: {loss}", stacklevel=2)
         return self.plan(fs, extents, resolved.ranges)
 
-    def resolve(self, fs: Fs, extents: Sequence[PartitionExtent]) -> Resolved:
+    def resolve(self, fs: Fs, extents: Sequence[PartitionExtent]) -> ResolvedRanges:
         """The offsets to read of each partition, as `resolve` makes them of the options."""
         starting, ending = self._options.starting, self._options.ending
         fail = self._options.fail_on_data_loss

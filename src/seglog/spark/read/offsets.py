@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.bounds import EARLIEST, LATEST, AtTime, Bound, option_name
+from seglog.spark.options.bounds import EARLIEST, LATEST, Bound, TimestampBound, option_name
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
 FindByTime = Callable[[PartitionExtent, int], int | None]
@@ -20,7 +20,7 @@ FindByTime = Callable[[PartitionExtent, int], int | None]
 DATA_LOSS_HINT: Final = "set option failOnDataLoss to false to go on without what is gone"
 
 
-class Resolved(NamedTuple):
+class ResolvedRanges(NamedTuple):
     """The ranges to read, and in words what they leave out of what was asked for (``failOnDataLoss=false``)."""
 
     ranges: Mapping[TopicPartition, OffsetRange]
@@ -34,7 +34,7 @@ def resolve(
     find_by_time: FindByTime,
     *,
     fail_on_data_loss: bool = True,
-) -> Resolved:
+) -> ResolvedRanges:
     """The offsets to read of each partition.
 
     Offsets for partitions must name exactly the partitions that are read. An offset outside of a log raises
@@ -62,7 +62,7 @@ def resolve(
         losses += outside
         first, last = extent.nearest(bounds[0]), extent.nearest(bounds[1])
         ranges[partition] = OffsetRange(first, max(first, last))
-    return Resolved(ranges, losses)
+    return ResolvedRanges(ranges, losses)
 
 
 def resolve_bound(
@@ -73,13 +73,13 @@ def resolve_bound(
 ) -> dict[TopicPartition, int]:
     """One side of the ranges; offsets that were given as numbers are as they are, also outside of the log."""
     name = option_name(side, bound)
-    given = bound.timestamps if isinstance(bound, AtTime) else bound
+    given = bound.timestamps if isinstance(bound, TimestampBound) else bound
     if not isinstance(given, int):
         _check_same_partitions(name, set(given), {extent.topic_partition for extent in extents})
     found = {}
     for extent in extents:
         value = given if isinstance(given, int) else given[extent.topic_partition]
-        if isinstance(bound, AtTime):
+        if isinstance(bound, TimestampBound):
             offset = _at_time(extent, value, find_by_time)
             if offset is None and side == "starting" and bound.strategy == "error":
                 raise OffsetOutOfRangeError(

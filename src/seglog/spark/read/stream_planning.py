@@ -60,7 +60,7 @@ def _not_offsets(value: object) -> InvalidConfigError:
     )
 
 
-class PartitionState(NamedTuple):
+class StreamPartition(NamedTuple):
     """What a partition's files have now: readable are ``log_start`` to before ``until``, which is at most ``log_end``.
 
     ``until`` is the high watermark, the last stable offset or the log's end, as the options say.
@@ -71,10 +71,10 @@ class PartitionState(NamedTuple):
     log_end: int
 
 
-PartitionStates = Mapping[TopicPartition, PartitionState]
+StreamPartitions = Mapping[TopicPartition, StreamPartition]
 
 
-def latest_offsets(states: PartitionStates, start: StreamOffsets) -> dict[TopicPartition, int]:
+def latest_offsets(states: StreamPartitions, start: StreamOffsets) -> dict[TopicPartition, int]:
     """The end of each partition that is there, never before where the stream is as long as the log goes that far.
 
     A high watermark is read from a checkpoint that a broker writes every few seconds, while another source of the same
@@ -86,18 +86,18 @@ def latest_offsets(states: PartitionStates, start: StreamOffsets) -> dict[TopicP
     }
 
 
-def wait_where_known(states: PartitionStates, known: StreamOffsets) -> dict[TopicPartition, PartitionState]:
+def wait_where_known(states: StreamPartitions, known: StreamOffsets) -> dict[TopicPartition, StreamPartition]:
     """``states`` while a broker's directory is away: a partition of ``known`` that the others do not have, or not so
     far, is as it was when it was read to there, and there is nothing new of it.
 
     >>> wait_where_known({}, {TopicPartition("t", 0): 7})
-    {TopicPartition(topic='t', partition=0): PartitionState(log_start=7, until=7, log_end=7)}
+    {TopicPartition(topic='t', partition=0): StreamPartition(log_start=7, until=7, log_end=7)}
     """
     found = dict(states)
     for partition, offset in known.items():
         state = states.get(partition)
         if state is None or state.log_end < offset:
-            found[partition] = PartitionState(offset, offset, offset)
+            found[partition] = StreamPartition(offset, offset, offset)
     return found
 
 
@@ -137,7 +137,7 @@ class BatchPlan(NamedTuple):
 
 
 def plan_batch(
-    start: StreamOffsets, end: StreamOffsets, states: PartitionStates, *, replays_first: bool = False
+    start: StreamOffsets, end: StreamOffsets, states: StreamPartitions, *, replays_first: bool = False
 ) -> BatchPlan:
     """What to read from ``start`` to ``end`` of the partitions in ``end``, and what was lost.
 
@@ -191,7 +191,7 @@ def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], 
     warn(f"records are lost to this stream, which goes on (failOnDataLoss=false): {said}")
 
 
-def check_targets(targets: StreamOffsets, end: StreamOffsets, states: PartitionStates) -> None:
+def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPartitions) -> None:
     """With ``AvailableNow``: `DataLossError` if a batch ends where its targets, or the logs, do not reach."""
     for partition in sorted(end):
         if partition not in targets or end[partition] > targets[partition]:

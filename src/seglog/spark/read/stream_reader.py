@@ -24,14 +24,14 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.spark.options.bounds import LATEST, AtTime, Bound
+from seglog.spark.options.bounds import LATEST, Bound, TimestampBound
 from seglog.spark.options.read_options import Assign, ReadOptions
 from seglog.spark.read.batch_reader import SeglogReader
-from seglog.spark.read.directories.partitions import Away, find_partitions
+from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.read.stream_planning import (
-    PartitionState,
     StreamOffsets,
+    StreamPartition,
     check_targets,
     is_too_little,
     latest_offsets,
@@ -52,11 +52,11 @@ _UNLIMITED: Final = MAX_INT64
 JsonOffsets = dict[str, dict[str, int]]
 
 
-class _Look(NamedTuple):
+class _Snapshot(NamedTuple):
     """The partitions as they lie in the files at one moment. ``states`` has those too that wait for a directory."""
 
     extents: Mapping[TopicPartition, PartitionExtent]
-    states: Mapping[TopicPartition, PartitionState]
+    states: Mapping[TopicPartition, StreamPartition]
 
     @property
     def log_starts(self) -> dict[TopicPartition, int]:
@@ -77,7 +77,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_available_now = False
         self._targets: dict[TopicPartition, int] | None = None
         self._latest: dict[TopicPartition, int] = {}
-        self._looked: _Look | None = None
+        self._looked: _Snapshot | None = None
         """What the last ends come from, until a batch is planned with them."""
         self._last_trigger: float | None = None
 
@@ -170,7 +170,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = [extent for partition, extent in look.extents.items() if partition in planned.ranges]
         return self._reader.input_partitions(self._reader.plan(OsFs(), extents, planned.ranges))
 
-    def _look(self, known: StreamOffsets, until: str | None = None) -> _Look:
+    def _look(self, known: StreamOffsets, until: str | None = None) -> _Snapshot:
         """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option.
 
         While one of several directories is away, what may be there is not lost: it waits where it was ``known`` to be.
@@ -179,7 +179,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
         except UnknownTopicError as error:
-            away: list[Away] = []
+            away: list[MissingDirectory] = []
             available = {found.topic_partition for found in find_partitions(fs, self._options.paths, away)}
             if not away:
                 report_losses([str(error)], fail=self._options.fail_on_data_loss, warn=_warn)
@@ -188,10 +188,10 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = SeglogReader(self._schema, options).survey(fs, may_be_away=True)
         extents = {extent.topic_partition: extent for extent in found.extents}
         states = {
-            partition: PartitionState(extent.log_start, extent.until, extent.log_end)
+            partition: StreamPartition(extent.log_start, extent.until, extent.log_end)
             for partition, extent in extents.items()
         }
-        return _Look(extents, wait_where_known(states, known) if found.away else states)
+        return _Snapshot(extents, wait_where_known(states, known) if found.away else states)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
@@ -199,7 +199,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _moves(starting: Bound) -> bool:
     """Whether the start is another one when it is asked for later."""
-    if isinstance(starting, AtTime):
+    if isinstance(starting, TimestampBound):
         return starting.strategy == "latest"
     return LATEST in ({starting} if isinstance(starting, int) else set(starting.values()))
 

@@ -15,7 +15,7 @@ _DAEMON = "pyspark.daemon"
 _LINUX = sys.platform == "linux"
 
 
-class Owners:
+class ProcessWatch:
     """Looks after processes that are no children of this one; by handles where there are: numbers are used again."""
 
     POLL_SECONDS: ClassVar = 0.5

@@ -34,14 +34,14 @@ _LAST_DAY_MS: Final = 253_402_300_799_999
 _CODECS: Final = pa.array([*(codec.name.lower() for codec in sorted(Codec)), "5", "6", "7"])
 
 
-class _Rows(NamedTuple):
+class _WalkRows(NamedTuple):
     """Some batches, and why those are bad that are, by their position."""
 
     table: BatchTable
     reasons: dict[int, str]
 
 
-def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_Rows]:
+def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_WalkRows]:
     """Everything that begins in ``piece``, in its order; bytes that are no batch are a row of verdict `_HOLE`."""
     try:
         file = fs.open(piece.log, write=False)
@@ -60,7 +60,7 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_Rows]:
                 # a chunk reaches beyond the piece, for its last batch may
                 within = walk.table[: int(np.searchsorted(walk.table["position"], end))]
                 if len(within):
-                    yield _Rows(within, _reasons(data, within, position))
+                    yield _WalkRows(within, _reasons(data, within, position))
             before, position = position, walks[-1].position
             following = int.from_bytes(data[8:12], "big", signed=True) + 12
             if position > before:
@@ -81,16 +81,16 @@ def _reasons(data: bytes, table: BatchTable, base: int) -> dict[int, str]:
     return found
 
 
-def _hole(file: File, piece: Piece, position: int, end: int) -> tuple[_Rows, int]:
+def _hole(file: File, piece: Piece, position: int, end: int) -> tuple[_WalkRows, int]:
     """The bytes from ``position`` to where a sound batch begins, and that place."""
     walk = StretchWalk(file, Facts(piece.log, base_offset=piece.base_offset))
     after = min(walk.run(position, position + 1).end, end)
     table = np.zeros(1, BATCH_DTYPE)
     table["position"], table["size"], table["verdict"] = position, after - position, _HOLE
-    return _Rows(table, {position: walk.holes[0].reason if walk.holes else "no batch"}), after
+    return _WalkRows(table, {position: walk.holes[0].reason if walk.holes else "no batch"}), after
 
 
-def _is_end(file: File, piece: Piece, hole: _Rows, stop: Stop) -> bool:
+def _is_end(file: File, piece: Piece, hole: _WalkRows, stop: Stop) -> bool:
     """Whether what is no batch is what the last segment may end with: a part of a batch, or room for more."""
     start, size = int(hole.table["position"][0]), int(hole.table["size"][0])
     if piece.next_base is not None or start + size < file.size():

@@ -28,7 +28,7 @@ from seglog.spark.options.write_options import (
     parse_write_options,
 )
 from seglog.spark.runtime.processes import driver_pid
-from seglog.spark.write.directories.commit_client import Keeping, directory_of
+from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.storage.adopt import StagedPart
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task tells the commit: its parts as JSON, and in a stream query and batch."""
 
     job: str
@@ -78,7 +78,7 @@ class _Sink:
         if options.topic is not None:
             create.setdefault(options.topic, options.num_partitions)
         application, version = self._transaction(job)
-        opened = self._keeping().begin(
+        opened = self._client().begin(
             job,
             owner=driver_pid(),
             topic=options.topic,
@@ -105,13 +105,13 @@ class _Sink:
     def _directory(self) -> str:
         return directory_of(self._options.path)
 
-    def _keeping(self) -> Keeping:
+    def _client(self) -> CommitClient:
         linger = self._options.linger_seconds
         if linger is None:
             linger = STREAM_LINGER_SECONDS if self._is_stream else 0
-        return Keeping(self._directory(), linger=linger)
+        return CommitClient(self._directory(), linger=linger)
 
-    def _stage(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Write one task's rows, in a worker."""
         import numpy as np
         from pyspark import TaskContext
@@ -126,24 +126,24 @@ class _Sink:
             task = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
             writer = TaskWriter(self.plan, task, fs=OsFs(), clock=SystemClock(), rng=np.random.default_rng())
             parts = writer.write(batches)
-        return Written(
+        return TaskCommit(
             job=self.plan.job,
             parts=json.dumps([part.to_json() for part in parts]),
             query=query,
             batch=None if batch is None else int(batch),
         )
 
-    def _adopt(self, messages: Sequence[Written], application: str, version: int) -> None:
+    def _adopt(self, messages: Sequence[TaskCommit], application: str, version: int) -> None:
         """Adopt what the tasks wrote, in their order."""
         parts = [StagedPart.from_json(part) for message in messages for part in json.loads(message.parts)]
         (job,) = {message.job for message in messages} or {self.plan.job}
-        self._keeping().commit(
+        self._client().commit(
             job, application, version, parts, also=[self.plan.job], allow_foreign=self._options.allow_foreign
         )
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        jobs = {message.job for message in messages if isinstance(message, Written)}
-        self._keeping().abort(*sorted(jobs | {self.plan.job}))
+        jobs = {message.job for message in messages if isinstance(message, TaskCommit)}
+        self._client().abort(*sorted(jobs | {self.plan.job}))
 
 
 class SeglogWriter(_Sink, DataSourceArrowWriter):
@@ -152,7 +152,7 @@ class SeglogWriter(_Sink, DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
         super().__init__(schema, options, overwrite=overwrite, stream=False)
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         return self._stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -168,7 +168,7 @@ class SeglogStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
         super().__init__(schema, options, overwrite=overwrite, stream=True)
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         return self._stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
@@ -185,8 +185,8 @@ class SeglogStreamWriter(_Sink, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def _whole(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    found = [message for message in messages if isinstance(message, Written)]
+def _whole(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+    found = [message for message in messages if isinstance(message, TaskCommit)]
     assert len(found) == len(messages)
     return found
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from seglog.storage.compaction.parts import Stretch
 
-__all__ = ["Compacted", "CompactedPartition", "compact"]
+__all__ = ["CompactedPartition", "CompactionResult", "compact"]
 
 SPARK_FROM: Final = 256 << 20
 """Bytes to read from which a partition is worth a Spark job; what is smaller the engine cleans in the driver."""
@@ -82,7 +82,7 @@ class CompactedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """What a job did. ``failed``: partitions that are as they were, and why; ``clean``: how many had nothing to do."""
 
     partitions: tuple[CompactedPartition, ...]
@@ -108,7 +108,7 @@ def compact(
     clock: Clock | None = None,
     spark_from: int = SPARK_FROM,
     progress: Progress | None = None,
-) -> Compacted:
+) -> CompactionResult:
     """Clean the compacted topics of the log directory at ``path``, or those of them that are named.
 
     What may be cleaned is what the engine and Kafka would clean: not the active segment (``roll`` begins a new one
@@ -119,7 +119,7 @@ def compact(
     nothing to do.
 
     Raises `LogDirInUseError` while a broker or another job has the directory, `UnknownTopicError`,
-    `InvalidConfigError`. A partition that is damaged is in `Compacted.failed`.
+    `InvalidConfigError`. A partition that is damaged is in `CompactionResult.failed`.
     """
     require("numba", "fast", purpose="compaction on Spark")
     if force and not topics:
@@ -128,7 +128,7 @@ def compact(
     failed: dict[TopicPartition, str] = {}
     clean = 0
     with LogDir.open(path, create=False, config=config, clock=clock) as directory, directory.compacting:
-        job = _Job(spark, directory, spark_from, progress, forced=force)
+        job = _CompactionRun(spark, directory, spark_from, progress, forced=force)
         for name in _chosen(directory, topics, force=force):
             log = directory.logs.get(name)
             if log is None:
@@ -144,7 +144,7 @@ def compact(
                 done.append(job.planned(log, part) if dry_run else job.clean(log, part))
             except (CorruptError, KeylessError) as error:
                 failed[name] = str(error)
-    return Compacted(partitions=tuple(done), failed=failed, clean=clean, dry_run=dry_run)
+    return CompactionResult(partitions=tuple(done), failed=failed, clean=clean, dry_run=dry_run)
 
 
 class KeylessError(SeglogError):
@@ -173,7 +173,7 @@ def _is_compacted(directory: LogDir, name: TopicPartition) -> bool:
     return entry is not None and directory.config.topics.with_overrides(entry.config).compact
 
 
-class _Job:
+class _CompactionRun:
     """Rounds over the logs of one directory."""
 
     def __init__(

@@ -21,7 +21,7 @@ from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs.export import state as export_state
-from seglog.spark.jobs.export.state import ExportInUseError, StagedFile, State
+from seglog.spark.jobs.export.state import ExportInUseError, ExportState, StagedFile
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "ExportInUseError", "Exported", "ExportedRange", "export"]
+__all__ = ["COLUMNS", "ExportInUseError", "ExportRange", "ExportResult", "export"]
 
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
 """Of the files; ``topic`` and ``date`` are in their paths."""
@@ -53,7 +53,7 @@ DEFAULT_FILE_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedRange:
+class ExportRange:
     """Offsets ``start`` to before ``end`` of a partition, gaps and what is left out among them."""
 
     topic: str
@@ -63,10 +63,10 @@ class ExportedRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportResult:
     """What a run did; ``finished`` files of one that had died got their names first. ``losses`` say what was gone."""
 
-    ranges: tuple[ExportedRange, ...]
+    ranges: tuple[ExportRange, ...]
     records: int
     files: int
     bytes: int
@@ -100,7 +100,7 @@ def export(
     max_file_bytes: int = DEFAULT_FILE_BYTES,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write what ``output`` does not hold yet of the log directory at ``path``, or of several.
 
     ``options`` are those of ``spark.read.format("seglog")``: which topics, ``startingOffsets`` for the first run (later
@@ -118,9 +118,9 @@ def export(
         if name.lower() not in _OPTIONS:
             raise InvalidConfigError(f"option {name} is not one of an export's: {', '.join(_OPTIONS.values())}")
     settings = {"isolationLevel": "read_committed", **(options or {}), "paths": json.dumps(listed(path))}
-    job = _Job(spark, fs, output, settings, shape, progress)
+    job = _ExportRun(spark, fs, output, settings, shape, progress)
     if dry_run:
-        return job.planned(export_state.read_state(fs, output) or State())
+        return job.planned(export_state.read_state(fs, output) or ExportState())
     with export_state.locked(fs, output):
         return job.run(compression, max_file_bytes)
 
@@ -138,7 +138,7 @@ def _checked(columns: Collection[str], key: str, value: str, compression: str, m
     return _Shape(columns=tuple(name for name in COLUMNS if name in columns), key=key, value=value)
 
 
-class _Job:
+class _ExportRun:
     """One run."""
 
     def __init__(
@@ -160,15 +160,15 @@ class _Job:
         self._progress = progress
         self._reader = SeglogReader(_read_schema(shape), self._options)
 
-    def planned(self, state: State) -> Exported:
+    def planned(self, state: ExportState) -> ExportResult:
         """What `run` would read; a run that died is not finished."""
         self._check_shape(state)
         return _exported(self._plan(state), (), dry_run=True)
 
-    def run(self, compression: str, max_file_bytes: int) -> Exported:
+    def run(self, compression: str, max_file_bytes: int) -> ExportResult:
         """With the output's lock."""
         fs, output = self._fs, self._output
-        state = export_state.read_state(fs, output) or State(shape=self._shape.as_document())
+        state = export_state.read_state(fs, output) or ExportState(shape=self._shape.as_document())
         self._check_shape(state)
         finished = len(state.pending)
         state = export_state.finish(fs, output, state)
@@ -187,7 +187,7 @@ class _Job:
         export_state.clear_staging(fs, output)
         return replace(_exported(plan, files, dry_run=False), finished=finished)
 
-    def _check_shape(self, state: State) -> None:
+    def _check_shape(self, state: ExportState) -> None:
         wanted = self._shape.as_document()
         for name, had in state.shape.items():
             if wanted[name] != had:
@@ -195,7 +195,7 @@ class _Job:
                     f"{self._output} was begun with {name} = {had}, not {wanted[name]}: go on so, or export elsewhere"
                 )
 
-    def _plan(self, state: State) -> _Plan:
+    def _plan(self, state: ExportState) -> _Plan:
         """What to read of each partition, and what of it is gone."""
         fs = OsFs()
         extents = self._reader.extents(fs)
@@ -252,7 +252,7 @@ def _topic_ids(fs: Fs, extents: Sequence[PartitionExtent]) -> dict[str, str]:
     return found
 
 
-def _gone(state: State, extents: Sequence[PartitionExtent]) -> list[str]:
+def _gone(state: ExportState, extents: Sequence[PartitionExtent]) -> list[str]:
     here = {extent.topic_partition for extent in extents}
     topics = {name.topic for name in here}
     return [
@@ -274,10 +274,10 @@ def _start(extent: PartitionExtent, start: int, *, is_same: bool) -> tuple[int, 
     return start, None
 
 
-def _exported(plan: _Plan, files: Sequence[StagedFile], *, dry_run: bool) -> Exported:
-    return Exported(
+def _exported(plan: _Plan, files: Sequence[StagedFile], *, dry_run: bool) -> ExportResult:
+    return ExportResult(
         ranges=tuple(
-            ExportedRange(topic=name.topic, partition=name.partition, start=offsets.start, end=offsets.end)
+            ExportRange(topic=name.topic, partition=name.partition, start=offsets.start, end=offsets.end)
             for name, offsets in sorted(plan.ranges.items())
             if offsets.start < offsets.end
         ),

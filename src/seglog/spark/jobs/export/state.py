@@ -47,7 +47,7 @@ class StagedFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ExportState:
     """What an output holds: of each partition the records before ``offsets``.
 
     ``shape`` says what its files look like, the same for all runs. ``ids`` are the topics' ids, where they have some.
@@ -62,7 +62,7 @@ class State:
     pending: tuple[StagedFile, ...] = ()
 
 
-def read_state(fs: Fs, output: str) -> State | None:
+def read_state(fs: Fs, output: str) -> ExportState | None:
     """None where nothing was exported yet; `CorruptCheckpointError` for a file that is not ours."""
     path = os.path.join(output, OWN, STATE)
     if not fs.exists(path):
@@ -71,7 +71,7 @@ def read_state(fs: Fs, output: str) -> State | None:
         content = json.loads(fs.read(path))
         if content["version"] != _VERSION:
             raise ValueError(f"version {content['version']}, and this seglog knows {_VERSION}")
-        return State(
+        return ExportState(
             shape=dict(content["shape"]),
             offsets={
                 TopicPartition(topic, int(partition)): int(offset)
@@ -87,7 +87,7 @@ def read_state(fs: Fs, output: str) -> State | None:
         raise CorruptCheckpointError(f"not the state of an export: {error}", file=path) from error
 
 
-def write_state(fs: Fs, output: str, state: State) -> None:
+def write_state(fs: Fs, output: str, state: ExportState) -> None:
     offsets: dict[str, dict[str, int]] = {}
     for name in sorted(state.offsets):
         offsets.setdefault(name.topic, {})[str(name.partition)] = state.offsets[name]
@@ -117,14 +117,14 @@ def locked(fs: Fs, output: str) -> Iterator[None]:
         lock.release()
 
 
-def commit(fs: Fs, output: str, state: State, files: Sequence[StagedFile]) -> State:
+def commit(fs: Fs, output: str, state: ExportState, files: Sequence[StagedFile]) -> ExportState:
     """Make ``state``, which is that behind the run, count, and give the run's ``files`` their names."""
     decided = replace(state, pending=tuple(files))
     write_state(fs, output, decided)
     return finish(fs, output, decided)
 
 
-def finish(fs: Fs, output: str, state: State) -> State:
+def finish(fs: Fs, output: str, state: ExportState) -> ExportState:
     """Rename what is ``pending``; as often as it takes."""
     if not state.pending:
         return state

@@ -23,8 +23,8 @@ from seglog.core.fs import OsFs
 from seglog.spark.jobs.failure import plain_errors
 from seglog.spark.jobs.ingest.columns import LINE, Columns, names_of
 from seglog.spark.jobs.ingest.json_rows import NotAnObjectError, parse_objects
-from seglog.spark.jobs.ingest.marks import Selected, select_new
-from seglog.spark.jobs.ingest.rows import PATTERNS, Format, Recipe, Rows, kept_groups
+from seglog.spark.jobs.ingest.marks import NewInput, select_new
+from seglog.spark.jobs.ingest.rows import PATTERNS, Format, Recipe, SplitRows, kept_groups
 from seglog.spark.jobs.ingest.splits import (
     Split,
     first_line,
@@ -38,7 +38,7 @@ from seglog.spark.jobs.paths import Paths, listed
 from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.options.write_options import WriteOptions, parse_write_options
 from seglog.spark.runtime.worker_gc import freeze_imports
-from seglog.spark.write.directories.commit_client import Keeping, directory_of
+from seglog.spark.write.directories.commit_client import CommitClient, directory_of
 from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, check_digest, read_ledger
 from seglog.storage.formats.checkpoints import read_partition_metadata
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["Columns", "Ingested", "Input", "ingest"]
+__all__ = ["Columns", "IngestResult", "Input", "ingest"]
 
 _TASKS_PER_CORE: Final = 2
 _SMALLEST_TASK: Final = 8 << 20
@@ -86,7 +86,7 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ingested:
+class IngestResult:
     """What came of a job. ``already``: all of it was ingested before, or its transaction was; nothing was written.
 
     ``files`` and ``bytes`` are what was read; ``known`` files had nothing new. ``unfinished`` has the bytes of last
@@ -123,7 +123,7 @@ def ingest(
     take_unfinished: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Ingested:
+) -> IngestResult:
     """Append the records of ``paths`` (files, directories, globs; in this order) to ``topic`` of ``log_dir``.
 
     What an earlier job has read into the topic is passed over: of a file that has grown the new lines are read, of one
@@ -142,7 +142,7 @@ def ingest(
     given: dict[str, str] = {"path": os.fspath(log_dir), "topic": topic, **dict(options or {})}
     if partitions is not None:
         given["numPartitions"] = str(partitions)
-    request = _Request(
+    request = _IngestRequest(
         fs=fs,
         files=list_files(fs, listed(paths)),
         source=source or Input(),
@@ -162,10 +162,10 @@ def ingest(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work:
+class _IngestPlan:
     """What of the files is new, and how it is read."""
 
-    selected: Selected
+    selected: NewInput
     planned: PlannedInput
 
     @property
@@ -174,7 +174,7 @@ class _Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Request:
+class _IngestRequest:
     """A call of `ingest`."""
 
     fs: OsFs
@@ -194,7 +194,7 @@ class _Request:
     def topic(self) -> str:
         return str(self.options.topic)
 
-    def work(self) -> _Work:
+    def work(self) -> _IngestPlan:
         """As the ledger is now. Raises `InvalidConfigError` where files lack what is asked for."""
         format_ = self.source.format or _format_of(self.files[0])
         selected = select_new(
@@ -217,22 +217,22 @@ class _Request:
             share,
             {new.path: (new.start, new.end) for new in selected.new},
         )
-        return _Work(selected=selected, planned=planned if selected.new else planned._replace(splits=()))
+        return _IngestPlan(selected=selected, planned=planned if selected.new else planned._replace(splits=()))
 
     def _topic_id(self) -> str:
         path = os.path.join(self.directory, f"{self.topic}-0")
         found = read_partition_metadata(self.fs, path) if self.fs.exists(path) else None
         return "" if found is None else str(found)
 
-    def check_version(self, work: _Work) -> None:
+    def check_version(self, work: _IngestPlan) -> None:
         """Raise `AdoptError` if the user's transaction was adopted with other input."""
         transaction = self.options.transaction
         if transaction is not None:
             ledger = read_ledger(self.fs, self.directory)
             check_digest(ledger, transaction.key, transaction.version, work.selected.intake.digest)
 
-    def result(self, work: _Work) -> Ingested:
-        return Ingested(
+    def result(self, work: _IngestPlan) -> IngestResult:
+        return IngestResult(
             topic=self.topic,
             files=len(work.selected.new),
             bytes=work.size,
@@ -268,14 +268,14 @@ def plan_input(
     return PlannedInput(recipe, _with_names(fs, files, splits, recipe, source.names))
 
 
-def _run(spark: SparkSession, request: _Request, work: _Work, progress: Progress | None) -> Ingested:
+def _run(spark: SparkSession, request: _IngestRequest, work: _IngestPlan, progress: Progress | None) -> IngestResult:
     job = uuid.uuid4().hex
     options, directory = request.options, request.directory
-    keeping = Keeping(directory, linger=options.linger_seconds or 0)
+    client = CommitClient(directory, linger=options.linger_seconds or 0)
     application, version = f"job:{job}", 0
     if options.transaction is not None:
         application, version = options.transaction.key, options.transaction.version
-    opened = keeping.begin(
+    opened = client.begin(
         job,
         owner=os.getpid(),
         topic=options.topic,
@@ -290,13 +290,13 @@ def _run(spark: SparkSession, request: _Request, work: _Work, progress: Progress
         work = request.work()
         if opened.adopted or not (work.selected.new or work.selected.intake.marks):
             request.check_version(work)
-            keeping.abort(job)
+            client.abort(job)
             return _replace(request.result(work), already=True)
         targets = {name: Target(*target) for name, target in opened.topics.items()}
         plan = WritePlan(job=job, directory=directory, options=options, targets=targets)
         answers = _stage(spark, work.planned, plan, work.size, progress)
         parts = [StagedPart.from_json(part) for answer in answers for part in json.loads(answer)["parts"]]
-        done = keeping.commit(
+        done = client.commit(
             job,
             application,
             version,
@@ -305,7 +305,7 @@ def _run(spark: SparkSession, request: _Request, work: _Work, progress: Progress
             intake=work.selected.intake,
         )
     except BaseException:
-        keeping.abort(job)
+        client.abort(job)
         raise
     told = [json.loads(answer) for answer in answers]
     return _replace(
@@ -340,7 +340,7 @@ def _stage_splits(recipe: Recipe, plan: WritePlan, index: int, splits: Iterable[
 
     fs = OsFs()
     for split in splits:
-        rows = Rows(fs, recipe, split)
+        rows = SplitRows(fs, recipe, split)
         task = f"{index}-{uuid.uuid4().hex[:12]}"
         writer = TaskWriter(plan, task, fs=fs, clock=SystemClock(), rng=np.random.default_rng())
         parts = writer.write(rows.records())
@@ -348,16 +348,16 @@ def _stage_splits(recipe: Recipe, plan: WritePlan, index: int, splits: Iterable[
         yield json.dumps({"parts": [part.to_json() for part in parts], "bad": rows.bad, "examples": rows.examples})
 
 
-def _replace(result: Ingested, **changes: Any) -> Ingested:
+def _replace(result: IngestResult, **changes: Any) -> IngestResult:
     from dataclasses import replace
 
     return replace(result, **changes)
 
 
-def _with_preview(result: Ingested, work: _Work) -> Ingested:
+def _with_preview(result: IngestResult, work: _IngestPlan) -> IngestResult:
     recipe, splits = work.planned
     shown: list[Mapping[str, Any]] = []
-    bad = Rows(OsFs(), recipe, splits[0]) if splits else None
+    bad = SplitRows(OsFs(), recipe, splits[0]) if splits else None
     for batch in bad.records() if bad is not None else ():
         shown += batch.slice(0, _PREVIEW - len(shown)).to_pylist()
         if len(shown) == _PREVIEW:

@@ -28,7 +28,7 @@ class NewBytes(NamedTuple):
     end: int
 
 
-class Selected(NamedTuple):
+class NewInput(NamedTuple):
     """``new`` has the files with something to read, ``known`` counts the others; ``unfinished`` are the bytes of last
     lines without an end, which are left."""
 
@@ -48,7 +48,7 @@ def select_new(
     whole: bool,
     again: bool,
     take_unfinished: bool,
-) -> Selected:
+) -> NewInput:
     """Of files, what the ``marks`` of a topic do not have yet.
 
     Files that are ``whole`` are read in one piece (Parquet, compressed files, CSV over several lines); of others only
@@ -84,7 +84,7 @@ def select_new(
                 unfinished[path] = size - end
             if start < end or (known is not None and known.path != real):
                 changes.append((expected.get(real), mark))
-    return Selected(tuple(new), len(paths) - len(new), unfinished, Intake(tuple(changes), digest.hexdigest()))
+    return NewInput(tuple(new), len(paths) - len(new), unfinished, Intake(tuple(changes), digest.hexdigest()))
 
 
 def _resume(

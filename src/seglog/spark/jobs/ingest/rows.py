@@ -22,7 +22,7 @@ from seglog.core.errors import SeglogError
 from seglog.core.fs import Fs
 from seglog.spark.jobs.ingest.columns import LINE, Columns, json_rows, make_records
 from seglog.spark.jobs.ingest.json_rows import NotAnObjectError, parse_objects, text_column, typed_column
-from seglog.spark.jobs.ingest.splits import Lines, Split, count_lines, open_stream, read_lines, read_row_groups
+from seglog.spark.jobs.ingest.splits import LineBlock, Split, count_lines, open_stream, read_lines, read_row_groups
 
 Format = Literal["csv", "json", "parquet", "text"]
 PATTERNS: Final = {
@@ -81,7 +81,7 @@ class Recipe:
         return "*" in self.needed
 
 
-class Rows:
+class SplitRows:
     """Reads one split. ``bad`` counts the lines that were left out, ``examples`` are the first of them."""
 
     def __init__(self, fs: Fs, recipe: Recipe, split: Split) -> None:
@@ -132,14 +132,14 @@ class Rows:
         if len(self.examples) < _EXAMPLES:
             self.examples.append(text)
 
-    def _line(self, lines: Lines, at: int) -> str:
+    def _line(self, lines: LineBlock, at: int) -> str:
         if self._before is None:
             self._before = count_lines(self._fs, self._split.path, self._split.start)
         return f"line {self._before + lines.first + at}"
 
     # Text
 
-    def _of_lines(self, lines: Lines, low: int, high: int) -> pa.RecordBatch:
+    def _of_lines(self, lines: LineBlock, low: int, high: int) -> pa.RecordBatch:
         recipe = self._recipe
         texts = _texts(lines, low, high)
         if recipe.format == "text":
@@ -187,7 +187,7 @@ class Rows:
         if quote and pc.any(pc.equal(pc.bit_wise_and(pc.count_substring(texts, quote), 1), 1)).as_py():
             raise _NoRowError(_NOT_ONE_ROW)
 
-    def _of_text(self, lines: Lines, low: int, texts: pa.Array) -> pa.RecordBatch:
+    def _of_text(self, lines: LineBlock, low: int, texts: pa.Array) -> pa.RecordBatch:
         recipe = self._recipe
         bad: list[tuple[int, str]] = []
         if recipe.pattern is None:
@@ -246,7 +246,7 @@ class Rows:
         )
         return table
 
-    # Rows that are no lines
+    # Rows that are not lines
 
     def _from_rows(self, batches: Iterator[pa.RecordBatch], unit: str) -> Iterator[pa.RecordBatch]:
         number = 1
@@ -295,7 +295,7 @@ def kept_groups(pattern: str, needed: tuple[str, ...]) -> str:
     return _GROUP.sub(lambda match: match[0] if match[1] in needed else "(?:", pattern)
 
 
-def _texts(lines: Lines, low: int, high: int) -> pa.Array:
+def _texts(lines: LineBlock, low: int, high: int) -> pa.Array:
     """The lines without their ends, as an array of bytes."""
     start, end = int(lines.starts[low]), int(lines.starts[high])
     data = np.frombuffer(lines.data, np.uint8)[start:end]

@@ -50,7 +50,7 @@ class Split(NamedTuple):
         return self.end - self.start
 
 
-class Lines(NamedTuple):
+class LineBlock(NamedTuple):
     """Whole lines: ``starts`` of each in ``data`` and one more, ``ends`` without the line's end; the first's number."""
 
     data: bytes
@@ -135,7 +135,7 @@ def split_parquet(fs: Fs, paths: Sequence[str], share: int) -> list[Split]:
     return splits
 
 
-def read_lines(fs: Fs, split: Split, *, skip: int = 0) -> Iterator[Lines]:
+def read_lines(fs: Fs, split: Split, *, skip: int = 0) -> Iterator[LineBlock]:
     """The lines of a range; numbers count from 1 in the range, which ``skip`` lines at a file's start are part of."""
     with closing(_Raw(fs.open(split.path, write=False))) as raw:
         codec = _codec(split.path)
@@ -164,7 +164,7 @@ def read_lines(fs: Fs, split: Split, *, skip: int = 0) -> Iterator[Lines]:
             passed = min(max(skip + 1 - number, 0), len(lines.ends)) if not split.start else 0
             number += len(lines.ends)
             if passed < len(lines.ends):
-                yield Lines(lines.data, lines.starts[passed:], lines.ends[passed:], lines.first + passed)
+                yield LineBlock(lines.data, lines.starts[passed:], lines.ends[passed:], lines.first + passed)
             left -= end
             tail = block[end:]
 
@@ -180,7 +180,7 @@ def _last_line(block: bytes, left: int, *, at_end: bool) -> int:
     return min(block.rfind(b"\n") + 1, len(block))
 
 
-def _lines(data: bytes, number: int) -> Lines:
+def _lines(data: bytes, number: int) -> LineBlock:
     array = np.frombuffer(data, np.uint8)
     newlines = np.flatnonzero(array == _NEWLINE)
     ends = newlines if data.endswith(b"\n") else np.append(newlines, len(data))
@@ -188,7 +188,7 @@ def _lines(data: bytes, number: int) -> Lines:
         ([0], newlines + 1, [len(data)])
     )  # fmt: skip
     has_return = (ends > starts[:-1]) & (array[np.maximum(ends - 1, 0)] == _RETURN)
-    return Lines(data, starts.astype(np.int64), (ends - has_return).astype(np.int64), number)
+    return LineBlock(data, starts.astype(np.int64), (ends - has_return).astype(np.int64), number)
 
 
 def count_lines(fs: Fs, path: str, end: int) -> int:

@@ -24,7 +24,7 @@ _COMMA: Final = re.compile(r",(?![^\[]*\])")
 """Not one in the brackets of a glob."""
 
 
-class Away(NamedTuple):
+class MissingDirectory(NamedTuple):
     """A directory that was given and cannot be looked at now; the broker that has it may be down, or its disk gone."""
 
     path: str
@@ -34,7 +34,7 @@ class Away(NamedTuple):
         return f"{self.path} is away, and others are read without it: {self.reason}"
 
 
-def find_partitions(fs: Fs, paths: Iterable[str], away: list[Away] | None = None) -> list[PartitionDir]:
+def find_partitions(fs: Fs, paths: Iterable[str], away: list[MissingDirectory] | None = None) -> list[PartitionDir]:
     """The partitions under ``paths``: log directories, partitions' directories, globs, or several of them between
     commas.
 
@@ -42,7 +42,7 @@ def find_partitions(fs: Fs, paths: Iterable[str], away: list[Away] | None = None
     raises `InvalidConfigError`; with ``away`` it is put there instead, unless there is no other.
     """
     found: dict[str, PartitionDir] = {}
-    missing: list[tuple[Away, Exception]] = []
+    missing: list[tuple[MissingDirectory, Exception]] = []
     given = [part for path in paths for part in _listed(fs, path)]
     for path in given:
         try:
@@ -57,7 +57,7 @@ def find_partitions(fs: Fs, paths: Iterable[str], away: list[Away] | None = None
         except (InvalidConfigError, OSError) as error:
             if away is None or len(given) == 1:
                 raise
-            missing.append((Away(path, str(error)), error))
+            missing.append((MissingDirectory(path, str(error)), error))
     if len(missing) == len(given) and missing:
         raise missing[0][1]
     if away is not None:

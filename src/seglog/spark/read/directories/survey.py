@@ -21,7 +21,7 @@ from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.directories.partition_files import epoch_before, read_extent
-from seglog.spark.read.directories.partitions import Away, find_partitions
+from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
 from seglog.spark.read.planning import select
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.runtime.log_dir_mount import LogDirMount
@@ -42,7 +42,7 @@ class Survey(NamedTuple):
 
     extents: list[PartitionExtent]
     notes: list[str]
-    away: list[Away]
+    away: list[MissingDirectory]
 
 
 def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey:
@@ -60,7 +60,7 @@ def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey
         ) from error
 
 
-def _survey(fs: Fs, options: ReadOptions, away: list[Away] | None) -> Survey:
+def _survey(fs: Fs, options: ReadOptions, away: list[MissingDirectory] | None) -> Survey:
     found = find_partitions(fs, options.paths, away)
     log_dirs = {path: _LogDir(fs, path) for path in {os.path.dirname(partition.path) for partition in found}}
     found = _of_replica(options.replica, found, log_dirs)

@@ -45,7 +45,7 @@ def read_range(fs: Fs, task: ReadRange, schema: pa.Schema, options: ReadOptions)
     Raises `CorruptBatchError` and its like on damage, with file, position and offset, or with ``mode=permissive`` logs
     how much was left out; `DataLossError` if records are no longer there, or logs it with ``failOnDataLoss=false``.
     """
-    work = _Work(fs, task, tuple(schema.names), options)
+    work = _RangeReader(fs, task, tuple(schema.names), options)
     try:
         for batch in work.batches():
             for part in _parts(batch):
@@ -67,7 +67,7 @@ class _Damage(NamedTuple):
     size: int
 
 
-class _Work:
+class _RangeReader:
     """One task. ``low`` is the offset that it has come to: all records below it were handed out.
 
     Invariant: no record is handed out twice, for whatever is looked at again begins at ``low``.

@@ -17,7 +17,7 @@ from seglog.core.errors import CorruptError, LogDirInUseError, SeglogError
 from seglog.core.fs import OsFile, OsFs
 from seglog.spark.write.directories.commit_coordinator import (
     READY,
-    KeeperError,
+    CommitCoordinatorError,
     forget_log,
     log_path,
     one_at_a_time,
@@ -26,34 +26,34 @@ from seglog.spark.write.directories.commit_coordinator import (
 from seglog.storage.adopt import NO_INTAKE, Intake, StagedPart
 
 _ATTEMPTS: Final = 10
-"""How often a keeper that ends while it is asked is replaced by another one."""
+"""How many coordinators a request may see end before it is answered."""
 
 
 def directory_of(path: str) -> str:
-    """The log directory that the option ``path`` of a sink names, absolute."""
+    """The absolute log directory of a sink's option ``path``."""
     return os.path.abspath("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path)
 
 
-class Opened(NamedTuple):
-    """What a job learns at its begin: each topic's partitions and configuration, and whether it was adopted before."""
+class JobStart(NamedTuple):
+    """The answer to `begin`: each topic's partitions and configuration, and whether the job was adopted before."""
 
     topics: Mapping[str, tuple[int, Mapping[str, str]]]
     adopted: bool
 
 
-class Committed(NamedTuple):
-    """How many records; ``already``, if an earlier commit of the same transaction had adopted them."""
+class CommitResult(NamedTuple):
+    """The number of records; ``already`` if an earlier commit of the same transaction adopted them."""
 
     records: int
     already: bool
 
 
-class Keeping:
-    """The keeper of the log directory at ``path`` as its clients see it. Holds nothing open between two requests.
+class CommitClient:
+    """Sends requests to the coordinator of the log directory at ``path``. Holds nothing open between two requests.
 
-    The directory stays open ``linger`` seconds behind the last job; with 0 it is closed when that job's `commit` or
-    `abort` returns.
-    Every method raises what the directory raises in the keeper, `LogDirInUseError` where another process has it.
+    The directory stays open for ``linger`` seconds after the last job; with 0 it is closed when that job's `commit` or
+    `abort` returns. Every method raises what the directory raised in the coordinator: `LogDirInUseError` if another
+    process has it open.
     """
 
     def __init__(self, path: str, *, linger: float) -> None:
@@ -72,12 +72,12 @@ class Keeping:
         version: int = 0,
         allow_foreign: bool = False,
         stream: str | None = None,
-    ) -> Opened:
-        """Open ``job``; the directory is kept open until it is committed or aborted, or process ``owner`` ends.
+    ) -> JobStart:
+        """Open ``job``; the directory stays open until the job is committed or aborted, or process ``owner`` ends.
 
-        Topics of ``create`` are made with ``config`` unless they are there; None is the directory's default number of
-        partitions. With ``topic`` only that one is looked at. ``application``, ``version`` and
-        ``allow_foreign`` as in `commit`. A job of a ``stream`` takes the place of the one that is open of it.
+        Creates the topics of ``create`` with ``config`` if they do not exist; None stands for the directory's default
+        number of partitions. Describes only ``topic`` if it is given. ``application``, ``version`` and
+        ``allow_foreign`` are those of `commit`. A job of a ``stream`` replaces the stream's open job.
         """
         answer = self._ask(
             "begin",
@@ -92,7 +92,7 @@ class Keeping:
             stream=stream,
             leave=self._linger == 0,
         )
-        return Opened({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
+        return JobStart({name: (count, texts) for name, (count, texts) in answer["topics"].items()}, answer["adopted"])
 
     def commit(
         self,
@@ -104,10 +104,10 @@ class Keeping:
         also: Sequence[str] = (),
         allow_foreign: bool = False,
         intake: Intake = NO_INTAKE,
-    ) -> Committed:
-        """Adopt what the job's tasks have written, in this order, once for (application, version); end the job.
+    ) -> CommitResult:
+        """Adopt the staged ``parts`` in this order, once for (application, version), and end the job.
 
-        The marks of ``intake`` are written by the same commit.
+        The same commit writes the marks of ``intake``.
         """
         described = [part.to_json() for part in parts]
         answer = self._ask(
@@ -121,14 +121,14 @@ class Keeping:
             intake=intake,
             leave=self._linger == 0,
         )
-        return Committed(**answer)
+        return CommitResult(**answer)
 
     def abort(self, *jobs: str) -> None:
-        """End jobs that came to nothing."""
+        """End jobs without a commit."""
         self._ask("abort", jobs=jobs, leave=self._linger == 0)
 
     def status(self) -> dict[str, Any]:
-        """The open jobs, and the keeper's process id."""
+        """The open jobs, and the coordinator's process id."""
         found: dict[str, Any] = self._ask("status")
         return found
 
@@ -147,12 +147,14 @@ class Keeping:
                 refused = _error(*answer["error"])
                 if not answer["again"]:
                     break
-        raise refused or KeeperError(f"the keeper of {self._path} ended {_ATTEMPTS} times; see {log_path(address)}")
+        raise refused or CommitCoordinatorError(
+            f"the commit coordinator of {self._path} ended {_ATTEMPTS} times; see {log_path(address)}"
+        )
 
     def _start(self, address: str) -> None:
-        """Start a keeper, unless another client has done it meanwhile; `address` can be connected to then.
+        """Start a coordinator, unless another client has just done so; then `address` accepts connections.
 
-        One that is killed as it starts is no error: nobody listens then, and `_ask` tries again.
+        If the coordinator is killed while it starts, nothing listens, and `_ask` tries again.
         """
         fs = OsFs()
         command = [sys.executable, "-m", "seglog.worker", "keep", self._path, str(self._linger)]
@@ -171,22 +173,26 @@ class Keeping:
                     stderr=stderr.fileno(),
                     env=environment,
                     cwd="/",
-                    start_new_session=True,  # what ends the driver's terminal or process group must not end it
+                    start_new_session=True,  # it must survive the end of the driver's terminal or process group
                 )
             assert child.stdout is not None
             with child.stdout as answers:
                 line = answers.readline().decode().strip()
             if not line and child.wait() < 0:
-                return  # killed before it listened: whoever asks starts another one
-            threading.Thread(target=child.wait, name="seglog-keeper", daemon=True).start()
+                return  # killed before it listened: `_ask` starts another one
+            threading.Thread(target=child.wait, name="seglog-commit-coordinator", daemon=True).start()
             said = fs.read(log).decode(errors="replace").strip()
         if line != READY:
             forget_log(address)
-            raise _error(*json.loads(line)["error"]) if line else KeeperError(f"{' '.join(command)} failed: {said}")
+            raise (
+                _error(*json.loads(line)["error"])
+                if line
+                else CommitCoordinatorError(f"{' '.join(command)} failed: {said}")
+            )
 
 
 def _exchange(address: str, request: bytes) -> bytes | None:
-    """The answer; None if nobody listens; empty if the keeper ended before it answered."""
+    """The answer; None if nothing listens; empty if the coordinator ended before it answered."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         try:
             connection.connect(address)
@@ -201,12 +207,12 @@ def _exchange(address: str, request: bytes) -> bytes | None:
 
 
 def _error(name: str, text: str) -> Exception:
-    """An error of ours by its class; any other as a `KeeperError`."""
+    """A seglog error of its own class; any other error as a `CommitCoordinatorError`."""
     found = getattr(errors, name, None)
     if name == LogDirInUseError.__name__:
-        text += " (a Spark job writes through a keeper, a process of its own: close the directory elsewhere)"
+        text += " (a Spark job opens the directory in a process of its own: close it everywhere else first)"
     if isinstance(found, type) and issubclass(found, CorruptError):
         return found(text)
     if isinstance(found, type) and issubclass(found, SeglogError):
         return found(text)
-    return KeeperError(f"{name}: {text}")
+    return CommitCoordinatorError(f"{name}: {text}")

@@ -1,29 +1,29 @@
-"""The process that has a log directory open while Spark writes to it: `python -m seglog.worker keep DIR`.
+"""The commit coordinator: the process that has a log directory open while Spark writes to it.
 
-A job is planned in one of Spark's pooled processes and committed in another; neither lives as long as the job. So the
-first one starts a keeper, a process of its own on the driver's machine, which opens the directory and with it takes its
-lock. All jobs that write there talk to it over a unix socket: one connection for each request, a line of JSON each way.
-Requests are served one after the other.
+Spark plans a job in one of its pooled processes and commits it in another; neither lives as long as the job. So the
+planning process starts a coordinator on the driver's machine (`python -m seglog.worker keep DIR`). It opens the
+directory, which takes the directory's lock, and serves all jobs that write there over a unix socket: one connection for
+each request, a line of JSON each way, one request at a time.
 
 =========== ===================================================================== =====================================
 request     fields                                                                answer
 =========== ===================================================================== =====================================
 begin       job, owner (process id), topic, create, config, application, version, topics: partitions and configuration,
             allow_foreign, stream                                                 adopted
-commit      job, also (others that end), application, version, parts,             records, already
+commit      job, also (other jobs to end), application, version, parts,           records, already
             allow_foreign, intake
 abort       jobs                                                                  nothing
 status      none                                                                  jobs, process id
 =========== ===================================================================== =====================================
 
-An answer is ``{"ok": …}`` or ``{"error": [class, text], "again": …}``; with ``again`` this keeper ends since a commit
-stopped half way, and another one may do better: opening the directory completes it.
+An answer is ``{"ok": …}`` or ``{"error": [class, text], "again": …}``. With ``again`` a commit stopped half way and the
+coordinator ends; the next one completes that commit when it opens the directory.
 
-With ``leave`` in a request and no job open behind it the keeper closes the directory, answers, and ends: when a batch
-job is done, its directory is free. So it does, without an answer, when no job has been open for a while, on SIGTERM,
-and when the owners of all its jobs are gone: a driver that is killed leaves nothing but staged files, which the next
-keeper collects, and a manifest if it had got that far, which the next opening completes. Killed itself, it is started
-again by the next request of the job, which then goes on where it was.
+If a request has ``leave`` and no job is open after it, the coordinator closes the directory, answers and ends: after a
+batch job its directory is free. It also ends, without an answer, when no job has been open for a while, on SIGTERM, and
+when the owners of all its jobs are gone. A driver that is killed leaves only staged files, which the next coordinator
+removes, and perhaps the manifest of a commit, which the next opening completes. If the coordinator itself is killed,
+the job's next request starts another one, which continues where it was.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogError
 from seglog.core.fs import Fs, OsFile, OsFs
 from seglog.core.types import TopicPartition
-from seglog.spark.runtime.processes import Owners
+from seglog.spark.runtime.processes import ProcessWatch
 from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
 from seglog.storage.adopt.planning import log_of
 from seglog.storage.directory.log_dir import LogDir
 
 READY: Final = "ready"
-"""What a new keeper writes to its stdout; else a line of JSON, as an answer's error."""
+"""A new coordinator writes this to its stdout, or else a line of JSON like an answer's error."""
 _LONGEST_PATH: Final = 100
 """Bytes of a unix socket's path that every system takes."""
 _logger = logging.getLogger("seglog")
 _PATIENCE: Final = 30.0
-"""Seconds that a client may take to connect to the keeper that it started, and then to send its request."""
+"""Seconds that a client may take to connect to the coordinator it started, and then to send its request."""
 
 
-class KeeperError(SeglogError):
-    """The keeper could not do what it was asked, for a reason that has no class of its own here."""
+class CommitCoordinatorError(SeglogError):
+    """The commit coordinator failed for a reason that has no class of its own here."""
 
 
-class _Job(NamedTuple):
-    """Its owner's process id; of a stream's batch also what the stream is known by."""
+class _OpenJob(NamedTuple):
+    """The process id of its owner, and the stream that it is a batch of."""
 
     owner: int
     stream: str | None
 
 
 def socket_path(directory: str) -> str:
-    """Where the keeper of a log directory listens: in a directory of this user's alone, under the temporary one."""
+    """The unix socket of a log directory's coordinator, in a temporary directory that only this user can enter."""
     fs = OsFs()
     name = f"seglog-{os.getuid()}"
     digest = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()[:20]
@@ -91,13 +91,13 @@ def socket_path(directory: str) -> str:
 
 
 def log_path(address: str) -> str:
-    """Where the keeper of a socket writes what it complains of."""
+    """The file to which the coordinator of a socket writes its stderr."""
     return address.removesuffix(".sock") + ".log"
 
 
 @contextmanager
 def one_at_a_time(address: str) -> Iterator[None]:
-    """For whoever starts keepers, or removes what they leave: one of this user's processes at a time."""
+    """Held to start a coordinator or to remove the files of one: by one of this user's processes at a time."""
     with closing(OsFs().open(os.path.join(os.path.dirname(address), "starts.lock"), create=True)) as lock:
         assert isinstance(lock, OsFile)
         fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
@@ -105,33 +105,35 @@ def one_at_a_time(address: str) -> Iterator[None]:
 
 
 def forget_log(address: str) -> None:
-    """Remove the log of a keeper that is no more, if there is nothing in it."""
+    """Remove the log of a coordinator that has ended, if the log is empty."""
     fs, log = OsFs(), log_path(address)
     with one_at_a_time(address):
         if not fs.exists(address) and fs.exists(log) and not fs.stat(log).size:
             fs.unlink(log)
 
 
-class Keeper:
-    """Serves the jobs of one open directory. ``linger`` is in seconds."""
+class CommitCoordinator:
+    """Serves the jobs of one open directory; ``linger`` is in seconds."""
 
     def __init__(self, directory: LogDir, listener: socket.socket, *, clock: Clock, linger: float) -> None:
         self._directory = directory
         self._listener = listener
         self._clock = clock
         self._linger = linger
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _OpenJob] = {}
         self._superseded: dict[str, set[str]] = {}
         self._collected = False
         self._spent = False
         self._parting: tuple[socket.socket, bytes] | None = None
 
     def run(self, wake: socket.socket) -> None:
-        """Serve until there is nothing to wait for any more, or something can be read from ``wake``."""
-        with selectors.DefaultSelector() as selector, closing(Owners()) as owners:
+        """Serve until the coordinator has nothing to wait for, or until ``wake`` is readable."""
+        with selectors.DefaultSelector() as selector, closing(ProcessWatch()) as owners:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(wake, selectors.EVENT_READ)
-            until = self._clock.monotonic() + max(self._linger, _PATIENCE)  # whoever has started us has yet to connect
+            until = self._clock.monotonic() + max(
+                self._linger, _PATIENCE
+            )  # the client that started us has yet to connect
             while True:
                 gone = owners.gone({job.owner for job in self._jobs.values()})
                 self._drop([job for job, entry in self._jobs.items() if entry.owner in gone])
@@ -169,7 +171,7 @@ class Keeper:
                 connection.sendall(answer + b"\n")
 
     def part(self) -> None:
-        """The directory is closed: answer whoever waits for that."""
+        """Answer the client that waits until the directory is closed."""
         if self._parting is not None:
             connection, answer = self._parting
             with closing(connection), suppress(OSError):
@@ -187,9 +189,9 @@ class Keeper:
                 case "status":
                     answer = {"jobs": sorted(self._jobs), "pid": os.getpid()}
                 case other:
-                    raise KeeperError(f"no request {other!r}")
+                    raise CommitCoordinatorError(f"no request {other!r}")
         except Exception as error:
-            _logger.exception("a request failed")  # the client raises it; here is where
+            _logger.exception("a request failed")  # the client raises it; the traceback is here
             return json.dumps({"error": describe(error), "again": self._spent}).encode()
         return json.dumps({"ok": answer}).encode()
 
@@ -208,10 +210,10 @@ class Keeper:
         allow_foreign: bool,
         stream: str | None,
     ) -> dict[str, Any]:
-        """Open a job: create its topics, and say what there is.
+        """Open a job: create its topics and describe those that exist.
 
-        A stream has one job open. That of a batch that was interrupted is ended by the next one's begin; and since the
-        batch's own commit or abort begins with one too, what it has staged stays until that is known.
+        A stream has one open job. The begin of its next batch ends the job of a batch that was interrupted; but because
+        the commit or abort of that same batch begins a job too, its staged files stay until the outcome is known.
         """
         self._collect_once(job)
         if stream is not None:
@@ -229,17 +231,17 @@ class Keeper:
             served = [one for one in self._directory.partitions_of(name) if one in self._directory.logs]
             if served and (allow_foreign or name in self._directory.entries):
                 targets[name] = [info.partitions, self._directory.log(*served[0]).config.overrides()]
-        self._jobs[job] = _Job(owner, stream)
+        self._jobs[job] = _OpenJob(owner, stream)
         ledger = read_ledger(self._directory.fs, self._directory.path)
         return {"topics": targets, "adopted": application is not None and ledger.is_adopted(application, version)}
 
     def _check(self, topic: str, *, allow_foreign: bool) -> None:
-        """Raise now what the commit would raise: a partition that is refused, or a topic that is a broker's."""
+        """Raise early what the commit would raise: a refused partition, or a topic that belongs to a broker."""
         for partition in self._directory.partitions_of(topic):
             log_of(self._directory, partition, allow_foreign=allow_foreign)
 
     def _ensure(self, name: str, partitions: int | None, config: Mapping[str, str]) -> None:
-        """Create a topic, or see that the one that there is is meant."""
+        """Create a topic, or check that the existing one agrees with the options."""
         directory = self._directory
         found = directory.topics().get(name)
         if found is None:
@@ -247,13 +249,13 @@ class Keeper:
             return
         if partitions is not None and partitions != found.partitions:
             raise InvalidConfigError(
-                f"option numPartitions: {partitions} partitions of topic {name}, which exists, with {found.partitions}"
+                f"option numPartitions is {partitions}, but topic {name} exists with {found.partitions} partitions"
             )
         if config and (log := directory.logs.get(TopicPartition(name, 0))) is not None:
             for key, text in config.items():
                 if log.config.with_overrides({key: text}) != log.config:
                     raise InvalidConfigError(
-                        f"option topic.{key} is {text}, which topic {name}, that exists, has not: leave the option "
+                        f"option topic.{key} is {text}, but topic {name} exists with another value: leave the option "
                         "out, or change the topic (seglog.open(…).alter_config)"
                     )
 
@@ -291,7 +293,7 @@ class Keeper:
         self._drop({*jobs, *(job for stream in streams for job in self._superseded.pop(stream, ()))})
         return {}
 
-    # What jobs leave
+    # Jobs that end
 
     def _forget(self, jobs: Collection[str]) -> None:
         for job in jobs:
@@ -300,13 +302,13 @@ class Keeper:
                 superseded.discard(job)
 
     def _drop(self, jobs: Collection[str]) -> None:
-        """End jobs that came to nothing."""
+        """End jobs without a commit and remove what they staged."""
         self._forget(jobs)
         for job in jobs:
             remove_job(self._directory, job)
 
     def _collect_once(self, job: str) -> None:
-        """Collect what jobs of former keepers left, but for that of ``job``, which may be older than this keeper."""
+        """Remove what jobs of earlier coordinators staged, except ``job``, which may be older than this coordinator."""
         if not self._collected:
             self._collected = True
             collect_orphans(self._directory, keep=(*self._jobs, job))
@@ -325,7 +327,7 @@ def describe(error: Exception) -> list[str]:
 
 
 def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
-    """Open the log directory at ``path`` and serve until nothing is left to do; an exit status. Says `READY`."""
+    """Open the log directory at ``path``, write `READY` to stdout and serve until no job is left; the exit status."""
     signals, wake = socket.socketpair()
     signals.settimeout(0)
     signal.set_wakeup_fd(signals.fileno())
@@ -344,24 +346,24 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
     print(READY, flush=True)
     sys.stdout.close()
     address = listener.getsockname()
-    keeper = Keeper(directory, listener, clock=clock, linger=linger)
+    coordinator = CommitCoordinator(directory, listener, clock=clock, linger=linger)
     try:
-        keeper.run(wake)
+        coordinator.run(wake)
     finally:
-        # In this order: whoever connects while the directory is closed waits, and finds no keeper when it is.
+        # In this order: a client that connects while the directory closes waits, and then finds nothing listening.
         try:
             directory.close()
         finally:
             with suppress(FileNotFoundError):
                 OsFs().unlink(address)
             listener.close()
-            keeper.part()
+            coordinator.part()
     forget_log(address)
     return 0
 
 
 def _listen(path: str) -> socket.socket:
-    """A new socket at ``path``; one that is there is of a keeper that was killed, for we have the directory's lock."""
+    """A new socket at ``path``; an old one is of a coordinator that was killed, as this process has the lock."""
     with suppress(FileNotFoundError):
         OsFs().unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
