@@ -16,7 +16,7 @@ from tests.interop.connector_world import World
 from tests.interop.test_log_dir import complaints, consumed, send
 from tests.kafka import KafkaNode, tools
 from tests.kafka.jars import CURRENT
-from tests.spark.test_keeper import end
+from tests.spark.write.directories.test_commit_coordinator import end
 
 pytestmark = pytest.mark.xdist_group("connector")
 

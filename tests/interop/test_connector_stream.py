@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from seglog.spark.read.lag_listener import source_lags
 from tests.golden.content import START_MS
 from tests.interop.connector_world import World, checkpointed
-from tests.spark.test_lag import Progress
+from tests.spark.read.test_lag_listener import Progress
 
 pytestmark = pytest.mark.xdist_group("connector")
 

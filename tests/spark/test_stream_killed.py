@@ -16,7 +16,7 @@ import pytest
 import seglog
 from tests.kafka.waiting import wait_until
 from tests.spark.killed_stream import ANY, STEPS, TO_THE_END, Life, committed
-from tests.spark.test_sink import path, rows
+from tests.spark.write.test_sink import path, rows
 
 __all__ = ["path"]
 

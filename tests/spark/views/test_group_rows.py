@@ -17,7 +17,7 @@ from seglog.spark.views.tables import BATCHES, GROUP_OFFSETS, SEGMENTS
 from tests import golden
 from tests.cases import case
 from tests.kafka.jars import CURRENT
-from tests.spark.view_reading import Row, read
+from tests.spark.views.view_reading import Row, read
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.kafka.waiting import wait_until
-from tests.spark.test_sink import path, rows
+from tests.spark.write.test_sink import path, rows
 
 __all__ = ["path"]
 

@@ -16,7 +16,7 @@ from seglog.spark.write.directories.commit_client import CommitClient
 from seglog.spark.write.directories.commit_coordinator import READY
 from seglog.storage.adopt import InputMark, Intake, read_ledger
 from seglog.storage.offline.verify import verify
-from tests.spark.test_keeper import all_records, end, stage
+from tests.spark.write.directories.test_commit_coordinator import all_records, end, stage
 
 _KEEPER = """
 import os, signal, sys
