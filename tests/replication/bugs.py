@@ -401,6 +401,11 @@ def _accepted_as_it_is(patch: Patch) -> None:
     patch.setattr(store, "undecided", lambda state, epoch: replace(state, leader=NO_LEADER, leader_epoch=epoch))
 
 
+def _same_epochs(patch: Patch) -> None:
+    """An older store that is accepted twice gets the same leader epochs."""
+    patch.setattr(store, "later_epoch", lambda leader_epoch, _: leader_epoch + (1 << 20))
+
+
 def _any_removal(patch: Patch) -> None:
     """A state from an older store names the removal of what was moved since."""
     patch.setattr(
@@ -498,6 +503,7 @@ BUGS = (
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),
     Bug("", "any-generation", _any_generation, scenario=_OPERATED, rates=_PUT_BACK),
     Bug("", "accepted-as-it-is", _accepted_as_it_is, seed=17, scenario=_OPERATED, rates=_PUT_BACK),
+    Bug("", "same-epochs", _same_epochs, scenario=_OPERATED, rates=_PUT_BACK),
     Bug("", "any-removal", _any_removal, seed=5, scenario=_ONE_REPLICA, rates=_MOVED),
     Bug("", "any-format", _any_format, seed=2, rates=_INSTALLED),
     Bug("", "formats-of-some", _formats_of_some, rates=_INSTALLED),

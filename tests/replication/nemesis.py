@@ -290,10 +290,9 @@ class Nemesis:
                 continue
             raise AssertionError(f"P21: {node.node_id} has seen generation {latest}, and takes {store.generation}")
         former = dict(world.history.states)
-        store.accept()
+        store.accept()  # the copies are kept: one may be put back a second time
         for number, state in former.items():
             world.history.accepted(number, state)
-        self._copies.clear()
         for node in nodes:
             self._start_later(node)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.cluster import formats
-from seglog.cluster.backup import undecided
+from seglog.cluster.backup import counters, later_epoch, undecided
 from seglog.cluster.formats import BROKER_EPOCHS, OURS, SPEAKS, FormatError, Formats, check_format, encode_formats
 from seglog.cluster.generation import StoreWentBackError, check_store, seen_name
 from seglog.cluster.model import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.replication.simulator import World
 
 SESSION_MS: Final = 3_000
-_EPOCHS: Final = 1 << 20
+_YEAR_2023_MS: Final = 1_700_000_000_000
 LogEpoch = tuple[UUID, int, str, int]
 """A topic's id, a partition's number, the path of its log and the latest epoch in it."""
 
@@ -112,12 +112,13 @@ class Store:
         self._counter, self._raised, self._base = copy.counter, copy.raised, copy.base
 
     def accept(self) -> None:
-        """Let brokers go on with it, as `seglog.cluster.backup.accepted` does."""
-        self._counter += _EPOCHS
+        """Let brokers go on with it, as `seglog.cluster.backup.accepted` does; a millisecond here is a second there."""
+        now_ms = _YEAR_2023_MS + self.world.now * 1000
+        self._counter = int(counters(now_ms, broker_epoch=self._counter)[BROKER_EPOCHS])
         for name, (value, _) in sorted(self.values.items()):
             if isinstance(value, PartitionState):
-                self._set(name, undecided(value, value.leader_epoch + _EPOCHS))
-        self._base = max(self.generation, self.world.now * _EPOCHS)
+                self._set(name, undecided(value, later_epoch(value.leader_epoch, now_ms)))
+        self._base = max(self.generation, now_ms)
 
     def check_history(self, node_id: int, marks: Mapping[str, ClusterMark], epochs: Iterable[LogEpoch]) -> None:
         """`WentBackError`, as a broker does before it serves anything."""

@@ -45,7 +45,9 @@ CLUSTER: Final = "cluster"
 PRODUCER_IDS: Final = "producer-ids"
 _FORM: Final = 1
 _EPOCHS: Final = 1 << 20
-"""By how much leader epochs rise when an older store is accepted: there were fewer elections since."""
+"""By how much counters rise at least when an older store is accepted."""
+_EPOCHS_BEGIN_S: Final = 1_577_836_800
+"""2020 in seconds: leader epochs of an accepted store count from here, and have 31 bits."""
 _PER_SECOND: Final = 20
 """Bits of a counter below the second of the day's clock: no broker gives out a million numbers in each second."""
 _GENERATIONS: Final = 32
@@ -165,8 +167,19 @@ def distrusted(values: Mapping[str, Versioned], now_ms: int) -> dict[str, bytes]
     for name, value in values.items():
         if name.startswith(f"{PARTITIONS}/"):
             state = decode_partition(name, value.value)
-            found[name] = encode(undecided(state, state.leader_epoch + _EPOCHS))
+            found[name] = encode(undecided(state, later_epoch(state.leader_epoch, now_ms)))
     return found
+
+
+def later_epoch(leader_epoch: int, now_ms: int) -> int:
+    """An epoch above all that began since a state with ``leader_epoch`` was copied, also if that copy was accepted
+    before: a partition has fewer elections than there are seconds. If the clock is behind, it rises by a million.
+
+    >>> later_epoch(7, 1_700_000_000_000), later_epoch(7, 1_700_000_060_000), later_epoch(7, 0)
+    (122163200, 122163260, 1048583)
+    """
+    second = now_ms // 1000 - _EPOCHS_BEGIN_S
+    return second if second > leader_epoch else leader_epoch + _EPOCHS
 
 
 def undecided(state: PartitionState, leader_epoch: int) -> PartitionState:
