@@ -17,8 +17,8 @@ from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.directory import log_dirs_opening
 from seglog.storage.directory import loss_evidence as life
-from seglog.storage.directory import truncation as dir_truncation
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
+from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log import log, retention
 from seglog.storage.log import truncation as trim
 from seglog.storage.log.dir_health import DirHealth
@@ -166,7 +166,7 @@ def _kafka_9491(patch: Patch) -> None:
         log.log_end_offset, log.recovery_point = offset, min(log.recovery_point, offset)
 
     patch.setattr(trim, "_end_at", end_at)
-    patch.setattr(dir_truncation, "_lower_checkpoints", lambda *_: None)
+    patch.setattr(LogDir, "_lower_checkpoints", lambda *_: None)
 
 
 def _kafka_9196(patch: Patch) -> None:

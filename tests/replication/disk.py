@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from seglog.storage.directory.cluster_mark import check_marks, read_marks
 from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.loss_evidence import BOOT_ID
+from seglog.storage.formats.life_file import BOOT_ID
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.replication.scenario import Scenario

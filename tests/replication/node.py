@@ -27,9 +27,9 @@ from seglog.cluster.model import (
 from seglog.core.errors import InvalidLogDirError, LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.cluster_mark import read_marks
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.replica_changes import Wanted
 from seglog.storage.log.log import Log
 from seglog.testing.clock import ManualClock
 from tests.replication.desk import Desk
@@ -525,7 +525,7 @@ class Node:
     def _hold(self, number: int) -> Replica | None:
         key = TopicPartition(TOPIC, number)
         is_new = self.before is not None and number not in self.before
-        wanted = Wanted(TOPIC, self.world.topic.topic_id, number, {}, is_new=is_new)
+        wanted = ReplicaSpec(TOPIC, self.world.topic.topic_id, number, {}, is_new=is_new)
         (log,) = self.directories.hold_many([wanted])
         if not isinstance(log, Log):
             self.offline.add(number)

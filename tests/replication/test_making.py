@@ -13,9 +13,9 @@ import pytest
 from seglog.cluster.model import Member, offline_name
 from seglog.core import descriptors
 from seglog.core.errors import SeglogError
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.replica_changes import Wanted
 from seglog.storage.log.log import Log
 from tests.replication.brokers import Node
 
@@ -78,7 +78,7 @@ def test_a_disk_that_fails_when_a_partition_was_just_made_takes_it_along(
     """The failure is told of before the partition is known: nobody else would lead it."""
     real = LogDirs.hold_many
 
-    def hold_many(self: LogDirs, wanted: Iterable[Wanted]) -> list[Log | SeglogError]:
+    def hold_many(self: LogDirs, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:
         made = real(self, wanted)
         self.dirs[0].health.failed(OSError(errno.EIO, "Input/output error"))
         return made

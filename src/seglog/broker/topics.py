@@ -10,8 +10,8 @@ from uuid import UUID
 from seglog.broker.codes import Code, RefusedError
 from seglog.core.types import TopicPartition
 from seglog.replication.partition import Partition
+from seglog.storage.directory.catalog import config_of_found
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.topic_changes import config_of_found
 from seglog.storage.formats.topics_file import TopicInfo
 
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

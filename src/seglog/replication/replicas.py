@@ -26,9 +26,9 @@ from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.followed import Followed
 from seglog.replication.isr_writes import IsrWrites
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, SavedCut
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.replica_changes import Wanted
 
 Key = tuple[UUID, int]
 T = TypeVar("T")
@@ -342,7 +342,7 @@ class Replicas:
             return
         topics = self._view.topics_by_id
         wanted = [
-            Wanted(topics[key[0]].name, *key, topics[key[0]].config, is_new=key not in self._before)
+            ReplicaSpec(topics[key[0]].name, *key, topics[key[0]].config, is_new=key not in self._before)
             for key in sorted(keys)
         ]
         try:

@@ -20,7 +20,6 @@ from seglog.records.record import NewRecord
 from seglog.spark.jobs.compact.job import CompactionResult, buckets, compact, stretches
 from seglog.storage import compaction
 from seglog.storage.compaction.round import COMPILED
-from seglog.storage.directory import housekeeping
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import ManualClock
 from tests.storage.compaction.compacted import START_MS, Writer, batches, facts, values
@@ -55,7 +54,7 @@ def _by_the_engine(path: Path, clock: ManualClock) -> None:
         log = directory.log("t")
         part = compaction.cleanable(log, directory.checkpoints.cleaner_offsets.get(T0))
         stats = compaction.compact(log, first_dirty=part.first_dirty, engine=COMPILED, in_child=False)
-        housekeeping.note_cleaned(directory, log, stats.end_offset)
+        directory.checkpoints.note_cleaned(log, stats.end_offset)
 
 
 def _files(path: Path) -> dict[str, bytes]:

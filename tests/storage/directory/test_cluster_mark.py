@@ -10,6 +10,7 @@ import pytest
 
 from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError, LogDirFullError, LogDirInUseError
 from seglog.core.fs import OsFs
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.cluster_mark import (
     ClusterMark,
     check_marks,
@@ -20,8 +21,8 @@ from seglog.storage.directory.cluster_mark import (
 )
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.loss_evidence import Life, write_life
 from seglog.storage.formats.checkpoints import read_meta_properties
+from seglog.storage.formats.life_file import Life, write_life
 from seglog.storage.formats.paths import CLUSTER_MARK, LIFE
 from seglog.testing import MemoryFs
 
@@ -98,7 +99,7 @@ def test_a_mark_that_cannot_be_read_is_not_taken_for_none(data: bytes) -> None:
 def test_who_leaves_a_cluster_keeps_its_records_and_is_not_taken_back(tmp_path: Path) -> None:
     fs, path = OsFs(), str(tmp_path / "d")
     with LogDirs.open([path], cluster_id="c", node_id=7) as dirs:
-        dirs.hold_many([("a", ONE, 0, {})])
+        dirs.hold_many([ReplicaSpec("a", ONE, 0, {})])
         dirs.kept_since(5)
         with pytest.raises(LogDirInUseError):
             leave_cluster(fs, [path], rng=Random(1), now_ms=0)

@@ -18,9 +18,9 @@ from seglog.core.errors import (
     UnknownTopicError,
 )
 from seglog.core.types import TopicPartition
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.replica_changes import Wanted
 from seglog.storage.formats.checkpoints import read_meta_properties, write_meta_properties
 from seglog.storage.log.log import Log
 from seglog.testing import ManualClock, MemoryFs
@@ -46,8 +46,8 @@ def fs() -> MemoryFs:
     return MemoryFs(clock=ManualClock())
 
 
-def wanted(topic: str, topic_id: UUID, *numbers: int, is_new: bool = False) -> list[Wanted]:
-    return [Wanted(topic, topic_id, number, CONFIG, is_new) for number in numbers]
+def wanted(topic: str, topic_id: UUID, *numbers: int, is_new: bool = False) -> list[ReplicaSpec]:
+    return [ReplicaSpec(topic, topic_id, number, CONFIG, is_new) for number in numbers]
 
 
 def logs(held: list[Log | SeglogError]) -> list[Log]:

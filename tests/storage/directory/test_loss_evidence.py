@@ -12,10 +12,10 @@ import pytest
 from seglog.core.errors import LogDirFullError, LogDirOfflineError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dirs import LogDirs
-from seglog.storage.directory.loss_evidence import BOOT_ID, Life, boot_id, decode_life, encode_life, read_life
-from seglog.storage.directory.replica_changes import Wanted
 from seglog.storage.formats.checkpoints import write_offsets
+from seglog.storage.formats.life_file import BOOT_ID, Life, boot_id, decode_life, encode_life, read_life
 from seglog.storage.formats.paths import HIGH_WATERMARKS, LIFE
 from seglog.storage.log.log import Log
 from seglog.storage.offline.repair import carry_out, plan_repair
@@ -292,7 +292,7 @@ def kept_since(dirs: LogDirs, *partitions: TopicPartition) -> list[int]:
 
 
 def hold(dirs: LogDirs, name: str, topic_id: UUID, number: int, config: Mapping[str, str], *, is_new: bool) -> Log:
-    (log,) = dirs.hold_many([Wanted(name, topic_id, number, config, is_new=is_new)])
+    (log,) = dirs.hold_many([ReplicaSpec(name, topic_id, number, config, is_new=is_new)])
     assert isinstance(log, Log)
     return log
 

@@ -3,10 +3,10 @@
 ::
 
     tasks     stage segments, offsets from zero              .seglog/staging/<job>/<task>/     `staging`
-    adopt     1 is it in the ledger already?                 seglog.ledger                     `ledger`
-              2 plan, rebase 12 bytes a batch, fsync                                           `planning`, `rebase`
-              3 write the manifest: from here on it counts   seglog.adopt                      `manifest`
-              4 each partition: append, or rename segments                                     `apply`
+    adopt     1 is it in the ledger already?                 seglog.ledger                     `formats.adopt_ledger`
+              2 plan, rebase 12 bytes a batch, fsync                                           `planning`, `log.rebase`
+              3 write the manifest: from here on it counts   seglog.adopt                      `formats.adopt_manifest`
+              4 each partition: append, or rename segments                                     `log.adoption`
               5 note it in the ledger
               6 remove the manifest, then the staging
 
@@ -21,31 +21,26 @@ import logging
 import os.path
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from seglog.core.errors import AdoptError
-from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage.adopt.apply import carry_out
 from seglog.storage.adopt.planning import by_partition, check_parts, log_of, place_files, plan_partition
 from seglog.storage.adopt.staging import (
-    STAGING,
     StagedPart,
     StagedSegment,
     StagingWriter,
     check_name,
     staged_at,
 )
-from seglog.storage.directory import housekeeping
-from seglog.storage.directory.contents import remove_tree
-from seglog.storage.formats.adopt_ledger import Ledger, read_ledger, write_ledger
-from seglog.storage.formats.adopt_manifest import Manifest, Mode, PartitionPlan, read_manifest, write_manifest
+from seglog.storage.directory.adoption import conclude, remove_quietly, remove_staging, roll_forward, stagings
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.adopt_ledger import Ledger, read_ledger
+from seglog.storage.formats.adopt_manifest import Manifest, PartitionPlan, read_manifest, write_manifest
 from seglog.storage.formats.input_marks import InputMark, Intake
-from seglog.storage.formats.paths import ADOPT_MANIFEST, OWN_DIRECTORY
+from seglog.storage.formats.paths import ADOPT_MANIFEST
+from seglog.storage.log.adoption import carry_out
 from seglog.storage.log.log import Log
-
-if TYPE_CHECKING:
-    from seglog.storage.directory.log_dir import LogDir
 
 __all__ = [
     "NO_INTAKE",
@@ -110,7 +105,7 @@ def adopt(
         ledger = read_ledger(directory.fs, directory.path)
         if ledger.is_adopted(application, version):
             check_digest(ledger, application, version, intake.digest)
-            _remove_staging(directory, job)
+            remove_staging(directory.catalog, job)
             return Adopted({}, already=True, records=0)
         _check_marks(ledger, intake)
         grouped = by_partition(parts)
@@ -133,7 +128,7 @@ def adopt(
                 for plan in manifest.partitions:
                     _carry_out(directory, logs[plan.topic_partition], plan)
         with _committed(directory, job):
-            _conclude(directory, manifest, ledger)
+            conclude(directory.catalog, manifest, ledger)
         found = {plan.topic_partition: (plan.base, plan.end) for plan in manifest.partitions}
         return Adopted(found, already=False, records=sum(end - first for first, end in found.values()))
 
@@ -167,7 +162,7 @@ def _finish_unfinished(directory: LogDir) -> None:
                 f"{os.path.join(directory.path, ADOPT_MANIFEST)}: job {manifest.job} is adopted but for "
                 f"{plan.topic_partition}, which is refused: {reason}"
             ) from reason
-    roll_forward(directory)
+    roll_forward(directory.catalog)
 
 
 def _commit(
@@ -209,55 +204,6 @@ def _carry_out(directory: LogDir, log: Log, plan: PartitionPlan) -> None:
         carry_out(log, directory.path, plan)
 
 
-def _conclude(directory: LogDir, manifest: Manifest, ledger: Ledger) -> None:
-    """Steps 5 and 6. From the ledger on the manifest says nothing any more, also if a crash brings it back."""
-    fs, path = directory.fs, directory.path
-    if any(item.mode is Mode.SEGMENT for plan in manifest.partitions for item in plan.items):
-        housekeeping.write_recovery_points(directory)  # or the next start would check what is on the disk for sure
-    ledger.note(manifest.application, manifest.number)
-    ledger.note_inputs(manifest.application, manifest.number, manifest.inputs, manifest.digest)
-    write_ledger(fs, path, ledger)
-    _remove_manifest(directory)
-    _remove_staging(directory, manifest.job)
-
-
-def _remove_manifest(directory: LogDir) -> None:
-    path = os.path.join(directory.path, ADOPT_MANIFEST)
-    if directory.fs.exists(path):
-        directory.fs.unlink(path)
-
-
-def roll_forward(directory: LogDir) -> None:
-    """Complete what `adopt` had begun when the process ended; called when a log directory is opened.
-
-    What belongs to a refused partition waits until that is repaired; to a deleted topic, is forgotten. Raises
-    `InvalidLogDirError` where somebody else has written to a log in between, `CorruptCheckpointError` where the
-    manifest or the ledger cannot be read.
-    """
-    manifest = read_manifest(directory.fs, directory.path)
-    if manifest is None:
-        return
-    ledger = read_ledger(directory.fs, directory.path)
-    if ledger.is_adopted(manifest.application, manifest.number):
-        _remove_manifest(directory)
-        _remove_staging(directory, manifest.job)
-        return
-    waiting = []
-    with directory.health.guard():
-        for plan in manifest.partitions:
-            log = directory.logs.get(plan.topic_partition)
-            if log is not None:
-                _carry_out(directory, log, plan)
-            elif plan.topic_partition in directory.refused:
-                waiting.append(plan)
-        if not waiting:
-            _conclude(directory, manifest, ledger)
-        elif len(waiting) < len(manifest.partitions):
-            write_manifest(directory.fs, directory.path, manifest._replace(partitions=tuple(waiting)))
-    for plan in waiting:
-        _logger.error("%s is refused and lacks what job %s has for it", plan.topic_partition, manifest.job)
-
-
 # Staging
 
 
@@ -271,11 +217,11 @@ def collect_orphans(directory: LogDir, keep: Collection[str] = ()) -> int:
     with directory.changing(), directory.health.guard():
         manifest = read_manifest(directory.fs, directory.path)
         kept = {*keep, *([manifest.job] if manifest is not None else [])}
-        for staging in _stagings(directory):
+        for staging in stagings(directory.catalog):
             for job in directory.fs.listdir(staging):
                 path = os.path.join(staging, job)
                 if job not in kept and directory.fs.stat(path).is_dir:
-                    _remove_quietly(directory.fs, path)
+                    remove_quietly(directory.fs, path)
                     removed += 1
     return removed
 
@@ -287,27 +233,4 @@ def remove_job(directory: LogDir, job: str) -> None:
         manifest = read_manifest(directory.fs, directory.path)
         if manifest is None or manifest.job != job:
             with directory.health.guard():
-                _remove_staging(directory, job)
-
-
-def _stagings(directory: LogDir) -> Iterator[str]:
-    for partition in sorted({*directory.logs, *directory.refused}):
-        path = os.path.join(directory.path_of(partition), OWN_DIRECTORY, STAGING)
-        if directory.fs.exists(path):
-            yield path
-
-
-def _remove_staging(directory: LogDir, job: str) -> None:
-    for staging in _stagings(directory):
-        path = os.path.join(staging, job)
-        if directory.fs.exists(path):
-            _remove_quietly(directory.fs, path)
-
-
-def _remove_quietly(fs: Fs, path: str) -> None:
-    """Delete a job's directory. A task that nobody waits for may still be writing there: then orphans are left."""
-    try:
-        remove_tree(fs, path)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
-            raise
+                remove_staging(directory.catalog, job)

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from seglog.core.errors import AdoptError, CorruptBatchError, InvalidRecordError, UnknownTopicError
 from seglog.core.types import TopicPartition
-from seglog.storage.adopt.rebase import rebase
-from seglog.storage.adopt.staging import STAGING, StagedPart, StagedSegment
+from seglog.storage.adopt.staging import StagedPart, StagedSegment
+from seglog.storage.directory.adoption import STAGING
+from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.adopt_manifest import Item, Mode, PartitionPlan
 from seglog.storage.formats.paths import OWN_DIRECTORY
 from seglog.storage.log.log import Log
-
-if TYPE_CHECKING:
-    from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.log.rebase import rebase
 
 SMALL_TOTAL: Final = 4
 """A partition's output of less than ``segment.bytes`` by this is appended: many small jobs leave few files."""

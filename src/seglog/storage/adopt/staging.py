@@ -14,7 +14,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
@@ -22,6 +22,7 @@ from seglog.core.errors import AdoptError, InvalidRecordError, LogClosedError, R
 from seglog.core.fs import Fs
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from seglog.storage.directory.adoption import STAGING
 from seglog.storage.directory.contents import remove_tree
 from seglog.storage.formats.paths import LOG, OWN_DIRECTORY, file_name, parse_file_name
 from seglog.storage.log.batch_placement import place_all, place_one, place_plain
@@ -29,8 +30,6 @@ from seglog.storage.log.producers import Origin
 from seglog.storage.log.retention import should_roll
 from seglog.storage.log.segment import Segment, SegmentConfig
 
-STAGING: Final = "staging"
-"""In a partition's ``.seglog``; repair has files of its own in it, jobs have directories."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 

@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from seglog.core.clock import Clock
-from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError
+from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.directory.strays import is_stray_name
 from seglog.storage.formats.checkpoints import (
     MetaProperties,
-    encode_offsets,
     new_cluster_id,
     new_id,
     read_meta_properties,
-    read_offsets,
     write_meta_properties,
-    write_offsets,
 )
 from seglog.storage.formats.paths import (
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
     LOCK,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     capped_name,
     is_set_aside,
     list_segments,
     partition_at,
 )
-from seglog.storage.log.recovery import Known
 
 _CLUSTER_METADATA: Final = "__cluster_metadata"
 _REMOTE_INDEXES: Final = "remote-log-index-cache"
@@ -45,7 +35,7 @@ _WORLD_WRITABLE: Final = 0o002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entries:
+class Listing:
     """The directories in a log directory: partitions, and names of those that wait to be removed or are kept as
     strays."""
 
@@ -95,7 +85,7 @@ def check_fresh(fs: Fs, path: str) -> None:
         )
 
 
-def list_entries(fs: Fs, path: str) -> Entries:
+def list_entries(fs: Fs, path: str) -> Listing:
     """Look through a log directory. A directory that is none of Kafka's is refused by its name, as Kafka does.
 
     Regular files of any name are passed over. Raises `InvalidLogDirError`.
@@ -121,7 +111,7 @@ def list_entries(fs: Fs, path: str) -> Entries:
             )
         if partition.topic != _CLUSTER_METADATA:
             partitions.append(partition)
-    return Entries(partitions=sorted(partitions), deleted=deleted, strays=strays)
+    return Listing(partitions=sorted(partitions), deleted=deleted, strays=strays)
 
 
 def deleted_name(partition: TopicPartition, unique: UUID) -> str:
@@ -154,58 +144,6 @@ def read_or_make_meta(
         if wanted is not None and found is not None and wanted != found:
             raise InvalidLogDirError(f"{path} belongs to {key} {found}, not {wanted} (meta.properties)")
     return meta
-
-
-class Checkpoints:
-    """The four offset checkpoints of a directory. Those that could not be read are in `unreadable`, and begin empty.
-
-    Kafka goes on without them too. `recovery_points` is then None: see `seglog.storage.log.recovery.Known`.
-
-    ``lock`` is held from looking at the logs until the file is written: two threads would take each other's temporary
-    file away, or the one that looked first would write last. Whoever needs a log's lock as well takes that first.
-    """
-
-    def __init__(self, fs: Fs, path: str) -> None:
-        self._fs = fs
-        self._path = path
-        self._written: dict[str, bytes] = {}
-        self.lock = threading.RLock()
-        self.unreadable: list[CorruptCheckpointError] = []
-        self.recovery_points = self._read(RECOVERY_POINTS)
-        self.log_starts = self._read(LOG_START_OFFSETS) or {}
-        self.high_watermarks = self._read(HIGH_WATERMARKS) or {}
-        self.cleaner_offsets = self._read(CLEANER_OFFSETS) or {}
-
-    def _read(self, name: str) -> dict[TopicPartition, int] | None:
-        try:
-            offsets = read_offsets(self._fs, os.path.join(self._path, name))
-            self._written[name] = encode_offsets(dict(sorted(offsets.items())))
-            return offsets
-        except CorruptCheckpointError as error:
-            self.unreadable.append(error)
-            return None
-
-    def known(self, partition: TopicPartition, *, clean: bool) -> Known:
-        """What they say of one partition."""
-        return Known(
-            clean=clean,
-            recovery_point=None if self.recovery_points is None else self.recovery_points.get(partition, 0),
-            log_start_offset=self.log_starts.get(partition, 0),
-            high_watermark=self.high_watermarks.get(partition, 0),
-        )
-
-    def partitions(self) -> set[TopicPartition]:
-        """Of which the directory once had data."""
-        told = (*(self.recovery_points or {}).items(), *self.high_watermarks.items())
-        return {partition for partition, offset in told if offset > 0}
-
-    def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint, unless it says the same already."""
-        ordered = dict(sorted(offsets.items()))
-        data = encode_offsets(ordered)
-        if self._written.get(name) != data:
-            write_offsets(self._fs, os.path.join(self._path, name), ordered)
-            self._written[name] = data
 
 
 def remove_tree(fs: Fs, path: str) -> None:

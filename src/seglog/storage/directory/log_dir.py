@@ -6,11 +6,12 @@ number of threads may read while one writes (appends wait for each other). One p
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -27,27 +28,42 @@ from seglog.core.errors import (
     UnknownTopicError,
 )
 from seglog.core.fs import Fs, Lock, NoSpaceError, OsFs
-from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage.directory import closing as dir_closing
-from seglog.storage.directory import housekeeping, replica_changes, topic_changes
-from seglog.storage.directory import opening as dir_opening
-from seglog.storage.directory import truncation as dir_truncation
-from seglog.storage.directory.contents import Checkpoints, check_fresh, check_mode, make_directory, remove_tree, resolve
-from seglog.storage.directory.loading import LoadProgress, PartitionLoaded
-from seglog.storage.directory.replica_changes import Wanted
-from seglog.storage.directory.strays import FoundStray, find_strays
+from seglog.core.types import TopicPartition
+from seglog.storage.directory.adoption import roll_forward
+from seglog.storage.directory.catalog import Catalog, ReplicaSpec, config_of_found
+from seglog.storage.directory.contents import (
+    check_fresh,
+    check_mode,
+    list_entries,
+    make_directory,
+    read_or_make_meta,
+    resolve,
+)
+from seglog.storage.directory.housekeeping import Housekeeping
+from seglog.storage.directory.loading import LoadProgress, load_partitions, run_all
+from seglog.storage.directory.strays import FoundStray
 from seglog.storage.directory.worker import Worker, make_worker
-from seglog.storage.formats.checkpoints import MetaProperties
+from seglog.storage.formats.checkpoints import (
+    MetaProperties,
+    read_clean_shutdown,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+    write_meta_properties,
+)
+from seglog.storage.formats.life_file import carry_over
 from seglog.storage.formats.paths import LOCK
-from seglog.storage.formats.topics_file import TopicEntry, TopicInfo
+from seglog.storage.formats.topics_file import TopicEntry, TopicInfo, read_topics
+from seglog.storage.log import quarantine
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
-from seglog.storage.log.recovery import RecoveryReport
+from seglog.storage.log.reads import segment_at
 from seglog.storage.log.reserve import Reserve
 from seglog.storage.log.retention import Expired
 
 if TYPE_CHECKING:
     from seglog.storage.compaction import CompactionStats
+
+_logger = logging.getLogger("seglog")
 
 
 class LogDir:
@@ -59,37 +75,45 @@ class LogDir:
     """
 
     def __init__(
-        self, *, path: str, fs: Fs, clock: Clock, config: LogDirConfig, rng: Random, hw_follows_end: bool, lock: Lock
+        self,
+        catalog: Catalog,
+        housekeeping: Housekeeping,
+        *,
+        meta: MetaProperties,
+        lock: Lock,
+        was_clean: bool,
     ) -> None:
         """For `open`, which makes it whole."""
-        self.path = path
-        self.fs = fs
-        self.clock = clock
-        self.config = config
-        self.rng = rng
-        self.hw_follows_end = hw_follows_end
-        self.health = DirHealth(path)
-        self.file_lock = lock
-        self.meta = MetaProperties()
-        self.entries: dict[str, TopicEntry] = {}
-        self.logs: dict[TopicPartition, Log] = {}
-        self.topic_ids: dict[TopicPartition, UUID | None] = {}
-        self.deleted: set[Log] = set()
-        self.refused: dict[TopicPartition, SeglogError] = {}
-        self.missing: set[TopicPartition] = set()
-        self.reports: dict[TopicPartition, RecoveryReport] = {}
-        self.uncleanable: dict[TopicPartition, Exception] = {}
-        self.was_clean = False
-        self.is_marker_withheld = False
+        self.catalog = catalog
+        self.path = catalog.path
+        self.fs = catalog.fs
+        self.clock = catalog.clock
+        self.health = catalog.health
+        self.checkpoints = catalog.checkpoints
+        self.logs = catalog.logs
+        self.topic_ids = catalog.topic_ids
+        self.refused = catalog.refused
+        self.missing = catalog.missing
+        self.reports = catalog.reports
+        self.uncleanable = catalog.uncleanable
+        self.worker = catalog.worker
+        self.compacting = housekeeping.compacting
+        self.meta = meta
+        self.was_clean = was_clean
         self.closed = False
-        self.flush_planned = False
-        self.cleaning_plan = object()
-        self.stopping = threading.Event()
-        self.compacting = threading.Lock()
-        self.checkpoints: Checkpoints
-        self.worker: Worker
-        self.cleaner: Worker
+        self._housekeeping = housekeeping
+        self._file_lock = lock
+        self._is_marker_withheld = False
         self._lock = threading.RLock()
+
+    @property
+    def config(self) -> LogDirConfig:
+        return self.catalog.config
+
+    @property
+    def entries(self) -> Mapping[str, TopicEntry]:
+        """What ``seglog.topics`` says of each topic."""
+        return self.catalog.entries
 
     @classmethod
     def open(
@@ -133,18 +157,21 @@ class LogDir:
 
         try:
             while True:
-                opened = cls(
-                    path=path,
-                    fs=fs,
-                    clock=clock or SystemClock(),
-                    config=config,
-                    rng=rng or SystemRandom(),
-                    hw_follows_end=hw_follows_end,
-                    lock=lock,
-                )
                 try:
-                    dir_opening.load(opened, background, progress, cluster_id, node_id, make_worker)
-                    return opened
+                    return cls._load(
+                        fs,
+                        path,
+                        clock or SystemClock(),
+                        config,
+                        rng or SystemRandom(),
+                        lock,
+                        hw_follows_end=hw_follows_end,
+                        background=background,
+                        progress=progress,
+                        cluster_id=cluster_id,
+                        node_id=node_id,
+                        make_worker=make_worker,
+                    )
                 except (NoSpaceError, LogDirOfflineError) as error:
                     is_full = isinstance(error, NoSpaceError) or isinstance(error.__cause__, NoSpaceError)
                     if not is_full:
@@ -161,6 +188,75 @@ class LogDir:
             lock.release()
             raise
 
+    @classmethod
+    def _load(
+        cls,
+        fs: Fs,
+        path: str,
+        clock: Clock,
+        config: LogDirConfig,
+        rng: Random,
+        lock: Lock,
+        *,
+        hw_follows_end: bool,
+        background: bool,
+        progress: Callable[[LoadProgress], None] | None,
+        cluster_id: str | None,
+        node_id: int | None,
+        make_worker: Callable[[Clock, DirHealth, str | None], Worker],
+    ) -> Self:
+        """Load a directory that was just locked, until it can be used (``LogManager.loadLogs``).
+
+        If this fails, no file of it stays open but the lock.
+        """
+        found = list_entries(fs, path)
+        entries = read_topics(fs, path)
+        meta = read_or_make_meta(fs, path, clock=clock, rng=rng, cluster_id=cluster_id, node_id=node_id)
+        was_clean = read_clean_shutdown(fs, path) is not None
+        if was_clean:
+            carry_over(fs, path)
+        remove_clean_shutdown(fs, path)
+        health = DirHealth(path)
+        worker = make_worker(clock, health, f"seglog {path}" if background else None)
+        catalog = Catalog(
+            fs=fs,
+            path=path,
+            clock=clock,
+            config=config,
+            rng=rng,
+            hw_follows_end=hw_follows_end,
+            health=health,
+            worker=worker,
+            entries=entries,
+        )
+        housekeeping = Housekeeping(
+            catalog, make_worker(clock, health, f"seglog-cleaner {path}" if background else None)
+        )
+        try:
+            partitions = catalog.finish_changes(found)
+            loaded, refused = load_partitions(
+                partitions,
+                lambda one, tell: catalog.load_partition(one, catalog.checkpoints.known(one, clean=was_clean), tell),
+                path=path,
+                threads=config.num_recovery_threads_per_data_dir,
+                progress=progress,
+            )
+            catalog.refused.update(refused)
+            for partition, one in loaded.items():
+                catalog.add(partition, one)
+            roll_forward(catalog)
+            with suppress(LogDirFullError):  # those that are there are right
+                catalog.checkpoints.write()
+        except BaseException:
+            housekeeping.stop()
+            catalog.close_files()
+            raise
+        for name in list_entries(fs, path).deleted:
+            catalog.remove_later(os.path.join(path, name), config.topics.file_delete_delay_ms)
+        health.keep_back(Reserve(fs, path))
+        housekeeping.begin()
+        return cls(catalog, housekeeping, meta=meta, lock=lock, was_clean=was_clean)
+
     def __repr__(self) -> str:
         refused = f", {len(self.refused)} refused" if self.refused else ""
         state = "closed" if self.closed else "out of use" if self.health.failure is not None else "open"
@@ -174,19 +270,19 @@ class LogDir:
         Raises `InvalidTopicError`, `TopicExistsError`, `InvalidConfigError`, ValueError (number of partitions).
         """
         with self.changing():
-            topic_changes.create(self, name, partitions, config or {})
+            self.catalog.create_topic(name, partitions, config or {})
             return self._info(name)
 
     def add_partitions(self, name: str, count: int) -> TopicInfo:
         """Give a topic more partitions, until it has ``count``. `UnknownTopicError`, ValueError (no more than now)."""
         with self.changing():
-            topic_changes.add_partitions(self, name, count)
+            self.catalog.add_partitions(name, count)
             return self._info(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, refused partitions too; its files go after ``file.delete.delay.ms``. `UnknownTopicError`."""
         with self.changing():
-            topic_changes.delete(self, name)
+            self.catalog.delete_topic(name)
 
     def alter_config(self, name: str, changes: Mapping[str, object | None]) -> TopicInfo:
         """Change a topic's configuration; None for a key gives it back its default. Errors as of `create_topic`.
@@ -194,56 +290,58 @@ class LogDir:
         A topic that was found here, of Kafka's making, has nothing deleted unless its retention is set in this way.
         """
         with self.changing():
-            topic_changes.alter(self, name, changes)
+            self.catalog.alter_config(name, changes)
             return self._info(name)
 
     def reconfigure(self, config: LogDirConfig) -> None:
         """Another configuration of the directory, and so other defaults of its topics, from now on."""
         with self.changing():
-            topic_changes.reconfigure(self, config)
+            before = self.config
+            self.catalog.reconfigure(config)
+            self._housekeeping.cleaner_reconfigured(before)
 
-    # Partitions of replicated topics, of which a directory has some: see `seglog.storage.directory.replica_changes`
+    # Partitions of replicated topics, of which a directory has some: see `Catalog.hold`
 
     def hold(self, name: str, topic_id: UUID, number: int, config: Mapping[str, str]) -> Log:
         """Make or find one partition; what `hold_many` gives for it, or raises."""
-        (held,) = self.hold_many([Wanted(name, topic_id, number, config)])
+        (held,) = self.hold_many([ReplicaSpec(name, topic_id, number, config)])
         if isinstance(held, SeglogError):
             raise held
         return held
 
-    def hold_many(self, wanted: Iterable[Wanted | tuple[str, UUID, int, Mapping[str, str]]]) -> list[Log | SeglogError]:
+    def hold_many(self, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:
         """Make those that are not there, and set the topics' configuration; durable when it returns.
 
         For each its log, or why it is not served: `refused`, or a wrong configuration. A stray of it is taken back; one
         whose files were missing is made anew and empty. Of a topic with another id, what is here is set aside first.
         """
         with self.changing():
-            return replica_changes.hold(self, [Wanted(*one) for one in wanted])
+            return self.catalog.hold(list(wanted))
 
     def let_go(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """These are here no longer, refused ones too; their files go after ``file.delete.delay.ms``."""
         with self.changing():
             chosen = [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
-            replica_changes.let_go(self, chosen)
+            self.catalog.let_go(chosen)
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """These are here no longer, and all that they have is kept as strays, which `hold_many` takes back."""
         with self.changing():
-            replica_changes.set_aside(self, list(partitions))
+            self.catalog.set_aside(list(partitions))
 
     def strays(self) -> list[FoundStray]:
         """What was set aside and is kept: see `seglog.storage.directory.strays`."""
-        return list(find_strays(self.fs, self.path))
+        return self.catalog.strays()
 
     def remove_strays(self, topic_ids: Set[UUID]) -> list[FoundStray]:
         """Delete the strays of these topics, which is durable when it returns; which they were."""
         with self.changing():
-            return replica_changes.remove_strays(self, topic_ids)
+            return self.catalog.remove_strays(topic_ids)
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """The whole of a topic's own configuration, in place of what it was. `UnknownTopicError`."""
         with self.changing():
-            replica_changes.set_config(self, name, config)
+            self.catalog.set_config(name, config)
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name, those with refused partitions too."""
@@ -256,18 +354,15 @@ class LogDir:
             name,
             self.topic_id(name),
             len(self.partitions_of(name)) if partitions is None else partitions,
-            dict(self.entries[name].config) if name in self.entries else topic_changes.config_of_found(name),
+            dict(self.entries[name].config) if name in self.entries else config_of_found(name),
         )
 
     def topic_names(self) -> Set[str]:
         with self._lock:
-            return {partition.topic for partition in (*self.logs, *self.refused)} | self.entries.keys()
+            return self.catalog.topic_names()
 
     def topic_id(self, name: str) -> UUID | None:
-        entry = self.entries.get(name)
-        if entry is not None and entry.topic_id is not None:
-            return entry.topic_id
-        return next((found for one, found in list(self.topic_ids.items()) if one.topic == name and found), None)
+        return self.catalog.topic_id(name)
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that are served."""
@@ -277,7 +372,7 @@ class LogDir:
     def partitions_of(self, name: str) -> list[TopicPartition]:
         """All partitions of a topic, refused ones too."""
         with self._lock:
-            return sorted(one for one in (*self.logs, *self.refused) if one.topic == name)
+            return self.catalog.partitions_of(name)
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """An open partition. `UnknownTopicError`; or what it was refused for, `DamagedPartitionError` say."""
@@ -291,86 +386,109 @@ class LogDir:
             raise reason.with_traceback(None)
         raise UnknownTopicError(f"there is no partition {key} in {self.path}")
 
-    def path_of(self, partition: TopicPartition) -> str:
-        return os.path.join(self.path, str(partition))
+    def identify(self, directory_id: UUID) -> None:
+        """Give a directory without a ``directory.id`` this one (KIP-858)."""
+        self.meta = self.meta._replace(directory_id=directory_id)
+        with self.health.guard():
+            write_meta_properties(self.fs, self.path, self.meta, self.clock.now_ms())
 
-    def add(self, partition: TopicPartition, one: PartitionLoaded) -> None:
-        """Serve a partition that was loaded."""
-        self.logs[partition] = one.loaded.log
-        self.reports[partition] = one.loaded.report
-        self.topic_ids[partition] = one.topic_id
-        if one.loaded.log.config.flush_ms < MAX_INT64:
-            housekeeping.plan_flush(self)
+    def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:
+        """Serve a partition no longer, and leave its files as they are."""
+        self.catalog.refuse(partition, reason)
+
+    def path_of(self, partition: TopicPartition) -> str:
+        return self.catalog.path_of(partition)
 
     # Making logs shorter
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         """`Log.delete_records`, with the new start in its checkpoint when this returns: whoever reads the directory
         sees it, and no crash brings the records back. Kafka writes it within a minute."""
-        return self.log(topic, partition).delete_records(before, lambda: housekeeping.write_log_starts(self))
+        return self.log(topic, partition).delete_records(before, self.checkpoints.write_log_starts)
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> bool:
-        """`Log.truncate_to`, with the checkpoints lowered before.
+        """`Log.truncate_to`, with the checkpoints lowered before (``LogManager.truncateTo``).
 
         A log that ends below its checkpointed recovery point is refused as damaged when it is opened next.
         """
-        return dir_truncation.truncate_to(self, TopicPartition(topic, partition), offset)
+        log = self.log(topic, partition)
+        with log.lock:
+            self._lower_checkpoints(log, log.start_of_batch(offset))
+            changed = log.truncate_to(offset)
+            if changed:
+                log.flush()  # or a power cut brings back a tail of a later epoch, and it seems to be the longer history
+            self._make_start_durable(log)
+            return changed
 
     def truncate_fully_and_start_at(self, topic: str, partition: int, offset: int) -> None:
         """`Log.truncate_fully_and_start_at`, with the checkpoints lowered before."""
-        dir_truncation.truncate_fully_and_start_at(self, TopicPartition(topic, partition), offset)
+        log = self.log(topic, partition)
+        with log.lock:
+            self._lower_checkpoints(log, 0)
+            log.truncate_fully_and_start_at(offset)
+            self._make_start_durable(log)
 
     def save_from(self, topic: str, partition: int, offset: int) -> str:
         """Copy what `truncate_to` would cut into the partition's ``.seglog``; where it is now."""
-        return dir_truncation.save_from(self, TopicPartition(topic, partition), offset)
+        log = self.log(topic, partition)
+        with log.lock, self.health.guard():
+            at = max(segment_at(log.segments, offset), 0)
+            found = log.segments[at].locate(offset)
+            position = log.segments[at].size if found is None else found.position
+            return quarantine.save_from(self.fs, log.path, log.segments[at:], position, self.clock.now_ms())
+
+    def _lower_checkpoints(self, log: Log, offset: int) -> None:
+        """Kafka lowers the recovery point afterwards; then a log that was cut below it by a crash in between is no
+        damage. Here it is (`seglog.storage.log.recovery`), and so the checkpoints go first.
+        """
+        log.lower_recovery_point(offset)
+        if offset < log.high_watermark:
+            log.update_high_watermark(offset)
+        self.checkpoints.write_recovery_points()
+        self.checkpoints.write_high_watermarks()
+        self.checkpoints.lower_cleaned(log.topic_partition, offset)
+
+    def _make_start_durable(self, log: Log) -> None:
+        """Before anything is appended: or a power cut may bring segments back behind what is new."""
+        with self.health.guard():
+            self.fs.fsync_dir(log.path)
+        self.checkpoints.write_log_starts()  # it may start lower now: a log must not end below its start
 
     # Looking after
 
     def housekeeping(self) -> None:
         """Do what is due by the clock: checkpoints, retention, flushes, late deletions, compaction."""
         self._check_open()
-        self.worker.run_due()
-        self.cleaner.run_due()
+        self._housekeeping.run_due()
 
     def flush(self) -> None:
         """fsync all logs and write the checkpoints: what was appended before survives a power cut."""
         self._check_open()
         for log in list(self.logs.values()):
             log.flush()
-        housekeeping.write_checkpoints(self)
+        self.checkpoints.write()
 
     def checkpoint(self) -> None:
         """Write all checkpoints now."""
         self._check_open()
-        housekeeping.write_checkpoints(self)
+        self.checkpoints.write()
 
     def run_retention(self) -> dict[TopicPartition, list[Expired]]:
         """Delete expired segments now; what went, and why."""
         self._check_open()
-        return housekeeping.run_retention(self)
+        return self._housekeeping.run_retention()
 
     def run_compaction(self) -> list[CompactionStats]:
         """Clean compacted topics until none is dirty enough; one item a round. See `uncleanable` for the others."""
         self._check_open()
-        return housekeeping.run_compaction(self)
-
-    def close_deleted(self, log: Log) -> None:
-        """Close the files of a log whose directory was renamed; who still reads it is cut off."""
-        if log in self.deleted:
-            for segment in log.segments:
-                segment.close(write=False)
-            self.deleted.discard(log)
-
-    def remove_later(self, path: str, delay_ms: int) -> None:
-        """Delete a directory that no log uses any more."""
-        self.worker.schedule(delay_ms, lambda: remove_tree(self.fs, path))
+        return self._housekeeping.run_compaction()
 
     # Closing
 
     def withhold_marker(self, *, is_withheld: bool) -> None:
         """Whether `close` writes no marker of a clean shutdown. A directory that may have lost something must not have
         one before that is written down, or the next start would take it for whole."""
-        self.is_marker_withheld = is_withheld
+        self._is_marker_withheld = is_withheld
 
     def close(self) -> None:
         """Flush and close all logs, write snapshots and checkpoints, and last the marker of a clean shutdown.
@@ -382,7 +500,39 @@ class LogDir:
             if self.closed:
                 return
             self.closed = True
-        dir_closing.close(self)
+        failed_before = self.health.failure is not None
+        try:
+            self._housekeeping.stop()
+            is_whole = self._close_logs()
+            if self.health.failure is None:
+                try:
+                    self.checkpoints.write()
+                    if not self.refused and is_whole and not self._is_marker_withheld:
+                        with self.health.guard():
+                            self.health.make_room(lambda: write_clean_shutdown(self.fs, self.path))
+                except LogDirFullError as error:
+                    _logger.warning("%s is closed without the marker of a clean shutdown: %s", self.path, error)
+        finally:
+            self.catalog.close_files()
+            self._file_lock.release()
+        if not failed_before:
+            self.health.check()
+
+    def _close_logs(self) -> bool:
+        """Whether all that belongs to a clean shutdown was written; on a full disk the next start makes it anew."""
+        is_whole = True
+        threads = self.config.num_recovery_threads_per_data_dir
+        for _, result in run_all(Log.close, list(self.logs.values()), threads=threads, name="seglog-close"):
+            try:
+                result()
+            except LogDirFullError as error:
+                is_whole = False
+                _logger.warning("a log is closed, and will be recovered at the next start: %s", error)
+            except LogDirOfflineError:
+                continue  # `close` says it when all files are closed
+            except OSError as error:
+                self.health.failed(error)
+        return is_whole
 
     def __enter__(self) -> Self:
         return self

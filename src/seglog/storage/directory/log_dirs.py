@@ -29,14 +29,14 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
-from seglog.storage.directory import log_dirs_opening, replica_changes
-from seglog.storage.directory import loss_evidence as life
+from seglog.storage.directory import log_dirs_opening, loss_evidence
+from seglog.storage.directory.catalog import ReplicaSpec, best_strays
 from seglog.storage.directory.cluster_mark import ClusterMark, has_mark, read_marks, write_mark
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.loss_evidence import PENDING, Kept, Life
-from seglog.storage.directory.replica_changes import Wanted, best_strays
+from seglog.storage.directory.loss_evidence import Kept
 from seglog.storage.directory.strays import FoundStray
 from seglog.storage.directory.worker import Worker, make_worker
+from seglog.storage.formats.life_file import PENDING, Life, read_life
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 
@@ -73,8 +73,8 @@ class LogDirs:
                         f"{partition} is in {first.path} and in {directory.path}: take one of the two away"
                     )
                     for either in (first, directory):
-                        replica_changes.refuse(either, partition, reason)
-        self._past = life.look_back(self.dirs, absent=len(self.offline))
+                        either.refuse(partition, reason)
+        self._past = loss_evidence.look_back(self.dirs, absent=len(self.offline))
         for directory in self.dirs:
             directory.health.on_failure = lambda error, directory=directory: self._has_failed(directory, error)
             if directory.health.failure is not None:
@@ -117,7 +117,7 @@ class LogDirs:
                 rng=rng,
                 make_worker=make_worker,
             )
-            has_past = not opened.was_clean and life.read_life(opened.fs, opened.path) is not None
+            has_past = not opened.was_clean and read_life(opened.fs, opened.path) is not None
             opened.withhold_marker(is_withheld=has_past)  # until `kept_since` has said what was lost
             return opened
 
@@ -160,7 +160,7 @@ class LogDirs:
             _logger.error("%s. Its partitions are served by their other replicas; see docs/replication.md", reason)
             written = self._lives or self._past_lives()
             others = {one: written[one] for one in self.healthy if one in written}
-            noted = life.note_failure(others, directory)
+            noted = loss_evidence.note_failure(others, directory)
             if self._lives:
                 self._lives = dict(noted)
             tell = self._failed
@@ -171,14 +171,14 @@ class LogDirs:
 
     def _past_lives(self) -> Mapping[LogDir, Life]:
         """What stands in the files before this broker is registered."""
-        found = {directory: life.read_life(directory.fs, directory.path) for directory in self.healthy}
+        found = {directory: read_life(directory.fs, directory.path) for directory in self.healthy}
         return {directory: told for directory, told in found.items() if told is not None}
 
     def kept_since(self, epoch: int, last: int | None = None) -> int:
         """Since which broker epoch nothing was lost, for a registration with ``epoch``; ``last`` is the epoch of this
         broker's last one, if that is known. `seglog.storage.directory.loss_evidence`."""
         healthy = self.healthy
-        flushed = {} if self._lives else {one: life.flush_synced(one, list(one.logs)) for one in healthy}
+        flushed = {} if self._lives else {one: loss_evidence.flush_synced(one, list(one.logs)) for one in healthy}
         with self._failing:
             healthy = self.healthy
             if not healthy:
@@ -187,7 +187,7 @@ class LogDirs:
                 self._write({one: told._replace(epoch=epoch) for one, told in self._lives.items()})
             else:
                 in_order = {one: flushed[one] for one in healthy if one in flushed}
-                self._lives = dict(life.keep(in_order, self._past, epoch, last))
+                self._lives = dict(loss_evidence.keep(in_order, self._past, epoch, last))
                 for directory in self._lives:
                     directory.withhold_marker(is_withheld=False)
             return next(iter(self._lives.values())).kept_since
@@ -199,12 +199,12 @@ class LogDirs:
             told = self._lives.get(directory) if directory is not None else None
             if directory is None or told is None or directory.health.failure is not None:
                 return None
-            return life.kept_of(directory, partition, told)
+            return loss_evidence.kept_of(directory, partition, told)
 
     def _write(self, lives: Mapping[LogDir, Life]) -> None:
         """Under `_failing`."""
         self._lives = {**self._lives, **lives}
-        life.write_all(lives)
+        loss_evidence.write_all(lives)
         self._lives = {one: told for one, told in self._lives.items() if one.health.failure is None}
 
     @contextmanager
@@ -221,7 +221,7 @@ class LogDirs:
         yield
         if before is None or before.epoch is None:
             return
-        flushed = life.flush_synced(directory, [one for one in list(directory.logs) if one.topic in topics])
+        flushed = loss_evidence.flush_synced(directory, [one for one in list(directory.logs) if one.topic in topics])
         with self._failing:
             now = self._lives.get(directory)
             if now is not None and flushed:
@@ -244,7 +244,7 @@ class LogDirs:
                 if self._lives:
                     self._write({directory: noted})
                 else:
-                    life.write_all({directory: noted})
+                    loss_evidence.write_all({directory: noted})
                     self._past = self._past._replace(lives={**self._past.lives, directory: noted})
 
     # Whose they are
@@ -308,7 +308,7 @@ class LogDirs:
             raise UnknownTopicError(f"there is no partition {partition} in {', '.join(one.path for one in self.dirs)}")
         return directory
 
-    def hold_many(self, wanted: Iterable[Wanted | tuple[str, UUID, int, Mapping[str, str]]]) -> list[Log | SeglogError]:
+    def hold_many(self, wanted: Iterable[ReplicaSpec]) -> list[Log | SeglogError]:
         """`LogDir.hold_many`, each in the directory that has it, else in the one with the fewest partitions.
 
         `LogDirOfflineError` for one whose directory has failed. While a directory is offline that could not even be
@@ -316,10 +316,10 @@ class LogDirs:
         `TooManyFilesError` for those that are one too many: to ask again may help.
         """
         with self._lock:
-            asked = [Wanted(*one) for one in wanted]
+            asked = list(wanted)
             self._set_namesakes_aside({one.topic: one.topic_id for one in asked})
             strays = self._dirs_of_strays(asked)
-            groups: dict[LogDir, list[Wanted]] = {}
+            groups: dict[LogDir, list[ReplicaSpec]] = {}
             answers: dict[TopicPartition, Log | SeglogError] = {}
             counts = {directory: len(directory.logs) + len(directory.refused) for directory in self.healthy}
             room = room_for_logs() if any(one.partition not in self._where for one in asked) else 0
@@ -341,7 +341,7 @@ class LogDirs:
                         self._where[want.partition] = directory
             return [answers[one.partition] for one in asked]
 
-    def _dirs_of_strays(self, asked: Sequence[Wanted]) -> dict[TopicPartition, LogDir]:
+    def _dirs_of_strays(self, asked: Sequence[ReplicaSpec]) -> dict[TopicPartition, LogDir]:
         """Where strays of those are that are nowhere else."""
         absent = [one for one in asked if one.partition not in self._where]
         if not absent:
@@ -351,7 +351,7 @@ class LogDirs:
         found = ((one.partition, best.get((one.topic_id, one.number))) for one in absent)
         return {partition: where[stray.path] for partition, stray in found if stray is not None}
 
-    def _hold(self, directory: LogDir, group: Sequence[Wanted]) -> list[Log | SeglogError]:
+    def _hold(self, directory: LogDir, group: Sequence[ReplicaSpec]) -> list[Log | SeglogError]:
         """A partition of an earlier time that is not here was lost if its files are missing, or lay in a directory that
         has gone; else this broker never had it, and its new log has all that it had: nothing."""
         lost = {one.partition for one in group} & directory.missing
@@ -361,7 +361,7 @@ class LogDirs:
         with self._changing(directory, {one.topic for one in group}):
             return directory.hold_many(group)
 
-    def _place(self, want: Wanted, counts: dict[LogDir, int], room: int) -> LogDir | SeglogError:
+    def _place(self, want: ReplicaSpec, counts: dict[LogDir, int], room: int) -> LogDir | SeglogError:
         found = self._where.get(want.partition)
         if found is not None:
             return found if found in counts else self.offline[found.path]

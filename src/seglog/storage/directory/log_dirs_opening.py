@@ -19,7 +19,6 @@ from seglog.storage.formats.checkpoints import (
     new_cluster_id,
     new_id,
     read_meta_properties,
-    write_meta_properties,
 )
 
 _logger = logging.getLogger("seglog")
@@ -114,9 +113,7 @@ def identify(directories: Sequence[LogDir], rng: Random) -> None:
     for directory in directories:
         meta = directory.meta
         if meta.directory_id is None and directory.health.failure is None:
-            directory.meta = meta._replace(directory_id=new_id(rng))
-            with directory.health.guard():
-                write_meta_properties(directory.fs, directory.path, directory.meta, directory.clock.now_ms())
+            directory.identify(new_id(rng))
         elif meta.directory_id is not None:
             first = seen.setdefault(meta.directory_id, directory)
             if first is not directory:

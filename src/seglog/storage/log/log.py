@@ -376,6 +376,22 @@ class Log:
         """Files were made, renamed or removed: the next flush brings that to the disk, too."""
         self._has_new_names = True
 
+    def replace_active(self, segment: Segment, end_offset: int) -> None:
+        """Have this segment, whose records end at ``end_offset``, in the place of the active one, which is empty.
+
+        The empty one is not closed: a flush may be looking at it. Called with the lock held.
+        """
+        self.segments = (*self.segments[:-1], segment)
+        self.log_end_offset = end_offset
+        if self.hw_follows_end:
+            self.high_watermark = end_offset
+        self.producers.map_end_offset = end_offset
+        self.refresh_stable_offset()
+
+    def reconfigure(self, config: LogConfig) -> None:
+        with self.lock:
+            self.config = config
+
     @property
     def segment_config(self) -> SegmentConfig:
         return SegmentConfig(self.config.segment_index_bytes, self.config.index_interval_bytes)
@@ -579,6 +595,23 @@ class Log:
                 for segment in self.segments:
                     segment.close(write=self._health.failure is None)
             self._wake()
+
+    def close_files(self) -> None:
+        """Close what is still open, without a last write."""
+        with self._flushing:
+            if not self.closed:
+                self.closed = True
+                for segment in self.segments:
+                    segment.close(write=False)
+
+    def start_of_batch(self, offset: int) -> int:
+        """Where the log ends once ``offset`` is cut off: batches go whole."""
+        at = reads.segment_at(self.segments, offset)
+        found = self.segments[at].locate(offset) if at >= 0 else None
+        if found is None:
+            return offset
+        header, _, _ = next(self.segments[at].headers(found.position))
+        return min(offset, header.base_offset)
 
     def moved_to(self, path: str) -> None:
         """The partition's directory was renamed, as the deletion of a topic does."""

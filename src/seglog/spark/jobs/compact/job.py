@@ -33,7 +33,6 @@ from seglog.spark.jobs.progress import Progress, watched
 from seglog.storage import compaction
 from seglog.storage.compaction.cleanable import Cleanable
 from seglog.storage.compaction.round import COMPILED, Round, group_sources
-from seglog.storage.directory import housekeeping
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import DELETED, segment_paths
 from seglog.storage.log.log import Log
@@ -214,7 +213,7 @@ class _CompactionRun:
             round_ = planned.round
             events = staged_round(log, round_, lambda staging: self._work(log, round_, staging))
             stats = compaction.carry_out(log, planned, lambda _stop: events)
-        housekeeping.note_cleaned(self._directory, log, stats.end_offset)
+        self._directory.checkpoints.note_cleaned(log, stats.end_offset)
         _remove_old(log)
         return replace(
             self.planned(log, part),

@@ -13,7 +13,6 @@ from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.records import view
 from seglog.records.batch import entries
-from seglog.storage.directory.loss_evidence import read_life
 from seglog.storage.formats.adopt_ledger import decode_ledger
 from seglog.storage.formats.adopt_manifest import decode_manifest
 from seglog.storage.formats.checkpoints import (
@@ -23,6 +22,7 @@ from seglog.storage.formats.checkpoints import (
     encode_offsets,
     read_clean_shutdown,
 )
+from seglog.storage.formats.life_file import read_life
 from seglog.storage.formats.paths import (
     ADOPT_MANIFEST,
     CLEAN_SHUTDOWN,

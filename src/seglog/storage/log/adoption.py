@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import File
 from seglog.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
-from seglog.storage.adopt.rebase import runs
 from seglog.storage.formats.adopt_manifest import Mode, PartitionPlan, Placed
 from seglog.storage.formats.paths import ADOPT_MANIFEST, INDEX, LOG, TIME_INDEX
 from seglog.storage.log.epochs import LeaderEpochs
+from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin, Producers
 from seglog.storage.log.reads import segment_at
+from seglog.storage.log.rebase import runs
 from seglog.storage.log.segment import Segment
 from seglog.storage.log.segment_recovery import rescan
-
-if TYPE_CHECKING:
-    from seglog.storage.log.log import Log
 
 
 def carry_out(log: Log, log_dir: str, plan: PartitionPlan) -> None:
@@ -136,9 +133,4 @@ def _become_segment(log: Log, log_dir: str, plan: PartitionPlan, placed: Placed)
         rescan(segment, Producers(), LeaderEpochs(), index_interval=log.config.index_interval_bytes)
         segment.offset_index.make_room()
         segment.time_index.make_room()
-    log.segments = (*log.segments[:-1], segment)  # the empty one is not closed: a flush may be looking at it
-    log.log_end_offset = placed.end
-    if log.hw_follows_end:
-        log.high_watermark = placed.end
-    log.producers.map_end_offset = placed.end
-    log.refresh_stable_offset()
+    log.replace_active(segment, placed.end)

@@ -11,8 +11,8 @@ import pytest
 from seglog.core.errors import DamagedPartitionError, InvalidConfigError, LogClosedError, SeglogError, UnknownTopicError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
+from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.directory.replica_changes import Wanted
 from seglog.storage.directory.strays import Stray, size_of
 from seglog.storage.formats.checkpoints import read_partition_metadata
 from seglog.storage.formats.topics_file import read_topics
@@ -38,7 +38,15 @@ def test_some_partitions_of_a_topic_are_held_and_come_back(disk: Disk) -> None:
     with disk.open() as opened:
         assert not opened.was_clean
         a2 = opened.hold("a", ONE, 2, {"retention.ms": "5"})
-        held = logs(opened.hold_many([("a", ONE, 2, {"retention.ms": "5"}), ("a", ONE, 0, {}), ("b", TWO, 1, CONFIG)]))
+        held = logs(
+            opened.hold_many(
+                [
+                    ReplicaSpec("a", ONE, 2, {"retention.ms": "5"}),
+                    ReplicaSpec("a", ONE, 0, {}),
+                    ReplicaSpec("b", TWO, 1, CONFIG),
+                ]
+            )
+        )
         assert held[0] is a2
         assert [log.topic_partition for log in held] == [A2, A0, B1]
         assert a2.config.retention_ms == 5
@@ -52,12 +60,12 @@ def test_some_partitions_of_a_topic_are_held_and_come_back(disk: Disk) -> None:
         assert len(values(opened.hold("a", ONE, 2, {"retention.ms": "7"}))) == 3
         assert opened.log("a", 0).config.retention_ms == 7
         with pytest.raises(ValueError, match="two ids"):
-            opened.hold_many([Wanted("a", ONE, 2, {}), Wanted("a", TWO, 2, {})])
+            opened.hold_many([ReplicaSpec("a", ONE, 2, {}), ReplicaSpec("a", TWO, 2, {})])
 
 
 def test_what_is_wrong_with_one_topic_does_not_keep_the_others(disk: Disk) -> None:
     with disk.open() as opened:
-        wrong, log = opened.hold_many([("a", ONE, 0, {"segment.bytes": "1"}), ("b", TWO, 0, {})])
+        wrong, log = opened.hold_many([ReplicaSpec("a", ONE, 0, {"segment.bytes": "1"}), ReplicaSpec("b", TWO, 0, {})])
         assert isinstance(wrong, InvalidConfigError)
         assert isinstance(log, Log)
         with pytest.raises(InvalidConfigError, match="retention"):
@@ -81,7 +89,7 @@ def test_the_configuration_is_set_as_a_whole(disk: Disk) -> None:
 def test_what_is_let_go_does_not_come_back(disk: Disk) -> None:
     with disk.open() as opened:
         opened.create_topic("local", 3, TINY)  # of a node that was alone before
-        held = logs(opened.hold_many([("a", ONE, 0, CONFIG), ("a", ONE, 2, CONFIG)]))
+        held = logs(opened.hold_many([ReplicaSpec("a", ONE, 0, CONFIG), ReplicaSpec("a", ONE, 2, CONFIG)]))
         fill(held[0], 2)
         opened.let_go([A0, TopicPartition("local", 1), TopicPartition("local", 2), TopicPartition("none", 1)])
         with pytest.raises(LogClosedError, match="deleted"):
@@ -173,7 +181,7 @@ def test_files_that_kafka_made_are_taken_over_by_their_topic_id(disk: Disk) -> N
             fill(opened.hold(topic, topic_id, 0, CONFIG), 2)
     disk.fs.unlink(f"{DIR}/seglog.topics")
     with disk.open() as opened:
-        same, other = logs(opened.hold_many([("a", ONE, 0, {}), ("b", THREE, 0, {})]))
+        same, other = logs(opened.hold_many([ReplicaSpec("a", ONE, 0, {}), ReplicaSpec("b", THREE, 0, {})]))
         assert (len(values(same)), len(values(other))) == (2, 0)
 
 
@@ -231,7 +239,7 @@ def test_a_damaged_partition_is_given_as_its_error(disk: Disk) -> None:
     disk.fs.kill()
     with disk.open() as opened:
         assert not opened.was_clean
-        damaged, other = opened.hold_many([("a", ONE, 0, CONFIG), ("a", ONE, 2, CONFIG)])
+        damaged, other = opened.hold_many([ReplicaSpec("a", ONE, 0, CONFIG), ReplicaSpec("a", ONE, 2, CONFIG)])
         assert isinstance(damaged, DamagedPartitionError)
         assert isinstance(other, Log)
         with pytest.raises(DamagedPartitionError):
@@ -270,8 +278,8 @@ def _live(promise: Promise, fs: Fs) -> None:
         for one in partitions:
             promise.may_be[one] = {then}
 
-    def wanted(partitions: list[TopicPartition], topic_id: UUID) -> list[Wanted]:
-        return [Wanted(one.topic, topic_id, one.partition, CONFIG) for one in partitions]
+    def wanted(partitions: list[TopicPartition], topic_id: UUID) -> list[ReplicaSpec]:
+        return [ReplicaSpec(one.topic, topic_id, one.partition, CONFIG) for one in partitions]
 
     def add(partition: TopicPartition) -> None:
         log = opened.log(*partition)
@@ -306,7 +314,7 @@ def test_a_crash_at_every_change_leaves_a_partition_with_its_id_or_none() -> Non
         left = disk.after_crash(random.Random(call.number))
         opened = LogDir.open(DIR, fs=left, clock=ManualClock(), config=DIRECTORY, rng=random.Random(1))
         promise.check(opened)
-        for log in opened.hold_many([Wanted("a", THREE, number, CONFIG) for number in range(3)]):
+        for log in opened.hold_many([ReplicaSpec("a", THREE, number, CONFIG) for number in range(3)]):
             assert isinstance(log, Log)
             fill(log, 1)
         opened.close()
@@ -337,5 +345,5 @@ def test_a_thousand_partitions_take_few_fsyncs() -> None:
     fs = MemoryFs(clock=ManualClock())
     with LogDir.open(DIR, fs=fs, clock=ManualClock(), config=DIRECTORY) as opened:
         before = fs.calls["fsync"] + fs.calls["fsync_dir"]
-        logs(opened.hold_many([("a", ONE, number, CONFIG) for number in range(1_000)]))
+        logs(opened.hold_many([ReplicaSpec("a", ONE, number, CONFIG) for number in range(1_000)]))
         assert fs.calls["fsync"] + fs.calls["fsync_dir"] - before == 3

@@ -1,0 +1,698 @@
+"""The topics and partitions of a log directory: made, configured, deleted, set aside, and loaded after a crash.
+
+``seglog.topics`` is written first when a topic is created or marked deleted, its directories follow; `finish_changes`
+completes what a crash has left, when the directory is opened. Partitions of a cluster's topics are held likewise: the
+file has their topics with 0 partitions, and after a crash a partition is there with its topic id, or not there. A
+thousand of them are held with a handful of fsyncs. `LogDir` calls all of this, and lets one change happen at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from operator import index
+from random import Random
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.clock import Clock
+from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
+from seglog.core.errors import (
+    DamagedPartitionError,
+    InvalidLogDirError,
+    InvalidTopicError,
+    SeglogError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from seglog.core.fs import Fs, NoSpaceError
+from seglog.core.settings import unknown
+from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
+from seglog.storage.directory.contents import Listing, deleted_name, is_aside_of, remove_tree
+from seglog.storage.directory.loading import PartitionLoaded
+from seglog.storage.directory.offset_checkpoints import OffsetCheckpoints
+from seglog.storage.directory.strays import FoundStray, Stray, find_strays, forget_stray, stray_name, write_stray
+from seglog.storage.directory.worker import Worker
+from seglog.storage.formats.checkpoints import (
+    encode_id,
+    encode_partition_metadata,
+    is_torn,
+    new_id,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from seglog.storage.formats.paths import PARTITION_METADATA
+from seglog.storage.formats.topics_file import MAX_PARTITIONS, TopicEntry, write_topics
+from seglog.storage.log.dir_health import DirHealth
+from seglog.storage.log.log import Log
+from seglog.storage.log.recovery import Known, RecoveryReport, load_log
+
+_logger: Final = logging.getLogger("seglog")
+_KEEP_EVERYTHING: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
+_INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
+    "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
+    "__transaction_state": {**_COMPACTED, "compression.type": "uncompressed"},
+}
+"""What Kafka makes them with (``GroupCoordinatorService.groupMetadataTopicConfigs``,
+``TransactionStateManager.transactionStateTopicConfigs``): nobody sets it otherwise, and they grow without end."""
+
+
+def config_of_found(topic: str) -> Mapping[str, str]:
+    """Own configuration of a topic that is found and was not created here. Kafka keeps its topics' configuration
+    elsewhere, and its default of seven days would delete what an operator wanted to keep."""
+    return _INTERNAL.get(topic, _KEEP_EVERYTHING)
+
+
+class ReplicaSpec(NamedTuple):
+    """A partition that is to be here; ``config`` is the topic's own configuration as Kafka's texts.
+
+    ``is_new``: this broker cannot have had it before, as it has only now become one of its replicas.
+    """
+
+    topic: str
+    topic_id: UUID
+    number: int
+    config: Mapping[str, str]
+    is_new: bool = False
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.number)
+
+
+def best_strays(found: Iterable[FoundStray]) -> dict[tuple[UUID, int], FoundStray]:
+    """Of each partition the stray that goes furthest: by the epoch of its last batch, then by its end."""
+    best: dict[tuple[UUID, int], FoundStray] = {}
+    for one in sorted(found, key=lambda one: (one.stray.leader_epoch, one.stray.log_end)):
+        if one.stray.topic_id is not None:
+            best[one.stray.topic_id, one.stray.partition.partition] = one
+    return best
+
+
+class Catalog:
+    """What one log directory has; the fields are those of `LogDir`, which says what they mean."""
+
+    def __init__(
+        self,
+        *,
+        fs: Fs,
+        path: str,
+        clock: Clock,
+        config: LogDirConfig,
+        rng: Random,
+        hw_follows_end: bool,
+        health: DirHealth,
+        worker: Worker,
+        entries: dict[str, TopicEntry],
+    ) -> None:
+        self.fs = fs
+        self.path = path
+        self.clock = clock
+        self.config = config
+        self.rng = rng
+        self.hw_follows_end = hw_follows_end
+        self.health = health
+        self.worker = worker
+        self.entries = entries
+        self.logs: dict[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, UUID | None] = {}
+        self.deleted: set[Log] = set()
+        self.refused: dict[TopicPartition, SeglogError] = {}
+        self.missing: set[TopicPartition] = set()
+        self.reports: dict[TopicPartition, RecoveryReport] = {}
+        self.uncleanable: dict[TopicPartition, Exception] = {}
+        self.checkpoints = OffsetCheckpoints(fs, path, health, self.logs, self.refused)
+        self._flush_planned = False
+
+    def path_of(self, partition: TopicPartition) -> str:
+        return os.path.join(self.path, str(partition))
+
+    def topic_names(self) -> Set[str]:
+        return {partition.topic for partition in (*self.logs, *self.refused)} | self.entries.keys()
+
+    def topic_id(self, name: str) -> UUID | None:
+        entry = self.entries.get(name)
+        if entry is not None and entry.topic_id is not None:
+            return entry.topic_id
+        return next((found for one, found in list(self.topic_ids.items()) if one.topic == name and found), None)
+
+    def partitions_of(self, name: str) -> list[TopicPartition]:
+        """All partitions of a topic, refused ones too."""
+        return sorted(one for one in (*self.logs, *self.refused) if one.topic == name)
+
+    def strays(self) -> list[FoundStray]:
+        """What was set aside and is kept: see `seglog.storage.directory.strays`."""
+        return list(find_strays(self.fs, self.path))
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
+        """See `LogDir.create_topic`."""
+        validate_topic(name)
+        partitions = index(partitions)  # not 2.5, which would be written down
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise ValueError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
+        existing = self.topic_names()
+        if name in existing:
+            raise TopicExistsError(f"topic {name!r} exists")
+        flat = name.replace(".", "_")
+        for other in existing:
+            if other.replace(".", "_") == flat:
+                raise InvalidTopicError(
+                    f"topic {name!r} differs from {other!r} in nothing but '.' and '_', which metrics mix up"
+                )
+        overrides = LogConfig.from_mapping(config).overrides()
+        self.config.topics.with_overrides(overrides)
+        with self.health.guard():
+            entry = TopicEntry(new_id(self.rng), partitions, overrides)
+            self._write_entries({**self.entries, name: entry})
+            made = [TopicPartition(name, number) for number in range(partitions)]
+            try:
+                self._make(made)
+            except NoSpaceError:
+                self._unmake(made)
+                self._delete_topics({name})
+                raise
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """See `LogDir.add_partitions`; crash-safe as `create` is."""
+        entry = self._entry(name)
+        if not entry.partitions:  # of a cluster, which this directory is no longer in
+            entry = entry._replace(partitions=self._count(name))
+        count = index(count)
+        if not entry.partitions < count <= MAX_PARTITIONS:
+            raise ValueError(
+                f"topic {name!r} has {entry.partitions} partitions: it can have more, up to {MAX_PARTITIONS}, "
+                f"not {count}"
+            )
+        with self.health.guard():
+            before = self.entries
+            self._write_entries({**before, name: entry._replace(partitions=count)})
+            made = [TopicPartition(name, number) for number in range(entry.partitions, count)]
+            try:
+                self._make(made)
+            except NoSpaceError:
+                self._unmake(made)
+                self._delete_partitions([one for one in made if one in self.logs])
+                self._write_entries(before)
+                raise
+
+    def delete_topic(self, name: str) -> None:
+        """See `LogDir.delete_topic`."""
+        if name not in self.topic_names():
+            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+        self._delete_topics({name})
+
+    def _make(self, made: Sequence[TopicPartition]) -> None:
+        self._make_directories(made)
+        for partition in made:
+            self.add(partition, self.load_partition(partition, Known(clean=True)))
+
+    def _unmake(self, partitions: Sequence[TopicPartition]) -> None:
+        """Remove what a full disk has left of partitions that were to be made and are not served."""
+        for partition in partitions:
+            if partition not in self.logs and self.fs.exists(self.path_of(partition)):
+                remove_tree(self.fs, self.path_of(partition))
+
+    def _make_directories(self, partitions: Sequence[TopicPartition]) -> None:
+        """Directories of new partitions, and in each the topic's id, before anything is appended."""
+        fs = self.fs
+        for partition in partitions:
+            fs.mkdir(self.path_of(partition))
+        if partitions:
+            fs.fsync_dir(self.path)
+        for partition in partitions:
+            topic_id = self.entries[partition.topic].topic_id
+            if topic_id is not None:
+                write_partition_metadata(fs, self.path_of(partition), topic_id)
+
+    def _entry(self, name: str) -> TopicEntry:
+        """What is known of a topic, of Kafka's making too. `UnknownTopicError`."""
+        entry = self.entries.get(name)
+        if entry is not None:
+            return entry
+        return TopicEntry(self.topic_id(name), self._count(name), config_of_found(name))
+
+    def _count(self, name: str) -> int:
+        partitions = self.partitions_of(name)
+        if not partitions:
+            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+        return 1 + max(one.partition for one in partitions)
+
+    def _delete_topics(self, names: Set[str]) -> None:
+        """Delete topics that are here."""
+        partitions = [one for one in (*self.logs, *self.refused) if one.topic in names]
+        gone = {name: self.entries.get(name) or TopicEntry(None, 0, {}) for name in names}
+        marked = {name: entry._replace(deleted=True) for name, entry in gone.items()}
+        with self.health.guard():
+            self._write_entries({**self.entries, **marked})
+            self._delete_partitions(partitions)
+            self._write_entries({topic: kept for topic, kept in self.entries.items() if topic not in names})
+
+    # Configuration
+
+    def alter_config(self, name: str, changes: Mapping[str, object | None]) -> None:
+        """See `LogDir.alter_config`."""
+        entry = self._entry(name)
+        given = LogConfig.from_mapping({key: value for key, value in changes.items() if value is not None}).overrides()
+        for key in changes:
+            if key not in TOPIC_KEYS:
+                raise unknown(key, TOPIC_KEYS, "topic configuration")
+        kept = {key: value for key, value in entry.config.items() if key not in changes}
+        changed = entry._replace(config={**kept, **given})
+        self.config.topics.with_overrides(changed.config)
+        with self.health.guard():
+            self._write_entries({**self.entries, name: changed})
+        self._apply_config({name})
+
+    def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        """See `LogDir.set_config`."""
+        entry = self.entries.get(name)
+        if entry is None:
+            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+        changed = entry._replace(config=self._overrides(config))
+        if changed != entry:
+            with self.health.guard():
+                self._write_entries({**self.entries, name: changed})
+            self._apply_config({name})
+
+    def reconfigure(self, config: LogDirConfig) -> None:
+        """See `LogDir.reconfigure`."""
+        entries = self.entries
+        configs = {
+            name: config.topics.with_overrides(entries[name].config if name in entries else config_of_found(name))
+            for name in self.topic_names()
+        }  # before anything changes: a topic's own configuration may not go with the new defaults
+        self.config = config
+        for partition, log in list(self.logs.items()):
+            log.reconfigure(configs[partition.topic])
+        self.plan_flush()
+
+    def config_of(self, topic: str) -> LogConfig:
+        entry = self.entries.get(topic)
+        return self.config.topics.with_overrides(config_of_found(topic) if entry is None else entry.config)
+
+    def _overrides(self, config: Mapping[str, str]) -> Mapping[str, str]:
+        overrides = LogConfig.from_mapping(config).overrides()
+        self.config.topics.with_overrides(overrides)
+        return overrides
+
+    def _apply_config(self, names: Set[str]) -> None:
+        """Tell the logs of these topics their configuration."""
+        configs = {name: self.config_of(name) for name in names}
+        for partition, log in list(self.logs.items()):
+            if partition.topic in names:
+                log.reconfigure(configs[partition.topic])
+        self.plan_flush()
+
+    def _write_entries(self, entries: Mapping[str, TopicEntry]) -> None:
+        self.health.make_room(lambda: write_topics(self.fs, self.path, entries))
+        self.entries = dict(entries)
+
+    # flush.ms
+
+    def plan_flush(self) -> None:
+        """Flush logs with ``flush.ms`` in time."""
+        soonest = min((log.config.flush_ms for log in list(self.logs.values())), default=MAX_INT64)
+        if soonest < MAX_INT64 and not self._flush_planned:
+            self._flush_planned = True
+            self.worker.schedule(max(soonest, 1), self._flush_due)
+
+    def _flush_due(self) -> None:
+        if self.health.failure is not None:
+            return
+        self._flush_planned = False
+        now_ms = self.clock.now_ms()
+        try:
+            for log in list(self.logs.values()):
+                is_due = now_ms - log.last_flush_ms >= log.config.flush_ms
+                if is_due and log.recovery_point < log.log_end_offset and log.is_open:
+                    log.flush()
+        finally:
+            self.plan_flush()
+
+    # Replicas of a cluster: which topics there are is decided elsewhere, and a directory has some of their partitions
+
+    def hold(self, wanted: Sequence[ReplicaSpec]) -> list[Log | SeglogError]:
+        """See `LogDir.hold_many`."""
+        entries, wrong = self._entries_of(wanted)
+        unmade: dict[TopicPartition, SeglogError] = {}
+        right = {one.partition: one.topic_id for one in wanted if one.topic not in wrong}
+        with self.health.guard():
+            self._clear(right, entries)
+            changed = {name for name, entry in entries.items() if self.entries.get(name) != entry}
+            if changed:
+                self._write_entries({**self.entries, **entries})
+                self._apply_config(changed)
+            self._take_back_strays({one: right[one] for one in self._absent(right)})
+            new = self._absent(right)
+            try:
+                self._make_held(new)
+            except NoSpaceError as error:
+                self._unmake(new)
+                left = self.health.refusal(error)
+                unmade.update((one, left) for one in new if one not in self.logs)
+        return [
+            wrong[one.topic]
+            if one.topic in wrong
+            else self.logs.get(one.partition) or unmade.get(one.partition) or self.refused[one.partition]
+            for one in wanted
+        ]
+
+    def _absent(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [one for one in partitions if one not in self.logs and one not in self.refused]
+
+    def _entries_of(self, wanted: Sequence[ReplicaSpec]) -> tuple[dict[str, TopicEntry], dict[str, SeglogError]]:
+        """What will be known of each topic, and what is wrong with the others."""
+        entries: dict[str, TopicEntry] = {}
+        wrong: dict[str, SeglogError] = {}
+        for one in wanted:
+            if one.topic in wrong:
+                continue
+            if one.topic in entries:
+                if entries[one.topic].topic_id != one.topic_id:
+                    raise ValueError(f"topic {one.topic!r} is wanted with two ids")
+                continue
+            try:
+                validate_topic(one.topic)
+                entries[one.topic] = TopicEntry(one.topic_id, 0, self._overrides(one.config))
+            except SeglogError as error:
+                wrong[one.topic] = error
+        return entries, wrong
+
+    def _clear(self, wanted: Mapping[TopicPartition, UUID], entries: Mapping[str, TopicEntry]) -> None:
+        """Set aside what belongs to a topic of another id, and forget the checkpoints of partitions without files."""
+        known = {name: entry.topic_id for name, entry in self.entries.items() if name in entries}
+        other = {name for name, topic_id in known.items() if topic_id not in (None, entries[name].topic_id)}
+        stale = [one for one in (*self.logs, *self.refused) if one.topic in other]
+        # Kafka has made the others: they are in no entry.
+        stale += [
+            one
+            for one, topic_id in wanted.items()
+            if one in self.logs and one.topic not in other and self.topic_ids.get(one) not in (None, topic_id)
+        ]
+        if stale:
+            self._make_none_anew(other)
+            self._keep_as_strays(stale)
+        gone = self.missing & wanted.keys()
+        for partition in gone:
+            self.refused.pop(partition)
+            self.missing.discard(partition)
+        if gone:  # else a new log would end below its recovery point
+            self.checkpoints.write()
+            self.checkpoints.forget_cleaned(gone)
+
+    def _make_held(self, partitions: Sequence[TopicPartition]) -> None:
+        """``partition.metadata`` is not fsynced: if a power cut tears it, loading the partition mends it."""
+        fs = self.fs
+        for partition in partitions:
+            path = self.path_of(partition)
+            topic_id = self.entries[partition.topic].topic_id
+            assert topic_id is not None
+            fs.mkdir(path)
+            file = fs.open(os.path.join(path, PARTITION_METADATA), create=True)
+            try:
+                file.pwrite(encode_partition_metadata(topic_id), 0)
+            finally:
+                file.close()
+        if partitions:
+            fs.fsync_dir(self.path)
+        for partition in partitions:
+            self.add(partition, self.load_partition(partition, Known(clean=True)))
+
+    def let_go(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `LogDir.let_go`."""
+        self._take_out(partitions, self._delete_partitions)
+
+    def set_aside(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `LogDir.set_aside`."""
+        self._take_out(partitions, self._keep_as_strays)
+
+    def _take_out(self, partitions: Sequence[TopicPartition], take: Callable[[list[TopicPartition]], object]) -> None:
+        """``take`` those that are here, and forget topics without partitions."""
+        there = {one for one in partitions if one in self.logs or one in self.refused}
+        if not there:
+            return
+        topics = {one.topic for one in there}
+        with self.health.guard():
+            self._make_none_anew(topics)
+            take(sorted(there))
+            self._forget(topics)
+
+    def _make_none_anew(self, topics: Set[str]) -> None:
+        """Have the next start make none of their partitions, as it does for a node that was alone."""
+        held = {name: entry._replace(partitions=0) for name, entry in self.entries.items() if name in topics}
+        if any(self.entries[name] != entry for name, entry in held.items()):
+            self._write_entries({**self.entries, **held})
+
+    def _forget(self, topics: Set[str]) -> None:
+        """Those of the topics of which nothing is left."""
+        gone = topics & self.entries.keys() - {one.topic for one in (*self.logs, *self.refused)}
+        if gone:
+            self._write_entries({name: entry for name, entry in self.entries.items() if name not in gone})
+
+    def _take_back_strays(self, absent: Mapping[TopicPartition, UUID]) -> None:
+        strays = best_strays(self.strays()) if absent else {}
+        for partition, topic_id in absent.items():
+            found = strays.get((topic_id, partition.partition))
+            if found is not None and found.stray.partition == partition:
+                self._take_back(found)
+
+    def _take_back(self, found: FoundStray) -> None:
+        """Serve a stray again, as what it was. A log that cannot be opened is `LogDir.refused`, as at a start."""
+        partition, stray = found.stray.partition, found.stray
+        for log in [log for log in self.deleted if log.path == found.path]:
+            self.close_deleted(log)
+        target = self.path_of(partition)
+        self.fs.rename(found.path, target)
+        self.fs.fsync_dir(self.path)
+        known = Known(
+            recovery_point=stray.log_end, log_start_offset=stray.log_start, high_watermark=stray.high_watermark
+        )
+        try:
+            self.add(partition, self.load_partition(partition, known))
+        except SeglogError as error:
+            self.refused[partition] = error
+            _logger.error("partition %s is not opened: %s", partition, error)
+            return
+        forget_stray(self.fs, target)
+        _logger.warning("%s is named by the cluster again: %s was taken back", partition, found.path)
+
+    def remove_strays(self, topic_ids: Set[UUID]) -> list[FoundStray]:
+        """See `LogDir.remove_strays`."""
+        gone = [one for one in self.strays() if one.stray.topic_id in topic_ids]
+        with self.health.guard():
+            for one in gone:
+                for log in [log for log in self.deleted if log.path == one.path]:
+                    self.close_deleted(log)
+                target = os.path.join(self.path, deleted_name(one.stray.partition, new_id(self.rng)))
+                self.fs.rename(one.path, target)
+                self.remove_later(target, self.config.topics.file_delete_delay_ms)
+            if gone:
+                self.fs.fsync_dir(self.path)
+        return gone
+
+    # Partitions come and go
+
+    def add(self, partition: TopicPartition, one: PartitionLoaded) -> None:
+        """Serve a partition that was loaded."""
+        self.logs[partition] = one.loaded.log
+        self.reports[partition] = one.loaded.report
+        self.topic_ids[partition] = one.topic_id
+        if one.loaded.log.config.flush_ms < MAX_INT64:
+            self.plan_flush()
+
+    def load_partition(
+        self,
+        partition: TopicPartition,
+        known: Known,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> PartitionLoaded:
+        """Load one partition; one without ``partition.metadata`` gets it, as after a crash in its creation."""
+        path = self.path_of(partition)
+        entry = self.entries.get(partition.topic)
+        expected = entry.topic_id if entry is not None else None
+        if expected is not None and is_torn(self.fs, path, expected):
+            found = None
+        else:
+            found = read_partition_metadata(self.fs, path)
+        if found is None and expected is not None:
+            write_partition_metadata(self.fs, path, expected)
+        elif found is not None and expected is not None and found != expected:
+            raise InvalidLogDirError(
+                f"{os.path.join(path, PARTITION_METADATA)}: topic id {encode_id(found)} is not that of the topic, "
+                f"{encode_id(expected)}"
+            )
+        config = self.config_of(partition.topic)
+        loaded = load_log(
+            fs=self.fs,
+            clock=self.clock,
+            path=path,
+            topic_partition=partition,
+            config=config,
+            health=self.health,
+            known=known._replace(has_followers=not self.hw_follows_end),
+            background=self.worker,
+            jitter=self.rng.randrange,
+            hw_follows_end=self.hw_follows_end,
+            has_gaps=entry is None or config.compact,
+            producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+            progress=progress,
+        )
+        return PartitionLoaded(found or expected, loaded)
+
+    def refuse(self, partition: TopicPartition, reason: SeglogError) -> None:
+        """Serve a partition no longer, and leave its files as they are."""
+        log = self.logs.pop(partition, None)
+        self.reports.pop(partition, None)
+        self.refused[partition] = reason
+        if log is not None:
+            log.close()
+
+    def _delete_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Take partitions away, and what the checkpoints say of them; readers may finish until the files go."""
+        for partition in partitions:
+            self._delete_partition(partition)
+        self.fs.fsync_dir(self.path)
+        self.checkpoints.write()
+        self.checkpoints.forget_cleaned(set(partitions))
+
+    def _delete_partition(self, partition: TopicPartition) -> None:
+        """Rename a partition's directory and delete it after ``file.delete.delay.ms``; readers may finish till then."""
+        target = os.path.join(self.path, deleted_name(partition, new_id(self.rng)))
+        log = self.logs.get(partition)
+        if not self._move_away(partition, target):
+            return
+
+        def remove() -> None:
+            if log is not None:
+                self.close_deleted(log)
+            remove_tree(self.fs, target)
+
+        delay_ms = 0 if self.health.full is not None else self.config_of(partition.topic).file_delete_delay_ms
+        self.worker.schedule(delay_ms, remove)
+
+    def _keep_as_strays(self, partitions: Sequence[TopicPartition]) -> None:
+        """Serve partitions no longer, and keep all that they have: see `seglog.storage.directory.strays`."""
+        for partition in partitions:
+            self._keep_as_stray(partition)
+        self.fs.fsync_dir(self.path)
+        self.checkpoints.write()
+        self.checkpoints.forget_cleaned(set(partitions))
+
+    def _keep_as_stray(self, partition: TopicPartition) -> None:
+        """What was appended is flushed first: the recovery point of a stray is its log's end."""
+        log, entry = self.logs.get(partition), self.entries.get(partition.topic)
+        topic_id = self.topic_ids.get(partition) or (entry.topic_id if entry is not None else None)
+        source = self.path_of(partition)
+        stray = Stray(partition, topic_id, entry.config if entry is not None else config_of_found(partition.topic))
+        if log is not None:
+            log.take_snapshot()
+            log.flush()
+            stray = stray._replace(
+                log_start=log.log_start_offset,
+                high_watermark=log.high_watermark,
+                log_end=log.log_end_offset,
+                leader_epoch=log.epochs.latest,
+            )
+        elif self.fs.exists(source):
+            stray = stray._replace(
+                log_start=self.checkpoints.log_starts.get(partition, 0),
+                high_watermark=self.checkpoints.high_watermarks.get(partition, 0),
+            )
+        else:
+            self._move_away(partition, source)
+            return
+        write_stray(self.fs, source, stray)
+        target = os.path.join(self.path, stray_name(partition, new_id(self.rng)))
+        self._move_away(partition, target)
+        _logger.warning("%s is not named by the cluster any more: it is kept as %s", partition, target)
+        if log is not None:
+            delay_ms = self.config_of(partition.topic).file_delete_delay_ms
+            self.worker.schedule(delay_ms, lambda: self.close_deleted(log))
+
+    def _move_away(self, partition: TopicPartition, target: str) -> bool:
+        """Rename a partition's directory and stop serving it; False if it has none. `NoSpaceError`: it stays."""
+        source, log = self.path_of(partition), self.logs.get(partition)
+        exists = log is not None or self.fs.exists(source)
+        if log is not None:
+            with log.lock:
+                self.fs.rename(source, target)
+                log.moved_to(target)
+            self.deleted.add(log)
+        elif exists:
+            self.fs.rename(source, target)
+        self.logs.pop(partition, None)
+        self.refused.pop(partition, None)
+        self.missing.discard(partition)
+        self.topic_ids.pop(partition, None)
+        self.reports.pop(partition, None)
+        self.uncleanable.pop(partition, None)
+        return exists
+
+    def close_deleted(self, log: Log) -> None:
+        """Close the files of a log whose directory was renamed; who still reads it is cut off."""
+        if log in self.deleted:
+            for segment in log.segments:
+                segment.close(write=False)
+            self.deleted.discard(log)
+
+    def close_files(self) -> None:
+        """Close what is still open, without a last write."""
+        for log in (*self.logs.values(), *self.deleted):
+            log.close_files()
+
+    def remove_later(self, path: str, delay_ms: int) -> None:
+        """Delete a directory that no log uses any more."""
+        self.worker.schedule(delay_ms, lambda: remove_tree(self.fs, path))
+
+    # After a crash
+
+    def finish_changes(self, found: Listing) -> list[TopicPartition]:
+        """Complete what was begun: deletions, and creations. Returns the partitions that are to be loaded.
+
+        A directory that is missing although its log had data is refused, not made anew.
+        """
+        present = found.partitions
+        gone = {topic for topic, entry in self.entries.items() if entry.deleted}
+        kept = [partition for partition in present if partition.topic not in gone]
+        for partition in present:
+            if partition.topic in gone:
+                target = os.path.join(self.path, deleted_name(partition, new_id(self.rng)))
+                self.fs.rename(self.path_of(partition), target)
+        if gone:
+            self.fs.fsync_dir(self.path)
+            self._write_entries({topic: entry for topic, entry in self.entries.items() if topic not in gone})
+        made = []
+        had_data = self.checkpoints.partitions()
+        for partition in self._missing_from(found, had_data):
+            if partition in had_data:
+                self.missing.add(partition)
+                self.refused[partition] = DamagedPartitionError(
+                    f"{self.path_of(partition)} is missing, and by its recovery point records were flushed to it. "
+                    "Bring it back, or delete the topic; a broker of a cluster copies it from the others"
+                )
+            else:
+                made.append(partition)
+        self._make_directories(made)
+        there = {partition.topic for partition in (*kept, *made, *self.refused)}
+        if self.entries.keys() - there:  # of a cluster: all that was here was let go, or nothing was made yet
+            self._write_entries({topic: entry for topic, entry in self.entries.items() if topic in there})
+        return sorted([*kept, *made])
+
+    def _missing_from(self, found: Listing, had_data: Set[TopicPartition]) -> list[TopicPartition]:
+        """Partitions that should be there. Of a cluster's topic: those that a checkpoint names, unless their files were
+        just set aside."""
+        local = {
+            TopicPartition(topic, number) for topic, entry in self.entries.items() for number in range(entry.partitions)
+        }
+        held = {
+            partition
+            for partition in had_data
+            if (entry := self.entries.get(partition.topic)) is not None
+            and not entry.partitions
+            and not any(is_aside_of(name, partition) for name in (*found.deleted, *found.strays))
+        }
+        return sorted((local | held).difference(found.partitions))
