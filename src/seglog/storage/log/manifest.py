@@ -43,11 +43,11 @@ from seglog.storage.formats.paths import DELETED, LOG, MANIFEST, SNAPSHOT, WITNE
 CHAINED: Final = 21
 """Bytes of a batch that its chain covers: baseOffset, batchLength, partitionLeaderEpoch, magic and crc."""
 _MAGIC: Final = b"seglogmf"
-_ENTRY: Final = Struct(">qqqIIII")
+ENTRY: Final = Struct(">qqqIIII")
 _CRC: Final = Struct(">I")
 _CRC_AT: Final = 36
 _ACTIVE: Final = 2
-assert _ENTRY.size == _CRC_AT + _CRC.size == 40
+assert ENTRY.size == _CRC_AT + _CRC.size == 40
 assert f"{(1 << 63) - 1:020d}{SNAPSHOT}{DELETED}" == WITNESS
 
 WITNESS_TEXT: Final = b"A Kafka that loads this partition deletes this file; seglog.manifest is not believed then.\n"
@@ -72,7 +72,7 @@ def encode_entries(entries: Iterable[Sealed], seed: int = 0, *, active: bool = F
     data = bytearray()
     for base, end, size, last_crc, chain in entries:
         kind = _ACTIVE if active else int(chain is not None)
-        fields = _ENTRY.pack(base, end, size, last_crc, chain or 0, kind, 0)[:_CRC_AT]
+        fields = ENTRY.pack(base, end, size, last_crc, chain or 0, kind, 0)[:_CRC_AT]
         seed = crc32c(fields, seed)
         data += fields + _CRC.pack(seed)
     return bytes(data), seed
@@ -103,8 +103,8 @@ def decode_manifest(data: bytes, file: str | None = None) -> Decoded:
     active: Sealed | None = None
     position, seeds, wrong = len(_MAGIC), {0}, -1
     good, good_seed = position, 0
-    while position + _ENTRY.size <= len(data):
-        base, end, size, last_crc, chain, kind, stored = _ENTRY.unpack_from(data, position)
+    while position + ENTRY.size <= len(data):
+        base, end, size, last_crc, chain, kind, stored = ENTRY.unpack_from(data, position)
         computed = {crc32c(data[position : position + _CRC_AT], seed) for seed in seeds}
         if stored not in computed:
             wrong = position if wrong < 0 else wrong
@@ -116,8 +116,8 @@ def decode_manifest(data: bytes, file: str | None = None) -> Decoded:
                 active = entry
             else:
                 found[base] = entry
-            good, good_seed = position + _ENTRY.size, stored
-        position, seeds = position + _ENTRY.size, computed | {stored}
+            good, good_seed = position + ENTRY.size, stored
+        position, seeds = position + ENTRY.size, computed | {stored}
     return Decoded(found, active, good, good_seed)
 
 

@@ -251,13 +251,13 @@ _FIRST_TABLE_SIZE: Final = 16
 _LOAD_FACTOR: Final = 0.75
 
 SNAPSHOT_VERSION: Final = 1
-_SNAPSHOT_HEADER: Final = Struct(">hIi")
+SNAPSHOT_HEADER: Final = Struct(">hIi")
 """version, CRC-32C of what follows it, number of entries"""
 _CRC_END: Final = 6
-_SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
+SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 """producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open txn's first
 offset"""
-assert (_SNAPSHOT_HEADER.size, _SNAPSHOT_ENTRY.size) == (10, 46)
+assert (SNAPSHOT_HEADER.size, SNAPSHOT_ENTRY.size) == (10, 46)
 
 
 def _spread(producer_id: int) -> int:
@@ -287,7 +287,7 @@ def encode_snapshot(producers: Producers) -> bytes:
         batch = entry.batches[-1] if entry.batches else _NO_BATCH
         txn = entry.current_txn_first_offset
         parts.append(
-            _SNAPSHOT_ENTRY.pack(
+            SNAPSHOT_ENTRY.pack(
                 producer_id,
                 entry.epoch,
                 batch.last_sequence,
@@ -298,10 +298,10 @@ def encode_snapshot(producers: Producers) -> bytes:
                 -1 if txn is None else txn,
             )
         )
-    parts[0] = _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, 0, len(parts) - 1)
+    parts[0] = SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, 0, len(parts) - 1)
     data = bytearray().join(parts)
     crc = int(crc32c(memoryview(data)[_CRC_END:]))
-    _SNAPSHOT_HEADER.pack_into(data, 0, SNAPSHOT_VERSION, crc, len(parts) - 1)
+    SNAPSHOT_HEADER.pack_into(data, 0, SNAPSHOT_VERSION, crc, len(parts) - 1)
     return bytes(data)
 
 
@@ -313,9 +313,9 @@ def decode_snapshot(data: Buffer, file: str | None = None) -> Producers:
 
     ``map_end_offset`` is 0: the offset is in the file's name.
     """
-    if len(data) < _SNAPSHOT_HEADER.size:
-        raise CorruptSnapshotError(f"a snapshot has {_SNAPSHOT_HEADER.size} bytes or more, this {len(data)}", file=file)
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    if len(data) < SNAPSHOT_HEADER.size:
+        raise CorruptSnapshotError(f"a snapshot has {SNAPSHOT_HEADER.size} bytes or more, this {len(data)}", file=file)
+    version, crc, count = SNAPSHOT_HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshotError(
             f"version {version} is unknown, {SNAPSHOT_VERSION} is expected", position=0, file=file
@@ -323,14 +323,14 @@ def decode_snapshot(data: Buffer, file: str | None = None) -> Producers:
     computed = int(crc32c(memoryview(data)[_CRC_END:]))
     if crc != computed:
         raise CorruptSnapshotError(f"stored CRC {crc} is not the computed {computed}", position=2, file=file)
-    expected = _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size
+    expected = SNAPSHOT_HEADER.size + count * SNAPSHOT_ENTRY.size
     if count < 0 or expected != len(data):
         raise CorruptSnapshotError(
             f"{count} entries make {expected} bytes, {len(data)} are there", position=6, file=file
         )
     producers = Producers()
     entries: dict[int, ProducerEntry] = {}
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
+    for fields in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEADER.size :]):
         producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn = fields
         batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp),) if last_offset >= 0 else ()
         entries[producer_id] = ProducerEntry(epoch, batches, coordinator_epoch, txn if txn >= 0 else None, timestamp)

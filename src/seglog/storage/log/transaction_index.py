@@ -15,8 +15,8 @@ from seglog.core.fs import Fs
 from seglog.core.types import Buffer
 from seglog.storage.log.segment_files import DerivedFile
 
-_ENTRY: Final = Struct(">hqqqq")
-assert _ENTRY.size == 34
+ENTRY: Final = Struct(">hqqqq")
+assert ENTRY.size == 34
 
 
 class AbortedTxn(NamedTuple):
@@ -29,17 +29,17 @@ class AbortedTxn(NamedTuple):
 
 
 def encode_aborted(txn: AbortedTxn) -> bytes:
-    return _ENTRY.pack(0, *txn)
+    return ENTRY.pack(0, *txn)
 
 
 def decode_aborted(data: Buffer, file: str | None = None, *, base_offset: int = 0) -> list[AbortedTxn]:
     """All entries of a file's bytes; `CorruptIndexError` on a wrong size, version or order."""
-    if len(data) % _ENTRY.size:
+    if len(data) % ENTRY.size:
         raise CorruptIndexError(
-            f"size {len(data)} is not a multiple of {_ENTRY.size}", position=len(data) // 34 * 34, file=file
+            f"size {len(data)} is not a multiple of {ENTRY.size}", position=len(data) // 34 * 34, file=file
         )
     found: list[AbortedTxn] = []
-    for slot, (version, *fields) in enumerate(_ENTRY.iter_unpack(data)):
+    for slot, (version, *fields) in enumerate(ENTRY.iter_unpack(data)):
         txn = AbortedTxn(*fields)
         reason = None
         if version != 0:
@@ -49,7 +49,7 @@ def decode_aborted(data: Buffer, file: str | None = None, *, base_offset: int = 
         elif found and txn.last_offset <= found[-1].last_offset:
             reason = f"last offset {txn.last_offset} is not above the {found[-1].last_offset} before it"
         if reason:
-            raise CorruptIndexError(reason, position=slot * _ENTRY.size, file=file)
+            raise CorruptIndexError(reason, position=slot * ENTRY.size, file=file)
         found.append(txn)
     return found
 
@@ -93,7 +93,7 @@ class TxnIndex:
         """Drop the transactions whose marker is at or above ``offset``."""
         kept = [txn for txn in self.entries if txn.last_offset < offset]
         if len(kept) < len(self.entries):
-            self._file.truncate(len(kept) * _ENTRY.size)
+            self._file.truncate(len(kept) * ENTRY.size)
             self.entries = kept
 
     def reset(self) -> None:

@@ -1,0 +1,197 @@
+"""The generated pages, and the gathering of all pages into the directory that mkdocs builds from."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import seglog
+import seglog.spark
+import seglog.testing
+from docs_site import chart
+from seglog.broker.unsupported import UnsupportedApis
+from seglog.cli.main import COMMANDS, GROUPS, main
+from seglog.core.broker_config import BROKER_KEYS, default_text
+from seglog.core.settings import Setting
+from seglog.core.topic_config import REFUSED_TOPIC_KEYS, TOPIC_KEYS
+from seglog.protocol.apis import APIS, name_of
+
+_TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_JOBS: Final[Mapping[str, Sequence[str]]] = {
+    "seglog.spark.jobs.ingest": ("Columns", "Input", "ingest"),
+    **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "export", "verify")},
+}
+"""The public names of each job."""
+_TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+
+
+def gather(root: Path, target: Path) -> None:
+    """Make ``target`` anew: all of ``root/docs``, the top-level pages, and the generated ones."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(root / "docs", target)
+    for name in _TOP_LEVEL:
+        (target / name.lower()).write_text(_without_docs_paths((root / name).read_text()))
+    for page in target.glob("*.md"):
+        page.write_text(page.read_text().replace("](../", "](").replace("CONTRIBUTING.md)", "contributing.md)"))
+    for name, text in generated(root).items():
+        (target / name).write_text(text)
+    (target / "llms.txt").write_text(llms(target))
+
+
+def _without_docs_paths(text: str) -> str:
+    return re.sub(r"\]\(docs/", "](", text)
+
+
+def generated(root: Path) -> dict[str, str]:
+    """Every generated page and picture, by its name under the site's root."""
+    return {
+        "compatibility.md": compatibility(root),
+        "reference-api.md": api(),
+        "reference-cli.md": cli(),
+        "reference-config.md": config(),
+        "chart.svg": chart.svg(chart.bars((root / "docs" / "benchmarks.md").read_text())),
+    }
+
+
+def config() -> str:
+    """Every configuration key, from the tables that parse them."""
+    topics = [row for name, row in TOPIC_KEYS.items() if name not in REFUSED_TOPIC_KEYS]
+    lines = [
+        "# Configuration keys",
+        "",
+        "Names, ranges and defaults are Kafka 4.3's; keys that begin with `seglog.` are seglog's own. An unknown key",
+        "is an error that names the nearest known one.",
+        "",
+        "## Topics",
+        "",
+        "Set them with `seglog topics create -c key=value`, `seglog configs alter`, or `create_topic(config=…)`.",
+        "",
+        *_table(sorted(topics, key=lambda row: row.name)),
+        "",
+        "Known but accepted only with their defaults, so that a configuration copied from Kafka passes: "
+        + ", ".join(f"`{name}`" for name in sorted(REFUSED_TOPIC_KEYS))
+        + ".",
+        "",
+        "## Brokers",
+        "",
+        "Put them into the file of `seglog serve --config`, or give them as `--set key=value`; the image takes them as",
+        "`KAFKA_…` variables.",
+        "",
+        *_table(BROKER_KEYS.values()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Iterable[Setting]) -> Iterator[str]:
+    yield "| key | type | default | allowed | meaning |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        default = default_text(row)
+        cells = (f"`{row.name}`", row.rule.type, f"`{default}`" if default else "", row.rule.allowed, row.doc)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def cli() -> str:
+    """``--help`` of every command."""
+    lines = ["# Commands", "", "Exit codes: 0 fine, 1 damage found, 2 wrong usage or an I/O error.", ""]
+    for name in COMMANDS:
+        lines += _help(name)
+    for group, commands in GROUPS.items():
+        lines += [f"## seglog {group}", "", commands.help, ""]
+        for name in commands.commands:
+            lines += _help(group, name)
+    return "\n".join(lines)
+
+
+def _help(*words: str) -> list[str]:
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        main([*words, "--help"])
+    return [f"{'#' * (len(words) + 1)} seglog {' '.join(words)}", "", "```text", printed.getvalue().strip(), "```", ""]
+
+
+def api() -> str:
+    """The public names, each by a directive of mkdocstrings."""
+    lines = ["# Python API", "", "What may change from release to release: [the promise](api-promise.md).", ""]
+    public = {"seglog": seglog.__all__, "seglog.testing": seglog.testing.__all__, "seglog.spark": seglog.spark.__all__}
+    for module, names in {**public, **_JOBS}.items():
+        lines += [f"## {module}", ""]
+        for name in sorted(set(names) - {"__version__"}):
+            found = getattr(import_module(module), name)
+            home = f"{found.__module__}.{found.__qualname__}"
+            lines += [f"::: {home}", "    options:", f"      heading: {module}.{name}", ""]
+    return "\n".join(lines)
+
+
+def compatibility(root: Path) -> str:
+    """APIs by version, KIPs and clients: from the table of APIs, `docs_site/kips.toml` and the clients of the tests."""
+    lines = [
+        "# Compatibility",
+        "",
+        "Made from `protocol/apis.py`, `docs_site/kips.toml` and `tests/clients/versions.py`; the peer is Kafka 4.3.",
+        "",
+        "## APIs",
+        "",
+        "Refused: seglog answers at once with an error that says so ([differences](differences.md#the-broker)).",
+        "",
+        "| key | API | versions | |",
+        "|---:|---|---|---|",
+    ]
+    refused = UnsupportedApis(lambda _, __: None).handlers()
+    for key, row in sorted(APIS.items()):
+        low = max(row.low, row.served)
+        versions = f"{low}" if low == row.high else f"{low} to {row.high}"
+        lines.append(f"| {int(key)} | {name_of(key)} | {versions} | {'refused' if key in refused else ''} |")
+    lines += ["", "## KIPs", "", "| KIP | | seglog | shown by |", "|---|---|---|---|"]
+    for kip in tomllib.loads((root / "docs_site" / "kips.toml").read_text())["kip"]:
+        shown = ", ".join(f"`{name}`" for name in kip.get("tests", ()))
+        lines.append(f"| KIP-{kip['number']} | {kip['title']} | {kip['state']} | {shown} |")
+    lines += ["", *_clients(root)]
+    return "\n".join(lines) + "\n"
+
+
+def _clients(root: Path) -> Iterator[str]:
+    from tests.clients.versions import CLIENTS
+
+    locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (root / "requirements.lock").read_text(), re.MULTILINE))
+    package = {"confluent": "confluent-kafka", "kafka_python": "kafka-python", "aiokafka": "aiokafka"}
+    yield "## Clients"
+    yield ""
+    yield "`make interop` runs each of them against seglog: records with every codec, groups, static members, admin"
+    yield "requests, errors, connections that are cut (`tests/interop/test_clients_*.py`), and brokers of a cluster"
+    yield "that die (`test_cluster_clients.py`). A dash is something that the client cannot do with Kafka either."
+    yield ""
+    yield "| client | version | codecs | idempotence | static members | cooperative groups |"
+    yield "|---|---|---|---|---|---|"
+    for client in CLIENTS.values():
+        if client.is_java:
+            name, version = "kafka-clients (Java)", client.pins[0]
+        else:
+            name = package[client.driver]
+            pinned = [pin.partition("==")[2] for pin in client.pins if pin.startswith(f"{name}==")]
+            version = pinned[0] if pinned else locked[name]
+        marks = ("yes" if has else "-" for has in (client.idempotent, client.static, client.cooperative))
+        yield f"| {name} | {version} | {', '.join(client.codecs)} | {' | '.join(marks)} |"
+    yield ""
+    yield "Also tested: kcat (`test_clients_kcat.py`), Kafka's command line tools of 4.3.0 and 3.9.1"
+    yield "(`test_clients_tools.py`, `test_cluster_tools.py`) and Spark's Kafka connector (`test_connector_broker.py`)."
+
+
+def llms(site: Path) -> str:
+    """An index of the site for language models, after llmstxt.org: a line for each page, with its first sentence."""
+    lines = ["# seglog", "", "> Kafka's log in Python: storage engine, broker, replication, Spark source and sink.", ""]
+    for page in sorted(site.rglob("*.md")):
+        text = page.read_text()
+        title = _TITLE.search(text)
+        if title is not None:
+            body = re.sub(r"^```.*?^```\n|^[|!<-].*$|^#.*$", "", text[title.end() :], flags=re.MULTILINE | re.DOTALL)
+            first = re.split(r"(?<=[.:])\s", " ".join(body.split()), maxsplit=1)[0]
+            lines.append(f"- [{title[1]}]({page.relative_to(site)}): {first}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,119 @@
+"""Every page of the documentation does what it says: its Python, its commands and their output, its SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+import seglog
+from seglog.cli.main import COMMANDS, GROUPS, main
+from seglog.testing import Broker
+from tests.docs.blocks import RUN, SHOWN, Reader, blocks, mentioned
+from tests.kafka.process import free_port
+
+pytestmark = pytest.mark.xdist_group("spark-jobs")
+
+_ROOT: Final = Path(__file__).parents[2]
+_PAGES: Final = {
+    str(path.relative_to(_ROOT)): path.read_text()
+    for path in (_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").glob("*.md")))
+}
+_WITH_CODE: Final = [name for name, text in _PAGES.items() if any(block.language in RUN for block in blocks(text))]
+_ACCESS_LOG: Final = (
+    '127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "-" "Mozilla/4.08"\n'
+    '10.0.0.7 - - [10/Oct/2000:13:55:37 -0700] "GET / HTTP/1.0" 304 0 "-" "curl"\n'
+)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def reader(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Reader]:
+    """In a directory with what pages take for granted: a log directory, a web server's log, a broker."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "access.log").write_text(_ACCESS_LOG)
+    served = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("SEGLOG_BOOTSTRAP", served)
+    reader = Reader(
+        tmp_path,
+        {
+            "127.0.0.1:9092": served,
+            "kafka:9092": broker.bootstrap,
+            "other:9092": broker.bootstrap,
+            "/var/kafka/data": str(tmp_path / "data"),
+            "/var/log/nginx": str(tmp_path),
+            "/var/lib/web-logs": str(tmp_path),
+            "/mnt/broker": str(tmp_path / "broker"),
+            "/data/log": str(tmp_path / "log"),
+        },
+        capsys,
+    )
+    broker.reset()
+    with contextlib.closing(reader):
+        yield reader
+
+
+def _make_flights(directory: Path) -> None:
+    with seglog.open(directory) as opened:
+        opened.create_topic("flights", partitions=2)
+        for number in range(2):
+            opened.log("flights", number).append_records(
+                [seglog.NewRecord(b"EWR-IAH", key=b"N14228", timestamp=1357034400000)] * 2
+            )
+
+
+@pytest.mark.parametrize("name", _WITH_CODE)
+def test_page_does_what_it_says(name: str, reader: Reader, broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    if name in _NEEDS_FLIGHTS:
+        _make_flights(tmp_path / "data")
+    reader.names |= {"seglog_broker": broker, "spark": spark}
+    reader.read(_PAGES[name], name)
+
+
+_NEEDS_FLIGHTS: Final = {"docs/inspect.md", "docs/spark.md"}
+
+
+def test_every_block_names_its_language() -> None:
+    unknown = [
+        f"{name}:{block.line}: {block.language!r}"
+        for name, text in _PAGES.items()
+        for block in blocks(text)
+        if block.language not in RUN | SHOWN
+    ]
+    assert unknown == []
+
+
+@cache
+def _help(*words: str) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main([*words, "--help"])
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("name", _PAGES)
+def test_every_command_of_the_page_exists_with_its_options(name: str) -> None:
+    for words in mentioned(_PAGES[name]):
+        group = GROUPS.get(words[0])
+        assert group is not None or words[0] in COMMANDS, words
+        if group is None or len(words) == 1:
+            path = words[:1]
+        else:
+            assert words[1] in group.commands, words
+            path = words[:2]
+        for option in (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)):
+            assert re.search(rf"(^|[\s,/]){re.escape(option)}\b", _help(*path)), f"{' '.join(words)}: no {option}"

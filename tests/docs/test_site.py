@@ -1,0 +1,82 @@
+"""What `make docs` generates is whole, and what it generates into the pages is current."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from docs_site import chart, layouts
+from docs_site.pages import gather
+from seglog.cli.main import COMMANDS, GROUPS
+from seglog.core.broker_config import BROKER_KEYS
+from seglog.protocol.apis import APIS, name_of
+
+_ROOT: Final = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site") / "docs"
+    gather(_ROOT, target)
+    return target
+
+
+def test_layouts_in_the_page_are_drawn_from_the_code() -> None:
+    page = (_ROOT / "docs" / "formats.md").read_text()
+    assert layouts.redraw(page) == page, "run: python -m docs_site --write"
+    assert set(re.findall(r"<!-- drawn: (\S+) -->", page)) == set(layouts.DRAWINGS)
+
+
+def test_chart_has_every_figure() -> None:
+    rows = chart.bars((_ROOT / "docs" / "benchmarks.md").read_text())
+    texts = [element.text or "" for element in ET.fromstring(chart.svg(rows)).iter()]
+    assert all(row.text in texts for row in rows)
+
+
+def test_navigation_names_exactly_the_pages_that_are_gathered(site: Path) -> None:
+    named = set(re.findall(r"(\S+\.md)$", (_ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert named == {str(path.relative_to(site)) for path in site.rglob("*.md")} - _decisions(site)
+
+
+def _decisions(site: Path) -> set[str]:
+    return {f"decisions/{path.name}" for path in (site / "decisions").glob("0*.md")}
+
+
+def test_every_decision_is_listed(site: Path) -> None:
+    listed = (site / "decisions" / "index.md").read_text()
+    assert [name for name in sorted(_decisions(site)) if f"({name.removeprefix('decisions/')})" not in listed] == []
+
+
+def test_links_between_pages_lead_to_pages(site: Path) -> None:
+    broken = [
+        f"{page.relative_to(site)}: {link}"
+        for page in site.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_reference_names_every_command_key_and_api(site: Path) -> None:
+    commands = (site / "reference-cli.md").read_text()
+    names = [*COMMANDS, *(f"{group} {name}" for group, one in GROUPS.items() for name in one.commands)]
+    assert [name for name in names if f" seglog {name}\n" not in commands] == []
+    keys = (site / "reference-config.md").read_text()
+    assert [key for key in BROKER_KEYS if f"`{key}`" not in keys] == []
+    apis = (site / "compatibility.md").read_text()
+    assert [name for name in map(name_of, APIS) if f" {name} |" not in apis] == []
+
+
+def test_tests_that_show_a_kip_exist() -> None:
+    kips = tomllib.loads((_ROOT / "docs_site" / "kips.toml").read_text())["kip"]
+    assert [name for kip in kips for name in kip.get("tests", ()) if not (_ROOT / name).exists()] == []
+
+
+def test_index_for_language_models_has_every_page(site: Path) -> None:
+    index = (site / "llms.txt").read_text()
+    assert [page.name for page in site.rglob("*.md") if f"({page.relative_to(site)})" not in index] == []
