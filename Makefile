@@ -1,14 +1,18 @@
 # seglog: `make help` lists what there is. Nothing needs to be activated: everything runs from .venv.
 
+# Any supported version: PYTHON=python3.13 make test. The oldest one is the default.
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.installed-docs
+LOCK   := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+          --no-emit-find-links --no-header --no-annotate pyproject.toml
 export PYTHONDONTWRITEBYTECODE =
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop interop-all bench golden lock clean
+.PHONY: help demo test test-long check format interop interop-all bench golden docs dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,13 +50,22 @@ bench: $(STAMP) ## us beside Kafka, as ratios
 golden: $(STAMP) ## write the golden directories anew, with real Kafka
 	@$(BIN)/python -m tests.golden.make
 
-lock: $(BIN)/python ## resolve requirements.lock anew
+docs: $(DOCS) ## the documentation site, in build/site
+	@$(BIN)/python -m docs_site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+	@echo "built build/site/index.html"
+
+dist: $(STAMP) ## build wheel and sdist, and try the wheel in a new environment of each supported Python that is here
+	@$(BIN)/python -m tests.dist
+
+lock: $(BIN)/python ## resolve the lock files anew: for work, for the documentation, for the image
 	@$(BIN)/pip install -q uv
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-header --no-annotate --extra all --group dev pyproject.toml -o requirements.lock
+	@$(LOCK) --extra all --group dev -o requirements.lock
+	@$(LOCK) --group docs -c requirements.lock -o docs_site/requirements.lock
+	@$(LOCK) -c requirements.lock -o deploy/requirements.lock
 
 clean: ## remove what make made
-	rm -rf $(VENV) .cache demo-out
+	rm -rf $(VENV) .cache build dist demo-out
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
@@ -65,3 +78,7 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . && \
 	$(BIN)/python -m seglog.worker warm && \
 	touch $(STAMP) && echo "installed in $$(( $$(date +%s) - start )) s"
+
+$(DOCS): docs_site/requirements.lock $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r docs_site/requirements.lock
+	@touch $(DOCS)

@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from struct import Struct, calcsize
 from typing import Final, NamedTuple
 
-from seglog.records import batch
-from seglog.storage import index, manifest, producers, txnindex
+from seglog.records.batch import CRC_START, HEADER
+from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
+from seglog.storage.log.manifest import CHAINED
+from seglog.storage.log.manifest import ENTRY as MANIFEST_ENTRY
+from seglog.storage.log.producers import SNAPSHOT_ENTRY, SNAPSHOT_HEADER
+from seglog.storage.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 
 _TYPES: Final = {"b": "int8", "h": "int16", "i": "int32", "I": "uint32", "q": "int64"}
 _PLACE: Final = re.compile(r"(<!-- drawn: (\S+) -->\n\n```text\n).*?(```\n)", re.DOTALL)
@@ -35,13 +39,13 @@ class Drawing(NamedTuple):
 
 DRAWINGS: Final[Mapping[str, Drawing]] = {
     "batch": Drawing(
-        batch.HEADER,
+        HEADER,
         (
             Field("baseOffset", "a client sends 0; the log overwrites it"),
             Field("batchLength", "bytes after this field"),
             Field("partitionLeaderEpoch", "set by the log; not covered by the CRC"),
             Field("magic", "2; every format has it at this place"),
-            Field("crc", f"CRC-32C of byte {batch.CRC_START} to the end of the batch"),
+            Field("crc", f"CRC-32C of byte {CRC_START} to the end of the batch"),
             Field(
                 "attributes",
                 "0-2 codec (0 none 1 gzip 2 snappy 3 lz4 4 zstd) | 3 LogAppendTime\n"
@@ -58,15 +62,15 @@ DRAWINGS: Final[Mapping[str, Drawing]] = {
         Field("records", "one compressed stream if there is a codec"),
     ),
     "index": Drawing(
-        index.OFFSET_ENTRY,
+        OFFSET_ENTRY,
         (Field("relativeOffset", "last offset of a batch"), Field("position", "where that batch begins")),
     ),
     "timeindex": Drawing(
-        index.TIME_ENTRY,
+        TIME_ENTRY,
         (Field("timestamp", "largest timestamp up to this offset"), Field("relativeOffset")),
     ),
     "txnindex": Drawing(
-        txnindex.ENTRY,
+        TRANSACTION_ENTRY,
         (
             Field("version", "0"),
             Field("producerId"),
@@ -76,12 +80,12 @@ DRAWINGS: Final[Mapping[str, Drawing]] = {
         ),
     ),
     "snapshot": Drawing(
-        producers.SNAPSHOT_HEADER,
+        SNAPSHOT_HEADER,
         (Field("version", "1"), Field("crc", "CRC-32C of what follows this field"), Field("count", "of entries")),
         Field("entries"),
     ),
     "snapshot-entry": Drawing(
-        producers.SNAPSHOT_ENTRY,
+        SNAPSHOT_ENTRY,
         (
             Field("producerId"),
             Field("epoch"),
@@ -94,13 +98,13 @@ DRAWINGS: Final[Mapping[str, Drawing]] = {
         ),
     ),
     "manifest": Drawing(
-        manifest.ENTRY,
+        MANIFEST_ENTRY,
         (
             Field("baseOffset"),
             Field("endOffset", "one above the segment's last offset"),
             Field("size", "bytes of the .log file"),
             Field("lastCrc", "the crc field of the last batch"),
-            Field("chain", f"CRC-32C of the first {manifest.CHAINED} bytes of every batch, one after the other"),
+            Field("chain", f"CRC-32C of the first {CHAINED} bytes of every batch, one after the other"),
             Field("kind", "1 sealed; 0 sealed, chain unknown; 2 the active segment when the log was closed"),
             Field("entryCrc", "CRC-32C of bytes 0 to 35, seeded with the entryCrc before"),
         ),

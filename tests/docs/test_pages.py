@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
-from pyspark.sql import SparkSession
 
 import seglog
 from seglog.cli.main import COMMANDS, GROUPS, main
@@ -27,6 +27,7 @@ _PAGES: Final = {
     for path in (_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").glob("*.md")))
 }
 _WITH_CODE: Final = [name for name, text in _PAGES.items() if any(block.language in RUN for block in blocks(text))]
+_USES_SPARK: Final = re.compile(r"^(from seglog\.spark|\$ seglog spark|.*\bspark\.)", re.MULTILINE)
 _ACCESS_LOG: Final = (
     '127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "-" "Mozilla/4.08"\n'
     '10.0.0.7 - - [10/Oct/2000:13:55:37 -0700] "GET / HTTP/1.0" 304 0 "-" "curl"\n'
@@ -46,6 +47,7 @@ def reader(
     """In a directory with what pages take for granted: a log directory, a web server's log, a broker."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "access.log").write_text(_ACCESS_LOG)
+    (tmp_path / "access.json").write_text('{"time": "2026-02-01T00:00:00Z", "client": "10.0.0.7", "status": 200}\n')
     served = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("SEGLOG_BOOTSTRAP", served)
     reader = Reader(
@@ -59,6 +61,8 @@ def reader(
             "/var/lib/web-logs": str(tmp_path),
             "/mnt/broker": str(tmp_path / "broker"),
             "/data/log": str(tmp_path / "log"),
+            '"path", "data"': f'"path", "{tmp_path}/data"',  # Spark's workers are where the JVM was started
+            '"path", "lake"': f'"path", "{tmp_path}/lake"',
         },
         capsys,
     )
@@ -68,6 +72,7 @@ def reader(
 
 
 def _make_flights(directory: Path) -> None:
+    """A log directory with a topic, and three replicas of it."""
     with seglog.open(directory) as opened:
         opened.create_topic("flights", partitions=2)
         for number in range(2):
@@ -77,10 +82,18 @@ def _make_flights(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", _WITH_CODE)
-def test_page_does_what_it_says(name: str, reader: Reader, broker: Broker, spark: SparkSession, tmp_path: Path) -> None:
+def test_page_does_what_it_says(
+    name: str, reader: Reader, broker: Broker, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     if name in _NEEDS_FLIGHTS:
         _make_flights(tmp_path / "data")
-    reader.names |= {"seglog_broker": broker, "spark": spark}
+        for number in (1, 2, 3):
+            shutil.copytree(tmp_path / "data", tmp_path / f"broker{number}" / "data")
+    (tmp_path / "flights").mkdir()
+    (tmp_path / "flights" / "one.csv").write_text("tailnum,origin\nN14228,EWR\n")
+    reader.names["seglog_broker"] = broker
+    if _USES_SPARK.search(_PAGES[name]):
+        reader.names["spark"] = request.getfixturevalue("spark")
     reader.read(_PAGES[name], name)
 
 
@@ -95,6 +108,16 @@ def test_every_block_names_its_language() -> None:
         if block.language not in RUN | SHOWN
     ]
     assert unknown == []
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    named = {
+        f"{name}: {path}"
+        for name, text in _PAGES.items()
+        for path in re.findall(r"\b((?:tests|docs|deploy|examples|bench|demo)/[\w./*-]*\w)", text)
+        if not list(_ROOT.glob(path))
+    }
+    assert sorted(named) == []
 
 
 @cache
