@@ -6,7 +6,6 @@ nothing else; there it must append, read, list and serve. Says which versions we
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -15,10 +14,14 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from setuptools import build_meta
-
 ROOT: Final = Path(__file__).parents[1]
 _CLASSIFIER: Final = "Programming Language :: Python :: 3."
+_BUILD: Final = """\
+import sys
+from setuptools.build_meta import build_sdist, build_wheel
+build_sdist(sys.argv[1])
+build_wheel(sys.argv[1])
+"""
 _TRIAL: Final = """\
 import seglog
 with seglog.open("data") as directory:
@@ -40,12 +43,12 @@ def supported() -> list[str]:
 
 def build(into: Path) -> Path:
     """Build both distributions; returns the wheel."""
-    os.chdir(ROOT)
     shutil.rmtree(into, ignore_errors=True)
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # modules of earlier builds would be in the wheel, too
     into.mkdir()
-    build_meta.build_sdist(str(into))
-    return into / build_meta.build_wheel(str(into))
+    subprocess.run([sys.executable, "-c", _BUILD, into], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    (wheel,) = into.glob("*.whl")
+    return wheel
 
 
 def try_wheel(wheel: Path, python: str) -> None:

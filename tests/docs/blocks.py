@@ -113,7 +113,10 @@ class Reader:
             return
         if command.line.startswith("seglog ") and not _SHELL.search(command.line):
             self._capture.readouterr()
-            code = main(shlex.split(command.line)[1:])
+            words = shlex.split(command.line)[1:]
+            if words[0] == "spark":  # the JVM stays in the directory in which it was started
+                words = [str(self._directory / word) if (self._directory / word).exists() else word for word in words]
+            code = main(words)
             out, err = self._capture.readouterr()
         else:
             done = self._popen(command.line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
