@@ -19,8 +19,9 @@ _CLASSIFIER: Final = "Programming Language :: Python :: 3."
 _BUILD: Final = """\
 import sys
 from setuptools.build_meta import build_sdist, build_wheel
-build_sdist(sys.argv[1])
-build_wheel(sys.argv[1])
+into = sys.argv.pop()
+build_sdist(into)
+build_wheel(into)
 """
 _TRIAL: Final = """\
 import seglog
