@@ -150,9 +150,14 @@ def _without_spaces(text: str) -> str:
     return re.sub(r"[ \t]+", " ", text.strip())
 
 
+def without_blocks(page: str) -> str:
+    """The page with an empty line for each line of its blocks."""
+    return _FENCE.sub(lambda found: "\n" * found[0].count("\n"), page)
+
+
 def mentioned(page: str) -> Iterator[Sequence[str]]:
     """Every `seglog` command in a page's text, tables and blocks, as words."""
-    inline = re.findall(r"`(seglog [a-z][^`]*)`", re.sub(r"^ *```.*?^ *```$", "", page, flags=re.MULTILINE | re.DOTALL))
+    inline = re.findall(r"`(seglog [a-z][^`]*)`", without_blocks(page))
     shown = [block.text.replace("\\\n", " ") for block in blocks(page) if block.language != "python"]
     for line in (*inline, *re.findall(r"(?:^|[|$] |/)(seglog [a-z].*)$", "\n".join(shown), re.MULTILINE)):
         yield re.split(r"\s[|#]|&$|\s{3,}", line)[0].split()[1:]

@@ -16,7 +16,7 @@ import pytest
 import seglog
 from seglog.cli.main import COMMANDS, GROUPS, main
 from seglog.testing import Broker
-from tests.docs.blocks import RUN, SHOWN, Reader, blocks, mentioned
+from tests.docs.blocks import RUN, SHOWN, Reader, blocks, mentioned, without_blocks
 from tests.kafka.process import free_port
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
@@ -26,6 +26,7 @@ _PAGES: Final = {
     str(path.relative_to(_ROOT)): path.read_text()
     for path in (_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").glob("*.md")))
 }
+_DECISIONS: Final = {f"docs/decisions/{path.name}": path.read_text() for path in _ROOT.glob("docs/decisions/*.md")}
 _WITH_CODE: Final = [name for name, text in _PAGES.items() if any(block.language in RUN for block in blocks(text))]
 _USES_SPARK: Final = re.compile(r"^(from seglog\.spark|\$ seglog spark|.*\bspark\.)", re.MULTILINE)
 _ACCESS_LOG: Final = (
@@ -108,6 +109,17 @@ def test_every_block_names_its_language() -> None:
         if block.language not in RUN | SHOWN
     ]
     assert unknown == []
+
+
+def test_text_is_wrapped_at_120_columns() -> None:
+    """But for tables, links and pictures, which cannot be, and output and drawings, which are as wide as they are."""
+    long = [
+        f"{name}:{number}"
+        for name, text in {**_PAGES, **_DECISIONS}.items()
+        for number, line in enumerate(without_blocks(text).splitlines(), 1)
+        if len(line) > 120 and not line.startswith(("|", "![")) and "](" not in line
+    ]
+    assert long == []
 
 
 def test_every_file_that_a_page_names_exists() -> None:
