@@ -54,7 +54,8 @@ def log_of(cluster: ThreeBrokers, node: int, partition: str) -> Path:
 
 
 def choose(cluster: ThreeBrokers, *arguments: str) -> str:
-    command = [sys.executable, "-m", "seglog", "cluster", "choose-leader", *arguments, "--store", cluster.store]
+    """By way of the brokers, which say where their store is."""
+    command = [sys.executable, "-m", "seglog", "cluster", "choose-leader", *arguments, "-b", cluster.bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -91,6 +92,9 @@ def test_emptied_disk_never_beats_full_ones(memory: Path) -> None:
         finding = next(one for one in cluster.findings() if ("t", 0) in one.places)
         assert finding.kind == "no-leader"
         assert "broker 1" in finding.advice
+        command = [sys.executable, "-m", "seglog", "cluster", "status", "-b", cluster.bootstrap]
+        status = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        assert f"t-0: broker 2 has offsets 0 to {RECORDS - 1}" in status, "the brokers say where their store is"
         shown = choose(cluster, "t", "0")
         assert f"broker 2 has offsets 0 to {RECORDS - 1}" in shown
         assert "this is not the log that it had when it was in sync (was in sync)" in shown

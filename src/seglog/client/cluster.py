@@ -24,6 +24,9 @@ from seglog.storage.log.reserve import is_short
 _TOPIC: Final = 2
 """The resource type of a topic's configuration."""
 _MIN_INSYNC: Final = "min.insync.replicas"
+_BROKER: Final = 4
+"""That of a broker's."""
+_STORE: Final = "cluster.store"
 _DEBUGGING: Final = -2
 """The replica id of who wants log end offsets, of followers too (``DEBUGGING_REPLICA_ID``)."""
 _LATEST: Final = -1
@@ -123,6 +126,15 @@ class ClusterAdmin(Admin):
             )
             for one in answer.results
         ]
+
+    def store_address(self) -> str | None:
+        """Where the metadata store is, as a broker is configured; None: the brokers are of Kafka, or alone."""
+        for node, address in self._brokers().items():
+            broker = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": (_STORE,)}
+            with suppress(RequestFailedError):
+                (result,) = self._at(address).ask(ApiKey.DESCRIBE_CONFIGS, {"resources": [broker]}).results
+                return next((one.value for one in result.configs if one.name == _STORE and one.value), None)
+        return None
 
     def addresses(self) -> list[HostPort]:
         """Where all brokers listen that are there."""

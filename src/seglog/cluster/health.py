@@ -158,8 +158,8 @@ def _only_last_known(seen: ClusterSeen, places: tuple[Place, ...]) -> Iterator[F
 
 
 _CHOOSE = (
-    "If the disk is lost for good: seglog cluster choose-leader TOPIC PARTITION --store ADDRESS shows what each "
-    "replica has and lets one lead; what only the lost disk had is lost"
+    "If the disk is lost for good: seglog cluster choose-leader TOPIC PARTITION shows what each replica has and lets "
+    "one lead; what only the lost disk had is lost"
 )
 
 
@@ -173,8 +173,8 @@ def _cuts_refused(seen: ClusterSeen) -> Iterator[Finding]:
                     "cut-refused",
                     f"broker {said.node_id} keeps offsets {offsets} of {name}, which were committed and leader "
                     f"{one.leader} does not have: it is not in sync",
-                    f"seglog cluster choose-leader {one.topic} {one.number} --store ADDRESS --node {said.node_id} lets "
-                    f"it lead; with --node {one.leader} it cuts them, and saves them first",
+                    f"seglog cluster choose-leader {one.topic} {one.number} --node {said.node_id} lets it lead; with "
+                    f"--node {one.leader} it cuts them, and saves them first",
                     (one.place,),
                 )
 

@@ -1,6 +1,7 @@
 """`seglog cluster choose-leader`: what each replica of a partition has, and the operator's word on which of them leads.
 
-It writes the partition's state in the metadata store: Kafka's protocol has no request for it.
+It writes the partition's state in the metadata store, of which a broker tells the address: Kafka's protocol has no
+request for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from seglog.cli.cluster.requests import ANYWHERE, Where
 from seglog.cli.cluster.status import describe
 from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
@@ -55,11 +57,15 @@ def choose_leader(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
     store: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--store", metavar="ADDRESS", help="The metadata store: sqlite:FILE or zookeeper://HOST:PORT/NAME."
+            "--store",
+            metavar="ADDRESS",
+            help="The metadata store: sqlite:FILE or zookeeper://HOST:PORT/NAME.  [default: (what the brokers say)]",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    where: Where = ANYWHERE,
     node: Annotated[
         int | None, typer.Option("--node", metavar="ID", help="The broker that is to lead.", show_default=False)
     ] = None,
@@ -70,7 +76,10 @@ def choose_leader(
     What only other replicas have is cut there, and saved in their .seglog directories first.
     """
     try:
-        return asyncio.run(_choose(store, topic, partition, node, yes=yes))
+        address = store or where.asking().once(lambda admin: admin.store_address())
+        if address is None:
+            return fail(f"the brokers at {where.bootstrap} do not say where their metadata store is: use --store")
+        return asyncio.run(_choose(address, topic, partition, node, yes=yes))
     except (_RefusedError, StoreError, InvalidConfigError, InvalidStateError) as error:
         return fail(str(error))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,7 +14,11 @@ from seglog.cli.output import DAMAGE, FINE, Out, format_size, is_terminal, show_
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.cluster.health import ClusterSeen, Finding, PartitionSeen, judge
 from seglog.cluster.model import Evidence
-from seglog.core.errors import RequestFailedError
+from seglog.cluster.store import StoreError
+from seglog.core.errors import InvalidConfigError, RequestFailedError
+
+if TYPE_CHECKING:
+    from seglog.client.cluster import ClusterAdmin
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _WATCH_SECONDS: Final = 2.0
@@ -27,7 +31,7 @@ def status(
         typer.Option(
             "--store",
             metavar="ADDRESS",
-            help="Look into the metadata store, for when no broker answers: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
+            help="Read the metadata store, also if no broker answers: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
             show_default=False,
         ),
     ] = None,
@@ -39,7 +43,7 @@ def status(
     """How a cluster is, and what to do about what is wrong. Exit code 0: healthy, 1: not."""
     asking = where.asking()
     while True:
-        seen = asking.once(lambda admin: admin.look()) if store is None else _of_store(store, where.timeout)
+        seen = asking.once(_of_brokers) if store is None else _of_store(store, where.timeout)
         findings = judge(seen)
         out = Out()
         if json:
@@ -52,6 +56,19 @@ def status(
         if not watch:
             return DAMAGE if findings else FINE
         pause(_WATCH_SECONDS)
+
+
+def _of_brokers(admin: ClusterAdmin) -> ClusterSeen:
+    """What the brokers say. Where something is wrong, also what their metadata store knows, if it can be read here."""
+    from seglog.cli.cluster import store_view
+
+    seen = admin.look()
+    is_whole = all(one.leader is not None and not one.missing for one in seen.partitions)
+    address = None if is_whole else admin.store_address()
+    if address is not None:
+        with suppress(StoreError, InvalidConfigError):
+            return store_view.with_reports(seen, store_view.look(address))
+    return seen
 
 
 def _of_store(address: str, timeout: float) -> ClusterSeen:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 from seglog.cluster import model
@@ -21,6 +22,21 @@ _SESSION_MS = 10_000
 def look(address: str) -> ClusterSeen:
     """Brokers and partitions. `StoreError`, `InvalidConfigError`."""
     return read(asyncio.run(_load(address)))
+
+
+def with_reports(seen: ClusterSeen, known: ClusterSeen) -> ClusterSeen:
+    """What brokers say of a cluster, with what its store knows of the same states: what replicas have reported, and how
+    their leader was elected."""
+    if seen.cluster_id != known.cluster_id:
+        return seen
+    states = {one.place: one for one in known.partitions}
+    partitions = (
+        replace(one, evidence=said.evidence, unheard=said.unheard, recovery=said.recovery)
+        if (said := states.get(one.place)) is not None and said.leader == one.leader
+        else one
+        for one in seen.partitions
+    )
+    return replace(seen, partitions=tuple(partitions))
 
 
 async def _load(address: str) -> dict[str, Versioned]:
