@@ -13,6 +13,7 @@ from seglog.cluster import election, formats
 from seglog.cluster.model import NO_LEADER, Broker, Evidence, Member, PartitionState, Stored
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
+from seglog.core.types import MAX_INT64
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Brokers, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.directory import log_dirs_opening
@@ -28,6 +29,7 @@ from tests.replication import store
 from tests.replication.disk import PATHS, Disk
 from tests.replication.leadership import Leadership
 from tests.replication.node import Node
+from tests.replication.reader import Reader
 from tests.replication.scenario import Scenario
 from tests.replication.store import RefusedError, Store
 
@@ -457,11 +459,29 @@ def _former_copy(patch: Patch) -> None:
     patch.setattr(life, "_is_stale", lambda *_: False)
 
 
+def _unflushed_leader(patch: Patch) -> None:
+    """A leader commits what it has not flushed itself, though ``flush.messages`` asks for that."""
+
+    def high_watermark(self: Progress, current: int, flushed_end: int, *more: Any) -> int:
+        del flushed_end
+        return honest(self, current, MAX_INT64, *more)
+
+    honest = Progress.high_watermark
+    patch.setattr(Progress, "high_watermark", high_watermark)
+
+
+def _unflushed_follower(patch: Patch) -> None:
+    """A follower fetches from its new end before that is flushed, though ``flush.messages`` asks for that."""
+    patch.setattr(Reader, "_has_to_flush", lambda *_: False)
+
+
 _ELECTIONS = {"expire_every": 700, "store_slow": 0.0, "prefer_every": 300}
 _LATE = {"slow": 0.1, "pause_every": 1_500, "expire_every": 700, "loss": 0.0}
 _OPERATED = Scenario(min_insync=1, operators=True)
 _TAMPERED = {"tamper_every": 1_500, "stop_every": 3_000, "blackout_every": 0, "choose_every": 0}
 _DARK = {"blackout_every": 1_500, "tamper_every": 0, "choose_every": 0, "crash_every": 700, "store_slow": 0.4}
+_FLUSHED = Scenario(operators=True, flushed=True)
+_BLACK = {"blackout_every": 900, "tamper_every": 0, "choose_every": 0, "crash_every": 0}
 _RETAINED = Scenario(retention=True)
 _AWAY = {"away_every": 2_000, "expire_every": 0, "configure_every": 0}
 _ONLY_AWAY = dict.fromkeys(("crash_every", "power_every", "pause_every", "cut_every", "stop_every"), 0.0) | _AWAY
@@ -498,6 +518,8 @@ BUGS = (
     Bug("", "emptied-disk", _emptied_disk, seed=4, scenario=_OPERATED, rates=_TAMPERED),
     Bug("", "former-life", _former_life, seed=63, scenario=_OPERATED, rates=_DARK),
     Bug("", "former-copy", _former_copy, seed=0, scenario=_OPERATED, rates=_TAMPERED),
+    Bug("", "unflushed-leader", _unflushed_leader, scenario=_FLUSHED, rates=_BLACK),
+    Bug("", "unflushed-follower", _unflushed_follower, scenario=_FLUSHED, rates=_BLACK),
     Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
     Bug("", "full-is-absent", _full_is_absent, seed=121, rates=_FULL),
     Bug("", "full-for-ever", _full_for_ever, rates=_FULL),

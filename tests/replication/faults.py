@@ -53,6 +53,7 @@ class Faults:
         self.mistake_every = random.Random(seed + 4).choice((0, 0, 4_000)) if scenario.operators else 0
         self.install_every = random.Random(seed + 5).choice((0, 0, 0, 0, 0, 0, 0, 3_000))
         self.choose_every = rng.choice((0, 0, 6_000)) if scenario.operators else 0
+        self._flushes = random.Random(seed + 7)
         self.cuts: set[tuple[int, int]] = set()
         self.away: set[int] = set()
         """Nodes for which the metadata store is away: nothing of theirs gets there, and they are told nothing."""
@@ -91,6 +92,10 @@ class Faults:
             is_applied = self.rng.random() < 0.5 and (node_id, 0) not in self.cuts and node_id not in self.away
             return Fate(self.rng.randrange(500, 1_500), is_applied, is_answered=False)
         return Fate(self.store_delay(), is_applied=True, is_answered=True)
+
+    def flush_delay(self) -> int:
+        """How long a flush takes that holds up nothing but what waits for it."""
+        return self._flushes.choice((0, 1, 3, 10, 40))
 
     def fsync_delay(self) -> int:
         """For so long an fsync holds up its broker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -65,9 +65,9 @@ class Disk:
         self.replicas: dict[TopicPartition, Replica] = {}
         self._versions = 0
 
-    def have(self, name: str, partitions: int = 1) -> list[Replica]:
+    def have(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> list[Replica]:
         if name not in self.directory.topic_names():
-            self.directory.create_topic(name, partitions)
+            self.directory.create_topic(name, partitions, config)
         found = []
         for number in range(partitions):
             key = TopicPartition(name, number)
@@ -168,8 +168,10 @@ class Leader:
         """All sessions."""
         self.fetch = self._new_fetch()
 
-    def lead(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
-        found = self.disk.have(name, partitions)
+    def lead(
+        self, name: str, partitions: int = 1, epoch: int = 0, config: Mapping[str, str] | None = None
+    ) -> list[Replica]:
+        found = self.disk.have(name, partitions, config)
         for replica in found:
             self.disk.apply(replica, LEADER, epoch)
         self.topics.refresh()
@@ -264,9 +266,11 @@ class Both:
         self.fetcher = Fetcher(self.leader.broker, "BROKERS", self, config, ground=Ground())
         self.task: asyncio.Task[None] | None = None
 
-    def follow(self, name: str, partitions: int = 1, epoch: int = 0) -> list[Replica]:
+    def follow(
+        self, name: str, partitions: int = 1, epoch: int = 0, config: Mapping[str, str] | None = None
+    ) -> list[Replica]:
         """Follow a topic, all of it, in that epoch."""
-        found = self.disk.have(name, partitions)
+        found = self.disk.have(name, partitions, config)
         for replica in found:
             self.disk.apply(replica, LEADER, epoch)
             self.fetcher.follow(replica)

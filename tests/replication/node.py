@@ -24,8 +24,9 @@ from seglog.cluster.model import (
     offline_name,
     partition_name,
 )
-from seglog.core.errors import InvalidLogDirError, LogDirFullError, LogDirOfflineError, SeglogError
+from seglog.core.errors import InvalidLogDirError, LogClosedError, LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
+from seglog.replication.partition import Partition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.cluster_mark import read_marks
@@ -81,6 +82,7 @@ class Node:
         self.renewed_ms = 0
         self.has_resigned = False
         self.in_doubt = False
+        self._flushing: set[Partition] = set()
         self.agreeing: dict[int, int] = {}
         """Of each partition the epoch in which its log was last known to be a part of the leader's."""
         self._early: list[tuple[str, Any, int]] = []
@@ -534,9 +536,28 @@ class Node:
                 self.later(LAG_MS // 2, lambda: self._hold_again(number))
             return None
         directory = self.directories.dir_of(key)
-        replica = self.partitions[number] = Replica(directory, key, self.world.topic.topic_id, log)
+        replica = Replica(directory, key, self.world.topic.topic_id, log, flush_due=self.flush_later)
+        self.partitions[number] = replica
         replica.refused = self._cut_refused
         return replica
+
+    def flush_later(self, partition: Partition) -> None:
+        """As `seglog.replication.group_flushes` does for leaders, and a fetcher before it asks again."""
+        if partition in self._flushing:
+            return
+        self._flushing.add(partition)
+
+        def flush() -> None:
+            self._flushing.discard(partition)
+            with suppress(LogDirOfflineError, LogDirFullError, LogClosedError):
+                partition.log.flush()
+                partition.flushed()
+            number = partition.topic_partition.partition
+            if self.partitions.get(number) is partition:
+                self.leadership.advanced(number)
+                self.readers.look()
+
+        self.later(self.world.faults.flush_delay(), flush)
 
     def _hold_again(self, number: int) -> None:
         """After the disk was full."""

@@ -62,6 +62,8 @@ class Reader:
         if self.ticket is not None or node.me is None or node.has_resigned:
             return
         followed = {number: one for number, one in node.partitions.items() if self._follows(number, one)}
+        for number in [number for number, one in followed.items() if self._has_to_flush(one)]:
+            node.flush_later(followed.pop(number))
         if not followed:
             self.restart()
             return
@@ -85,6 +87,9 @@ class Reader:
     def _follows(self, number: int, replica: Replica) -> bool:
         waits = self._waits.get(number, 0) > self.node.world.now
         return replica.progress is None and replica.leader == self.leader and not waits
+
+    def _has_to_flush(self, replica: Replica) -> bool:
+        return replica.log.needs_flush
 
     def _send(self, request: Request) -> None:
         node, world = self.node, self.node.world

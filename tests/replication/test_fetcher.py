@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from seglog.net.dial import Link
+from seglog.protocol.framing import RequestHeader
 from seglog.protocol.replica_fetch import FetchResponse
 from seglog.replication.fetcher import FetcherConfig
 from tests.replication.leading import FOLLOWER, Both, batch, content, topic_id
@@ -301,5 +302,30 @@ def test_nobody_asks_before_he_is_somebody(run: Run) -> None:
         assert not both.leader.requests
         both.me = FOLLOWER
         await both.until_same()
+
+    run(act)
+
+
+def test_follower_flushes_before_it_fetches_from_its_new_end(run: Run) -> None:
+    """With ``flush.messages=1`` a fetch offset promises that all before it survives a power cut."""
+
+    async def act(both: Both) -> None:
+        config = {"flush.messages": "1"}
+        (leader,) = both.leader.lead("t", config=config)
+        (follower,) = both.follow("t", config=config)
+        asked: list[tuple[int, int]] = []
+
+        def look(_: RequestHeader) -> None:
+            for topic in both.leader.requests[-1].topics:
+                asked.extend((one.fetch_offset, follower.log.recovery_point) for one in topic.partitions)
+
+        both.leader.instead = look
+        both.run()
+        for _ in range(20):
+            leader.append(batch())
+            await both.until_asked()
+        await both.until_same()
+        assert max(offset for offset, _ in asked) == 20
+        assert [offset for offset, flushed in asked if flushed < offset] == []
 
     run(act)

@@ -70,21 +70,20 @@ class Truth:
 
     def look(self, node: Node, *, groups: bool) -> None:
         """After each step of the broker's."""
-        has_failed = node.directory.health.failure is not None
         for topic in node.topics:
             if topic.is_internal:
                 continue
             for partition in topic.partitions:
                 if partition is not None:
-                    self._look_at(partition.topic_partition, partition.log, has_failed=has_failed)
+                    self._look_at(partition.topic_partition, partition.log)
         if groups:
             self._look_at_groups(node)
 
-    def _look_at(self, name: TopicPartition, log: Log, *, has_failed: bool) -> None:
+    def _look_at(self, name: TopicPartition, log: Log) -> None:
         end, mark = log.log_end_offset, log.high_watermark
-        if has_failed and not self.is_lossy:  # an append that could not be flushed is not acknowledged, nor read
-            end = max(min(end, log.recovery_point), self.ends[name])
-            mark = min(mark, end)
+        if not self.is_lossy and end > self.ends[name]:  # what is not flushed is neither acknowledged nor read
+            end = max(log.flushed_end, self.ends[name])
+            check(mark <= end, f"{name} shows offsets up to {mark}, and has flushed those up to {end}")
         before, start = self._marks.get(name, (0, 0))
         if mark != before or log.log_start_offset != start:
             check(mark >= before, f"P5: the high watermark of {name} goes back from {before} to {mark}")

@@ -28,6 +28,7 @@ from seglog.coordinators.runtime import GroupCoordinator
 from seglog.core.broker_config import BrokerConfig
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
+from seglog.replication.group_flushes import GroupFlushes
 from seglog.storage.directory.cluster_mark import check_unmarked
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.log_dir import LogDir
@@ -67,7 +68,9 @@ class Node(Serving):
         if self.configuration.current.directory != self.directory.config:
             self.directory.reconfigure(self.configuration.current.directory)
 
-        self.topics = LocalTopics(self.directory)
+        flushes = GroupFlushes(self._ground.workers)
+        self._parts.push_async_callback(flushes.close)
+        self.topics = LocalTopics(self.directory, flushes.due)
         self._watch_disk()
         self._publish_watermarks()
         self.changes = LocalChanges(self.topics, self._ground)

@@ -1,4 +1,5 @@
-"""Produce with acks=all: the answer is there when everything is committed, or certainly is not, or the time is over."""
+"""Produce that waits: with acks=all the answer is there when everything is committed, or certainly is not, and with
+acks=1 when it is flushed, if ``flush.messages`` asks for that; or when the time is over."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ REQUEST_TIMED_OUT: Final = 7
 
 
 class Uncommitted(NamedTuple):
-    """What was appended in an epoch below ``end``, and its place in the answer."""
+    """What was appended in an epoch below ``end``, and its place in the answer. ``needs_all``: with acks=all."""
 
     topic: int
     place: int
     partition: Partition
     leader_epoch: int
     end: int
+    needs_all: bool
 
 
 class Commitment:
@@ -49,7 +51,7 @@ class Commitment:
         del size
         left = []
         for one in self._left:
-            code = one.partition.outcome(one.leader_epoch, one.end)
+            code = one.partition.outcome(one.leader_epoch, one.end, needs_all=one.needs_all)
             if code is None:
                 left.append(one)
                 continue

@@ -128,10 +128,11 @@ class Produce:
             appended = partition.append(records, needs_all=acks == _ALL)
         except SeglogError as error:
             return refused(partition, error)
-        if acks == _ALL:
+        needs_all = acks == _ALL
+        if needs_all or (acks and partition.log.needs_flush):
             epoch, end = partition.leader_epoch, appended.last_offset + 1
-            if partition.outcome(epoch, end) != COMMITTED:
-                uncommitted.append(Uncommitted(*place, partition, epoch, end))
+            if partition.outcome(epoch, end, needs_all=needs_all) != COMMITTED:
+                uncommitted.append(Uncommitted(*place, partition, epoch, end, needs_all))
         return PartitionAnswer(number, 0, appended.first_offset, appended.log_append_time, appended.log_start_offset)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:

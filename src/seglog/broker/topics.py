@@ -9,7 +9,7 @@ from uuid import UUID
 
 from seglog.broker.codes import Code, RefusedError
 from seglog.core.types import TopicPartition
-from seglog.replication.partition import Partition
+from seglog.replication.partition import Partition, flush_now
 from seglog.storage.directory.catalog import config_of_found
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.topics_file import TopicInfo
@@ -135,9 +135,11 @@ class Topics(ABC):
 class LocalTopics(Topics):
     """The topics of a node that is alone: those of its directory. `refresh` after each change of the directory's."""
 
-    def __init__(self, directory: LogDir) -> None:
+    def __init__(self, directory: LogDir, flush_due: Callable[[Partition], None] = flush_now) -> None:
+        """``flush_due``: see `Partition`."""
         super().__init__()
         self.directory = directory
+        self._flush_due = flush_due
         self._nodes = (directory.meta.node_id or 0,)
         for info in directory.topics().values():
             self.show(info)
@@ -187,4 +189,4 @@ class LocalTopics(Topics):
     def _open(self, name: str, number: int, topic_id: UUID) -> Partition | None:
         key = TopicPartition(name, number)
         log = self.directory.logs.get(key)
-        return None if log is None else Partition(key, topic_id, log)
+        return None if log is None else Partition(key, topic_id, log, flush_due=self._flush_due)

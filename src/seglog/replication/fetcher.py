@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -82,6 +83,7 @@ class Fetcher:
         self._config = config or FetcherConfig()
         self._now = ground.clock.monotonic
         self._dial = ground.dial
+        self._workers = ground.workers
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
         """What has to be looked at before the next request."""
@@ -217,6 +219,7 @@ class Fetcher:
         """Ask again and again, until there is nothing to ask for."""
         while True:
             self._end_waits()
+            await self._flush()
             me = self._membership.me
             if me is None or len(self._followed) == len(self._waiting):
                 return
@@ -240,6 +243,24 @@ class Fetcher:
                 raise LinkLostError(f"the answer of {link.peer} is none: {error}") from error
 
     # A request
+
+    async def _flush(self) -> None:
+        """Bring to the disk what ``flush.messages`` wants to be there before it is asked what comes next."""
+        while due := [(key, one) for key, one in self._to_ask() if one.replica.log.needs_flush]:
+            await asyncio.gather(*(self._flush_one(key, one) for key, one in due))
+
+    def _to_ask(self) -> Iterator[tuple[PartitionKey, FollowedPartition]]:
+        for key in self._followed if self._session.is_full else self._changed:
+            one = self._followed.get(key)
+            if one is not None and not one.waits_until:
+                yield key, one
+
+    async def _flush_one(self, key: PartitionKey, followed: FollowedPartition) -> None:
+        try:
+            await self._workers.run(followed.replica.log.flush)
+        except SeglogError as error:
+            if self._followed.get(key) is followed:
+                self._refused(key, followed, error)
 
     def _end_waits(self) -> None:
         """Partitions that have waited long enough after an error are asked for again."""

@@ -7,6 +7,7 @@ is atomic without a lock of its own.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +21,13 @@ from seglog.storage.log.reads import Fetched, UpTo
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
 """Where a partition leaves what nobody is to see."""
 COMMITTED: Final = 0
+KAFKA_STORAGE_ERROR: Final = 56
+
+
+def flush_now(partition: Partition) -> None:
+    """The flush that ``flush.messages`` asks for, while whoever appends waits."""
+    partition.log.flush()
+    partition.flushed()
 
 
 class Partition(LeaderEpochChecks):
@@ -29,9 +37,14 @@ class Partition(LeaderEpochChecks):
     What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes. ``mark`` is
     where readers of the directory see the high watermark and the last stable offset, two int64. ``waiters`` wait for
     what consumers may see to grow.
+
+    ``flush_due`` is told when ``flush.messages`` asks for a flush; it flushes the log, in a thread perhaps, and then
+    calls `flushed`. Until then nothing above `Log.flushed_end` is answered, committed or shown.
     """
 
     __slots__ = (
+        "_flush_due",
+        "_unseen",
         "appends",
         "bytes_in",
         "bytes_out",
@@ -45,7 +58,18 @@ class Partition(LeaderEpochChecks):
         "waiters",
     )
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        *,
+        flush_due: Callable[[Partition], None] = flush_now,
+    ) -> None:
+        log.defer_flushes()
+        self._flush_due = flush_due
+        self._unseen = 0
+        """Bytes that were appended since the high watermark moved."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -97,22 +121,38 @@ class Partition(LeaderEpochChecks):
         size = len(records)
         self.bytes_in += size
         self._grown(size)
+        if self.log.needs_flush:
+            self._flush_due(self)
         return appended
 
     def _grown(self, size: int) -> None:
-        """So many bytes more are in the log, and can be seen."""
+        """So many bytes more are in the log, and can be seen unless they have to be flushed first."""
+        self._unseen += size
+        if not self.log.needs_flush:
+            self._show_all()
+
+    def _show_all(self) -> None:
         log, mark = self.log, self.mark
         mark[0] = log.high_watermark
         mark[1] = log.last_stable_offset
+        size, self._unseen = self._unseen, 0
         if self.waiters:
             for waiter in tuple(self.waiters):
                 waiter.grown(size)
 
-    def outcome(self, leader_epoch: int, end: int) -> int | None:
-        """What became of what was appended in an epoch below ``end``, for acks=all: `COMMITTED`, the code of an error,
-        or None while nobody can say; ``waiters`` are woken when that may have changed."""
+    def flushed(self) -> None:
+        """What was appended before the last flush began may be told."""
+        self._show_all()
+
+    def outcome(self, leader_epoch: int, end: int, *, needs_all: bool = True) -> int | None:
+        """What became of what was appended in an epoch below ``end``, for acks=all, or for acks=1, which waits for the
+        flush only: `COMMITTED`, the code of an error, or None while nobody can say; ``waiters`` are woken when that may
+        have changed."""
         del leader_epoch
-        return COMMITTED if self.log.high_watermark >= end else None
+        log = self.log
+        if (log.high_watermark if needs_all else log.flushed_end) >= end:
+            return COMMITTED
+        return KAFKA_STORAGE_ERROR if log.has_failed else None
 
     def wake(self) -> None:
         """Have everyone who waits look again: the partition is going away, or is led elsewhere."""

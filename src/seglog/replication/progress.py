@@ -180,11 +180,12 @@ class Progress:
 
     # The high watermark
 
-    def high_watermark(self, current: int, log_end: int, brokers: Mapping[int, Broker], now_ms: int) -> int:
-        """What the high watermark is now; it never goes back in an epoch."""
+    def high_watermark(self, current: int, flushed_end: int, brokers: Mapping[int, Broker], now_ms: int) -> int:
+        """What the high watermark is now; it never goes back in an epoch. ``flushed_end`` is where our own log ends, as
+        far as that may be told (`Log.flushed_end`)."""
         if not self.has_enough:
             return current
-        found = log_end
+        found = flushed_end
         for member in self._counted:
             follower = self.followers.get(member.node_id)
             if follower is None or follower.broker_epoch != member.epoch:

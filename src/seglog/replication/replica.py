@@ -24,7 +24,7 @@ from seglog.cluster.model import (
 from seglog.core.errors import CutRefusedError, LogDirFullError, NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
-from seglog.replication.partition import COMMITTED, Partition
+from seglog.replication.partition import COMMITTED, Partition, flush_now
 from seglog.replication.progress import Heard, Progress
 from seglog.replication.waiters import Waiting
 from seglog.storage.directory.log_dir import LogDir
@@ -93,7 +93,6 @@ class Replica(Partition):
     __slots__ = (
         "_former",
         "_unclean_epoch",
-        "_unseen",
         "appended",
         "committed",
         "directory",
@@ -107,8 +106,16 @@ class Replica(Partition):
         "version",
     )
 
-    def __init__(self, directory: LogDir, topic_partition: TopicPartition, topic_id: UUID, log: Log) -> None:
-        super().__init__(topic_partition, topic_id, log)
+    def __init__(
+        self,
+        directory: LogDir,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        *,
+        flush_due: Callable[[Partition], None] = flush_now,
+    ) -> None:
+        super().__init__(topic_partition, topic_id, log, flush_due=flush_due)
         self.directory = directory
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -121,8 +128,6 @@ class Replica(Partition):
         self.refused: Callable[[Replica], None] = _nothing
         self.saved: Callable[[Replica, SavedCut], None] = lambda _, __: None
         self._unclean_epoch = NO_EPOCH
-        self._unseen = 0
-        """Bytes that were appended since the high watermark moved."""
         self._former: Progress | None = None
         """When we resigned, if another ISR was on its way to the store."""
         self.is_suspended = False
@@ -192,6 +197,8 @@ class Replica(Partition):
         else:
             name = offline_name(self.topic_id, self.topic_partition.partition)
             self.progress = Progress(me.node_id, name, stored, end, now_ms, lag_max_ms=lag_max_ms)
+        if self.log.needs_flush:
+            self._flush_due(self)
 
     def _follow(self, state: PartitionState, me: Member) -> None:
         self.progress = None
@@ -307,11 +314,18 @@ class Replica(Partition):
             waiter.grown(size)
         self.appended(self)
 
-    def outcome(self, leader_epoch: int, end: int) -> int | None:
+    def flushed(self) -> None:
+        self.appended(self)
+        for waiter in tuple(self.waiters):
+            waiter.grown(0)  # with acks=1 nobody waits for the high watermark
+
+    def outcome(self, leader_epoch: int, end: int, *, needs_all: bool = True) -> int | None:
         """See `Partition.outcome`; rules of ``Partition.checkEnoughReplicasReachOffset``."""
         progress = self.progress
         if progress is None or self.leader_epoch != leader_epoch:
             return NOT_LEADER_OR_FOLLOWER
+        if not needs_all:
+            return COMMITTED if self.log.flushed_end >= end else None
         if self.log.high_watermark < end:
             return NOT_LEADER_OR_FOLLOWER if self.is_suspended else None
         return COMMITTED if progress.has_enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -321,7 +335,7 @@ class Replica(Partition):
         progress, log = self.progress, self.log
         if progress is None or self.is_suspended:
             return False
-        found = progress.high_watermark(log.high_watermark, log.log_end_offset, brokers, now_ms)
+        found = progress.high_watermark(log.high_watermark, log.flushed_end, brokers, now_ms)
         if found <= log.high_watermark:
             return False
         self._commit(found)
@@ -382,7 +396,8 @@ class Replica(Partition):
     # What a follower does
 
     def ask(self, me: Member, max_bytes: int) -> ReplicaFetch:
-        """What to ask the leader for now."""
+        """What to ask the leader for now. Whoever asks has flushed the log if it `Log.needs_flush`: the offset promises
+        that all before it is kept."""
         log = self.log
         end = log.log_end_offset
         return ReplicaFetch(
@@ -405,8 +420,9 @@ class Replica(Partition):
         if records:
             log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
             self._unseen += len(records)
-        if min(answer.high_watermark, log.log_end_offset) > log.high_watermark:
-            self._commit(answer.high_watermark)
+        committed = min(answer.high_watermark, log.flushed_end)
+        if committed > log.high_watermark:
+            self._commit(committed)
         if answer.log_start_offset > log.log_start_offset:
             self.directory.delete_records(*self.topic_partition, min(answer.log_start_offset, log.high_watermark))
 

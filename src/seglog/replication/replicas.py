@@ -24,6 +24,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.replication.evidence_reports import EvidenceReports
 from seglog.replication.followed import Followed
+from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.isr_writes import IsrWrites
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, SavedCut
 from seglog.storage.directory.catalog import ReplicaSpec
@@ -102,6 +103,7 @@ class Replicas:
         self._isr_writes = IsrWrites(store, view, membership, lambda: self.now_ms)
         self._reports = EvidenceReports(store, view, node_id, self._report)
         self._lane = ground.workers.lane("seglog-replicas")
+        self._flushes = GroupFlushes(ground.workers)
 
     @property
     def now_ms(self) -> int:
@@ -154,6 +156,7 @@ class Replicas:
         await self._followed.close()
         await self._isr_writes.close()
         await self._reports.close()
+        await self._flushes.close()
         await self._lane.close()
 
     # Who leads
@@ -361,7 +364,7 @@ class Replicas:
                 continue
             self._offline.discard(key)
             self._not_yet.discard(key)
-            replica = Replica(directory, one.partition, one.topic_id, log)
+            replica = Replica(directory, one.partition, one.topic_id, log, flush_due=self._flushes.due)
             replica.appended = replica.committed = self._advance
             replica.refused, replica.saved = self._cut_refused, _cut_saved
             self._by_key[key] = replica

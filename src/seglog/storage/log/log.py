@@ -624,6 +624,11 @@ class Log:
                 segment.moved_to(path)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether its disk has: what was not flushed then may never be."""
+        return self._health.failure is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether its disk is."""
         return self._health.full is not None

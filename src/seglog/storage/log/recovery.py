@@ -157,6 +157,8 @@ def load_log(
     )
     with suppress(LogDirFullError):  # it is made from an older one, or from the log
         log.take_snapshot()
+        if log.needs_flush:  # it is about to be told, and a crash has left it in the page cache
+            log.flush()
     loader.expire(log.producers)
     return Loaded(log, loader.report(log, leftovers))
 
