@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+import seglog
 from tests.dist import supported
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -23,6 +24,10 @@ def test_supported_versions_of_python_are_the_same_everywhere() -> None:
     assert set(re.findall(r"FROM python:(.*)-slim", _text("deploy/Dockerfile"))) == {versions[-1]}
     for page in ("README.md", "docs/quickstart.md"):
         assert re.findall(r"Python (3\.\d+) to (3\.\d+)", _text(page)) == [(versions[0], versions[-1])]
+
+
+def test_version_is_the_same_in_the_package_and_the_project() -> None:
+    assert re.findall(r'^version = "(.*)"', _text("pyproject.toml"), re.MULTILINE) == [seglog.__version__]
 
 
 def test_locks_of_the_image_and_the_site_pin_what_the_lock_pins() -> None:
