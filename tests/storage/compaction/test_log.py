@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from cProfile import Profile
+from typing import Final
 
 import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.records.batch import DELETE_HORIZON_BIT
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.compaction import cleanable
+from seglog.storage.compaction import cleanable, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
+from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import segment_paths
+from tests.in_memory import directory_in_memory
 from tests.storage.compaction.compacted import START_MS, batches, config
 from tests.storage.compaction.keyed_log import DAY, Disk
 from tests.storage.disk import PATH, load
@@ -185,3 +189,25 @@ def test_the_time_of_a_segment_is_that_of_the_last_one_it_was_made_of() -> None:
     disk.clean()
     for path in segment_paths(PATH, 0)[1:4]:
         assert disk.fs.stat(path).mtime_ms == 1_002
+
+
+_FULL_SEGMENTS: Final = {"internal.segment.bytes": 80, "cleanup.policy": "compact", "file.delete.delay.ms": 0}
+
+
+def test_the_work_for_a_segment_does_not_grow_with_their_number() -> None:
+    """5,000 full segments took 90 s: each that was replaced had the manifest written anew and all others looked at."""
+
+    def calls(count: int) -> int:
+        profile = Profile()
+        with directory_in_memory() as path, LogDir.open(path) as directory:
+            directory.create_topic("t", 1, _FULL_SEGMENTS)
+            log = directory.log("t")
+            for number in range(count):
+                log.append_records([NewRecord(b"v", key=b"%d" % (number % 10))])
+            with profile:
+                stats = compact(log, first_dirty=0, in_child=False)
+            assert stats.segments_after == count - 1
+        profile.create_stats()
+        return sum(calls for _, calls, *_ in profile.stats.values())
+
+    assert calls(240) < 10 * calls(30)

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping
 from contextlib import closing
+from itertools import islice
 from typing import Final, NamedTuple
 
 from seglog.core.config import LogDirConfig
@@ -38,6 +39,8 @@ COMPILED_FROM: Final = 16 << 20
 """Bytes to read from which compiled loops pay for their start (about a second)."""
 CHILD_FROM: Final = 1 << 20
 """Bytes to read from which a child process pays for its start (a tenth of a second)."""
+_MANIFEST_WRITES: Final = 16
+"""How often a round writes a long manifest anew, about."""
 
 
 Events = Callable[[Callable[[], bool]], Generator[Mapped | CleanedGroup]]
@@ -96,27 +99,38 @@ class Plan(NamedTuple):
 class _Watch:
     """Whether a log is still what a round was planned for, but for the groups that the round has put in place."""
 
-    __slots__ = ("_producers", "_waiting", "log")
+    __slots__ = ("_known", "_producers", "_waiting", "log")
 
     def __init__(self, log: Log, planned: Plan) -> None:
         self.log = log
         self._producers = planned.producers
         self._waiting = {segment.base_offset: segment for segment in planned.segments}
+        self._known: tuple[Segment, ...] = ()
+        """The log's segments as they were when all that wait were found there: a log may have thousands."""
 
     def holds(self) -> bool:
         """False once the log was closed, deleted, truncated, or lost a segment. Needs no lock to say so."""
         log = self.log
-        inactive = {id(segment) for segment in log.segments[:-1]}
-        return (
-            log.producers is self._producers
-            and not log.closed
-            and not log.deleted
-            and all(id(segment) in inactive for segment in self._waiting.values())
-        )
+        segments = log.segments
+        if segments is not self._known:
+            inactive = {id(segment) for segment in segments[:-1]}
+            if not all(id(segment) in inactive for segment in self._waiting.values()):
+                return False
+            self._known = segments
+        return log.producers is self._producers and not log.closed and not log.deleted
 
-    def take(self, bases: Collection[int]) -> list[Segment]:
-        """The segments that are about to be replaced."""
-        return [self._waiting.pop(base) for base in bases]
+    def replace(self, bases: Collection[int], new: Segment) -> None:
+        """Put ``new`` in place of a group. Called with the log's lock held, behind `holds`."""
+        self._forget(bases)
+        replace_segments(self.log, [new], [self._waiting.pop(base) for base in bases])
+        self._known = self.log.segments
+
+    def _forget(self, bases: Collection[int]) -> None:
+        """Take the group out of the manifest, and of a long one, which is written anew each time, some that follow."""
+        manifest = self.log.manifest
+        if not manifest.entries.keys().isdisjoint(bases):
+            following = islice(self._waiting, len(bases), len(bases) + len(manifest.entries) // _MANIFEST_WRITES)
+            manifest.forget([*bases, *following])
 
 
 def cleanable(log: Log, checkpoint: int | None) -> Cleanable:
@@ -333,7 +347,7 @@ def _commit(watch: _Watch, group: CleanedGroup) -> None:
                 active=False,
                 suffix=CLEANED,
             )
-            replace_segments(log, [new], watch.take(group.bases))
+            watch.replace(group.bases, new)
 
 
 def _tidy(log: Log) -> None:

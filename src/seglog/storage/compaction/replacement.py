@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 
 def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-    """Put ``new``, open on their ``.cleaned`` files, which are on the disk, in the place of ``old``.
+    """Put ``new``, open on their ``.cleaned`` files, which are on the disk, in the place of ``old``, neighbours.
 
-    Called with the log's lock held. Readers go on undisturbed: they see the old segments or the new ones, and keep
-    files that they have open.
+    Both are ascending. Called with the log's lock held. Readers go on undisturbed: they see the old segments or the new
+    ones, and keep files that they have open.
     """
     bases = {segment.base_offset for segment in new}
     replaced = [segment.base_offset for segment in old]
     log.manifest.forget(replaced)  # before a crash can leave the new ones in their place
     for segment in sorted(new, key=lambda segment: -segment.base_offset):
         segment.rename(SWAP)
-    kept = [segment for segment in log.segments if segment not in old]
-    log.segments = tuple(sorted([*kept, *new], key=lambda segment: segment.base_offset))
+    first = log.segments.index(old[0])
+    assert log.segments[first : first + len(old)] == tuple(old), "a group is of neighbours"
+    log.segments = (*log.segments[:first], *new, *log.segments[first + len(old) :])
     log.manifest.forget(replaced)  # a flush may have written them down again
     for segment in old:
         if segment.base_offset in bases:  # its producer snapshot is the new segment's now

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from seglog.core.types import MAX_INT32
@@ -67,8 +69,8 @@ class Round:
     @property
     def legacy_delete_horizon_ms(self) -> int:
         """Segments of formats 0 and 1 that were changed later than this keep their tombstones."""
-        clean = [source for source in self.sources if source.base_offset < self.first_dirty]
-        return clean[-1].mtime_ms - self.delete_retention_ms if clean else 0
+        clean = bisect_left(self.sources, self.first_dirty, key=attrgetter("base_offset"))
+        return self.sources[clean - 1].mtime_ms - self.delete_retention_ms if clean else 0
 
     def to_json(self) -> str:
         """One line."""

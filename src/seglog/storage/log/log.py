@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seglog.core.clock import Clock
@@ -461,16 +460,26 @@ class Log:
     def _note_sealed(self) -> None:
         """Write sealed segments that are flushed and not in the manifest into it."""
         segments = self.segments
-        if len(segments) - 1 <= len(self.manifest.entries):
-            return
         known = self.manifest.entries
+        missing = len(segments) - 1 - len(known)
         new: dict[int, tuple[Segment, Sealed]] = {}
-        for segment, following in pairwise(segments):
-            if segment.base_offset not in known and following.base_offset <= self.recovery_point:
-                with suppress(LogClosedError, FileNotFoundError):  # retention or compaction has taken it away meanwhile
-                    new[segment.base_offset] = segment, segment.sealed()
-        entries = [entry for _, entry in new.values()]
-        self.manifest.add(entries, lambda entry: new[entry.base_offset][0] in self.segments[:-1])
+        for at in range(len(segments) - 2, -1, -1):  # of a long log the last ones are missing
+            if missing <= 0:
+                break
+            segment = segments[at]
+            if segment.base_offset not in known:
+                missing -= 1
+                if segments[at + 1].base_offset <= self.recovery_point:
+                    with suppress(LogClosedError, FileNotFoundError):  # retention or compaction has taken it away
+                        new[segment.base_offset] = segment, segment.sealed()
+        entries = [new[base][1] for base in sorted(new)]
+        self.manifest.add(entries, lambda entry: self._is_sealed(new[entry.base_offset][0]))
+
+    def _is_sealed(self, segment: Segment) -> bool:
+        """Whether it is one of the log's, and not the active one."""
+        segments = self.segments
+        at = reads.segment_at(segments, segment.base_offset)
+        return 0 <= at < len(segments) - 1 and segments[at] is segment
 
     def lower_recovery_point(self, offset: int) -> None:
         """What is above ``offset`` is about to be cut off, or was."""
