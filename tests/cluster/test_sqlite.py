@@ -271,3 +271,37 @@ def test_nobody_is_silent_while_nobody_could_have_said_anything(tmp_path: Path) 
     file.end_silent(partial(float, 159.2))
     assert not is_there()
     file.disconnect([])
+
+
+def test_a_file_that_is_removed_is_reported_and_one_that_is_replaced_is_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Brokers went on in the removed file, and told no one; beside others that had the new one, each with a leader."""
+
+    async def run() -> None:
+        path, away = tmp_path / "store", tmp_path / "away"
+        away.mkdir()
+        store = await SqliteStore.open(path)
+        session = await store.session(900, lambda: None)
+        for file in tmp_path.glob("store*"):
+            file.rename(away / file.name)
+        await store.create("in the file without a name", b"")
+        async with asyncio.timeout(SOON):
+            while f"{path} was removed" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert certain(session)
+        await (await SqliteStore.open(path)).close()
+        with pytest.raises(StoreFailedError, match="the file was replaced while this process used it"):
+            await store.create("in one of two", b"")
+        async with asyncio.timeout(SOON):
+            while certain(session):
+                await asyncio.sleep(0.01)
+            for file in away.iterdir():
+                file.rename(tmp_path / file.name)
+            while not certain(session):
+                await asyncio.sleep(0.01)
+        assert await store.list("") == ["in the file without a name"]
+        await store.create("in the file", b"")
+        await store.close()
+
+    asyncio.run(run())

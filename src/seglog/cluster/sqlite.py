@@ -34,6 +34,8 @@ from seglog.core.clock import Clock, SystemClock
 
 _LOOK_SECONDS: Final = 0.5
 """How often leases are looked at."""
+_REMOVED_SECONDS: Final = 60.0
+"""How often it is said that the file was removed."""
 _RENEWALS: Final = 3
 """How often in its time to live a lease is renewed."""
 _log: Final = logging.getLogger("seglog.cluster")
@@ -80,6 +82,8 @@ class SqliteStore(Committing):
         self._looking: asyncio.Task[None] | None = None
         self._must_look = False
         self._is_closed = False
+        self._removed_at = -_REMOVED_SECONDS
+        """When it was last said that the file was removed; of the thread."""
 
     @classmethod
     async def open(cls, path: str | os.PathLike[str], clock: Clock | None = None) -> Self:
@@ -240,10 +244,23 @@ class SqliteStore(Committing):
         self, due: Sequence[SqliteSession], is_watched: bool
     ) -> tuple[frozenset[str] | None, Sequence[SqliteSession]]:
         """In the thread."""
+        if due:
+            self._say_if_removed()
         lost = self._file.renew([session.key for session in due])
         self._file.end_silent(self.seconds)
         names = self._file.changes() if is_watched else frozenset()
         return names, [session for session in due if session.key in lost]
+
+    def _say_if_removed(self) -> None:
+        now = self.seconds()
+        if now - self._removed_at >= _REMOVED_SECONDS and self._file.is_removed():
+            self._removed_at = now
+            _log.error(
+                "%s was removed. Brokers that have it open go on with it, no other can start, and it is gone with the "
+                "last of them. If it was moved, move it back; else stop all brokers, and restore a backup of it or "
+                "make it anew with `seglog cluster rebuild`",
+                self._path,
+            )
 
     def _renewed(self, sessions: Sequence[SqliteSession], began: float | None = None) -> None:
         for session in sessions:

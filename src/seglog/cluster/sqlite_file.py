@@ -6,6 +6,7 @@ each of the latest deleted names. What has changed since a commit is therefore f
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -67,6 +68,12 @@ _AWAY: Final = 1 / 3
 """For which part of a lease's time the file may be away before the lease counts anew: who holds it renews so often."""
 
 
+class FileReplacedError(sqlite3.OperationalError):
+    """Another file has the name of the one that is open. Others use that one, and each store would elect a leader."""
+
+    sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
+
+
 class _Lease(NamedTuple):
     renewals: int
     since: float
@@ -79,6 +86,8 @@ class MetadataFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._db: sqlite3.Connection
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file that was opened; None for one in memory."""
         self._state = (-1, -1)
         self._told = 0
         """The commit up to which those who watch know all."""
@@ -115,9 +124,22 @@ class MetadataFile:
             else:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
+            self._identity = self._found()
         except BaseException:
             self._db.close()
             raise
+
+    def is_removed(self) -> bool:
+        """Whether the file that is open has no name any more; what is written to it is lost with the last process."""
+        return self._identity is not None and self._found() is None
+
+    def _found(self) -> tuple[int, int] | None:
+        """Device and inode of what has the file's name now."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _format(self) -> int:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -153,7 +175,11 @@ class MetadataFile:
             raise
 
     def _lock(self) -> None:
-        """Begin to write, when no other process does."""
+        """Begin to write, when no other process does. `FileReplacedError`: with a WAL, SQLite does not notice."""
+        if self._identity is not None and self._found() not in (None, self._identity):
+            raise FileReplacedError(
+                "the file was replaced while this process used it: move the former back, or restart all brokers"
+            )
         for _ in range(int(_BUSY_SECONDS / _BUSY_STEP_SECONDS) - 1):
             if self._has_given_up.is_set():
                 self._db.execute("PRAGMA busy_timeout=0")
