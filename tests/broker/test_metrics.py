@@ -116,7 +116,7 @@ def test_what_clients_did_is_told(running: RunningNode) -> None:
     assert after["kafka_coordinator_group_groupmetadatamanager_numgroupsempty", ""] == 1
 
 
-def test_a_full_disk_is_counted_until_it_has_room(running: RunningNode) -> None:
+def test_a_full_disk_is_counted_and_named_until_it_has_room(running: RunningNode) -> None:
     disk = MemoryFs(capacity=1 << 20)
     disk.mkdir("/logs")
     disk.write("/full", bytes(1 << 20))
@@ -132,9 +132,13 @@ def test_a_full_disk_is_counted_until_it_has_room(running: RunningNode) -> None:
     assert scrape(running)[name] == 0
     running.on_loop(keep_back)
     assert scrape(running)[name] == 1
+    status, text = ask(running, "/health")
+    assert (status, json.loads(text)["status"]) == (200, "limited")
+    assert json.loads(text)["limits"] == [f"{health.path} is full and takes no records"]
     disk.capacity = None
     assert running.on_loop(look)
     assert scrape(running)[name] == 0
+    assert json.loads(ask(running, "/health")[1])["status"] == "up"
 
 
 def test_errors_are_told_by_api_and_name(running: RunningNode) -> None:

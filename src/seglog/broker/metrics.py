@@ -126,9 +126,10 @@ class Metrics:
 
     def health(self) -> Page:
         """Liveness: 503 when every log directory has failed, and a restart is due; else 200, also while something else
-        keeps the broker from being ready: then it is "limited", and says why."""
+        keeps the broker from being ready, or a disk is full: then it is "limited", and says why."""
         failure = self._failure()
-        limits = self._obstacles()
+        full = [one.path for one in self._topics.directories() if one.health.full is not None]
+        limits = [*self._obstacles(), *(f"{path} is full and takes no records" for path in full)]
         answer: dict[str, object] = {
             "status": "down" if failure is not None else "limited" if limits else "up",
             "node": self._identity.node_id,

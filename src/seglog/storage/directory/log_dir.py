@@ -57,7 +57,7 @@ from seglog.storage.log import quarantine
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import segment_at
-from seglog.storage.log.reserve import Reserve
+from seglog.storage.log.reserve import Reserve, reserve_size
 from seglog.storage.log.retention import Expired
 
 if TYPE_CHECKING:
@@ -177,9 +177,11 @@ class LogDir:
                     if not is_full:
                         raise
                     if not Reserve(fs, path).give_up():  # else once more, in the room that was kept back
+                        space = fs.space(path)
                         raise LogDirFullError(
-                            f"{path} is too full to be opened: {error}. Nothing in it is lost: free some room or make "
-                            "the disk larger, and start again"
+                            f"{path} is too full to be opened: {error}. Nothing in it is lost. {space.free} bytes are "
+                            f"free: remove {max(1, 2 * reserve_size(space.total))} bytes of other files or make the "
+                            "disk larger, and start again"
                         ) from error
         except OSError as error:
             lock.release()
