@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.broker import aside, fetch
+from seglog.broker import aside, fetch, metadata
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.reading import Message
 from seglog.protocol.schema import request_class
@@ -28,6 +28,7 @@ from tests.broker.running import RunningNode, Wire
 
 NAMES = 70_000
 PARTITIONS = 37_000
+COUNTS = {"many": 300, "one": 1}
 
 
 class Pulse:
@@ -82,6 +83,22 @@ def test_a_metadata_request_of_many_names_leaves_turns_to_others(broker: Running
     assert [topic.name for topic in answer.topics] == [one["name"] for one in names]
     assert {topic.error_code for topic in answer.topics} == {3}
     assert turns > NAMES // aside.SLICE
+
+
+@pytest.mark.parametrize("asked", [None, [{"name": "many"}, {"name": "no"}, {"name": "many"}, {"name": "one"}]])
+def test_metadata_of_many_partitions_leave_turns_to_others(
+    broker: RunningNode, monkeypatch: pytest.MonkeyPatch, asked: list[dict[str, str]] | None
+) -> None:
+    """20,000 partitions held up all other clients for a tenth of a second."""
+    with Wire(broker.bootstrap) as wire:
+        made = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in COUNTS.items()]
+        wire.ask(ApiKey.CREATE_TOPICS, topics=made, timeout_ms=30_000)
+        at_once = wire.ask(ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
+    monkeypatch.setattr(metadata, "SLICE", 20)
+    answer, turns = ask_beside(broker, ApiKey.METADATA, 12, topics=asked, allow_auto_topic_creation=False)
+    assert answer == at_once
+    assert COUNTS.items() <= {topic.name: len(topic.partitions) for topic in answer.topics}.items()
+    assert turns > sum(COUNTS.values()) // 20
 
 
 def test_a_fetch_of_many_partitions_leaves_turns_to_others(broker: RunningNode, topic_name: str) -> None:

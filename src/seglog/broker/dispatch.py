@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Any, Final
 
 from seglog.broker.api_versions import api_versions, unknown_version
-from seglog.broker.aside import LARGE_FRAME, aside, no_collections
+from seglog.broker.aside import LARGE_FRAME, aside, drop, no_collections
 from seglog.broker.fetch import Fetch
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context, Handler
@@ -139,7 +139,12 @@ def _framed_body(header: RequestHeader, body: bytes) -> bytes:
 
 
 async def _written_later(header: RequestHeader, answer: Awaitable[Answer]) -> Reply:
-    return _written(header, await answer)
+    awaited = await answer
+    if header.key != _METADATA:
+        return _written(header, awaited)
+    written = await aside(lambda: _written(header, awaited))  # it may have tens of thousands of partitions
+    await aside(lambda: drop(awaited["topics"]))
+    return written
 
 
 def _framed(header: RequestHeader, answer: FetchAnswer) -> list[bytes | Slice]:

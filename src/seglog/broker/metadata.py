@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Awaitable, Container, Mapping, Sequence
 from functools import partial
@@ -70,7 +71,17 @@ class Metadata:
             missing = self._missing(request.topics)
             if missing:
                 return self._create_first(list(missing), request, context)
+        if self._number_of_partitions(request) > SLICE:
+            return self._metadata_in_slices(request, context)
         return self._metadata(request, context, {})
+
+    def _number_of_partitions(self, request: Message) -> int:
+        asked = self._topics if request.topics is None else filter(None, map(self._asked, request.topics))
+        return sum(len(topic.partitions) for topic in asked)
+
+    def _asked(self, asked: Message) -> Topic | None:
+        topic_id = getattr(asked, "topic_id", None)
+        return self._topics.by_id.get(topic_id) if topic_id else self._topics.by_name.get(asked.name)
 
     def _may_create(self, request: Message, context: Context) -> bool:
         is_enabled = self._configuration.current.auto_create_topics_enable
@@ -82,6 +93,34 @@ class Metadata:
             for topic in topics
             if topic.name is not None and not topic.topic_id and topic.name not in self._topics.by_name
         )
+
+    async def _metadata_in_slices(self, request: Message, context: Context) -> Answer:
+        """The same where there are many partitions to tell of: other connections have their turn in between."""
+        answer = self._metadata(Message(**{**vars(request), "topics": ()}), context, {})
+        told = self._told(request, context)
+        asked = list(self._topics if request.topics is None else request.topics)
+        seen: set[tuple[str | None, UUID | None]] = set()
+        topics: list[dict[str, Any]] = []
+        room = SLICE
+        for one in asked:
+            topic = one if isinstance(one, Topic) else self._asked(one)
+            name = (one.name, getattr(one, "topic_id", None))
+            if name in seen:
+                continue
+            seen.add(name)
+            if topic is None:
+                topics.append(self._named(*name, {}, told))
+                continue
+            described = self._topic(topic, told, range(0))
+            topics.append(described)
+            count = len(topic.partitions)
+            for start in range(0, count, SLICE):
+                described["partitions"] += self._partitions(topic, told, range(start, min(start + SLICE, count)))
+                room -= min(SLICE, count - start)
+                if room <= 0:
+                    room = SLICE
+                    await asyncio.sleep(0)
+        return {**answer, "topics": topics}
 
     async def _metadata_of_many(self, request: Message, context: Context) -> Answer:
         """The same for a request that would hold up the loop."""
@@ -135,14 +174,15 @@ class Metadata:
         await self._changes.settled(made, _FOR_LEADERS_SECONDS)
         return refused
 
-    def _metadata(self, request: Message, context: Context, refused: Mapping[str, int]) -> Answer:
-        wants_operations = bool(getattr(request, "include_topic_authorized_operations", False))
-        brokers = self._identity.brokers(context.listener)
-        told = _Told(
-            frozenset(broker["node_id"] for broker in brokers),
+    def _told(self, request: Message, context: Context) -> _Told:
+        return _Told(
+            frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener)),
             Code.LISTENER_NOT_FOUND if context.version >= _LISTENERS_SINCE else Code.LEADER_NOT_AVAILABLE,
-            wants_operations,
+            bool(getattr(request, "include_topic_authorized_operations", False)),
         )
+
+    def _metadata(self, request: Message, context: Context, refused: Mapping[str, int]) -> Answer:
+        told = self._told(request, context)
         if request.topics is None:
             answers = [self._topic(topic, told) for topic in self._topics]
         else:
@@ -150,7 +190,7 @@ class Metadata:
             answers = [self._named(name, topic_id, refused, told) for name, topic_id in wanted]
         wants_cluster = bool(getattr(request, "include_cluster_authorized_operations", False))
         return {
-            "brokers": brokers,
+            "brokers": self._identity.brokers(context.listener),
             "cluster_id": self._identity.cluster_id,
             # Whom clients send changes to: any broker makes them (Kafka's pass them on and name a random one), and the
             # controller may have died a moment ago, for which librdkafka would wait.
@@ -184,12 +224,12 @@ class Metadata:
             "name": topic.name,
             "topic_id": topic.topic_id,
             "is_internal": topic.is_internal,
-            "partitions": [
-                _partition(number, self._topics.standing(topic, number), told)
-                for number in (range(len(topic.partitions)) if numbers is None else numbers)
-            ],
+            "partitions": self._partitions(topic, told, range(len(topic.partitions)) if numbers is None else numbers),
             "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
         }
+
+    def _partitions(self, topic: Topic, told: _Told, numbers: range) -> list[dict[str, Any]]:
+        return [_partition(number, self._topics.standing(topic, number), told) for number in numbers]
 
     # DescribeTopicPartitions
 
