@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog.cli.main import GROUPS
-from seglog.cli.wire.clients import key_values
+from seglog.cli.wire.configs import parse_configs
 from seglog.client.admin import Admin
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.core.errors import RequestFailedError
@@ -92,7 +92,7 @@ def test_configs_of_topics_and_brokers(wire: Run, broker: RunningNode, topic_nam
 
 
 def test_key_values_with_commas() -> None:
-    assert key_values(["a=b,c=[d,e]", "f=g,h"], "--config") == {"a": "b", "c": "d,e", "f": "g,h"}
+    assert parse_configs(["a=b,c=[d,e]", "f=g,h"], "--config") == {"a": "b", "c": "d,e", "f": "g,h"}
 
 
 def test_offsets(wire: Run, topic_name: str) -> None:
@@ -204,9 +204,9 @@ def test_what_cannot_be_deleted_is_said_with_its_partition(wire: Run, topic_name
     assert above.err.startswith(f"seglog: topic {topic_name}, partition 0: ")
     (tmp_path / "f").write_text('{"partitions":[{"topic":"t","partition":0}]}')
     for arguments, reason in (
-        ((topic_name,), "records delete takes topics with --before, or --offset-json-file"),
-        ((topic_name, "--before", "soon"), "--before is an offset, end or @TIME, not soon"),
-        ((f"{topic_name}:7", "--before", "end"), f"topic {topic_name}: there is no partition 7"),
+        ((topic_name,), "records delete needs topics with --before, or --offset-json-file"),
+        ((topic_name, "--before", "soon"), "--before must be an offset, end or @TIME, not soon"),
+        ((f"{topic_name}:7", "--before", "end"), f"topic {topic_name} has no partition 7"),
         (("--offset-json-file", str(tmp_path / "f")), f"{tmp_path}/f, partitions[0]: 'offset' is missing"),
     ):
         ran = wire("records", "delete", *arguments)
@@ -226,11 +226,11 @@ def test_leaders_and_replicas_of_a_node_that_is_alone(wire: Run, broker: Running
     assert refused.code == 2
     assert refused.err.startswith(f"seglog: topic {topic_name}, partition 0: ")
     for arguments, reason in (
-        (("leaders", "elect"), "leaders elect takes topics, --all-topic-partitions or --path-to-json-file"),
-        (("leaders", "elect", "t", "--election-type", "x"), "--election-type is preferred or unclean, not x"),
+        (("leaders", "elect"), "leaders elect needs topics, --all-topic-partitions or --path-to-json-file"),
+        (("leaders", "elect", "t", "--election-type", "x"), "--election-type must be preferred or unclean, not x"),
         (("partitions", "reassign"), "partitions reassign needs TOPIC-N=1,2,3, or --reassignment-json-file"),
         (("partitions", "reassign", "t"), "'t' is not TOPIC-N=1,2,3"),
-        (("partitions", "reassign", "no-such-0=1"), "topic no-such, partition 0: there is no such partition"),
+        (("partitions", "reassign", "no-such-0=1"), "partition no-such-0 does not exist"),
     ):
         ran = wire(*arguments)
         assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")

@@ -116,7 +116,7 @@ def test_lag_members_and_state(wire: Run, broker: RunningNode, topic_name: str, 
         assert (state["members"], state["coordinator"]) == (1, broker.node.identity.node_id)
         assert {"group": group, "state": "Stable", "type": "Classic"} in wire("groups", "list", "--json").objects
         refused = wire("groups", "reset-offsets", group, "-t", topic_name, "--to-earliest", "--execute")
-        assert refused.err == f"seglog: group {group}: offsets are reset while it has no members, and it is Stable\n"
+        assert refused.err == f"seglog: group {group} is Stable: offsets can be reset only while it has no members\n"
         for arguments in (("delete", group), ("delete-offsets", group, "-t", topic_name)):
             ran = wire("groups", *arguments)
             assert (ran.code, ran.text) == (2, "")
@@ -139,7 +139,10 @@ def test_reset_offsets(
     mode: tuple[str, ...], expected: list[int], wire: Run, broker: RunningNode, topic_name: str, group: str
 ) -> None:
     planned = wire("groups", "reset-offsets", group, "--all-topics", *mode)
-    assert (planned.code, planned.err.splitlines()[-1]) == (0, "nothing was changed: --execute does it")
+    assert (planned.code, planned.err.splitlines()[-1]) == (
+        0,
+        "nothing was changed: add --execute to commit these offsets",
+    )
     assert _committed(broker, group, topic_name) == [10, None]
     (done,) = wire("groups", "reset-offsets", group, "-t", topic_name, *mode, "--execute", "--json").objects
     assert [(one["offset"], one["newOffset"]) for one in done["partitions"]] == [(10, expected[0]), (None, expected[1])]
@@ -151,14 +154,14 @@ def test_shift_export_and_from_file(
 ) -> None:
     at = f"{topic_name}:0"
     missing = wire("groups", "reset-offsets", group, "-t", topic_name, "--shift-by", "-1")
-    assert missing.err == f"seglog: topic {topic_name}, partition 1: no offset is committed, to be shifted\n"
+    assert missing.err == f"seglog: topic {topic_name}, partition 1: --shift-by needs a committed offset\n"
     exported = wire("groups", "reset-offsets", group, "-t", at, "--shift-by", "-3", "--export")
     assert exported.text == f"{topic_name},0,7\n"
     (tmp_path / "plan.csv").write_bytes(exported.out)
     assert wire("groups", "reset-offsets", group, "--from-file", str(tmp_path / "plan.csv"), "--execute").code == 0
     assert _committed(broker, group, topic_name) == [7, None]
     back = wire("groups", "reset-offsets", group, "-t", at, "--shift-by", "-100", "--execute")
-    assert (back.code, back.err) == (0, f"seglog: {topic_name}-0 has 0 to 10: 0 instead of -93\n")
+    assert (back.code, back.err) == (0, f"seglog: {topic_name}-0: offset -93 is out of range 0 to 10; using 0\n")
     assert _committed(broker, group, topic_name) == [0, None]
     (tmp_path / "plan.csv").write_text("what is this\n")
     wrong = wire("groups", "reset-offsets", group, "--from-file", str(tmp_path / "plan.csv"))
@@ -174,7 +177,7 @@ def test_offsets_and_groups_are_deleted(wire: Run, broker: RunningNode, topic_na
     assert _committed(broker, group, topic_name) == [None, 0]
     assert wire("groups", "delete", group).text == f"deleted {group}\n"
     gone = wire("groups", "describe", group)
-    assert (gone.code, gone.err) == (2, f"seglog: group {group}: there is no such group\n")
+    assert (gone.code, gone.err) == (2, f"seglog: group {group} does not exist\n")
     assert wire("groups", "delete", group).code == 2
 
 

@@ -83,7 +83,7 @@ def test_one_partition_and_what_is_none(wire: Run, broker: RunningNode, topic_na
     assert wire("produce", topic_name, "-p", "2", stdin=b"a\nb").code == 0
     assert [(one.partition, one.value) for one in _read(broker, topic_name)] == [(2, b"a"), (2, b"b")]
     ran = wire("produce", topic_name, "-p", "3", stdin=b"a\n")
-    assert (ran.code, ran.err) == (2, f"seglog: topic {topic_name}: there is no partition 3, but 0 to 2\n")
+    assert (ran.code, ran.err) == (2, f"seglog: topic {topic_name} has no partition 3, only 0 to 2\n")
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
@@ -110,18 +110,18 @@ def test_formats_and_null(wire: Run, broker: RunningNode, topic_name: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "line", "reason"),
     [
-        (("-K", ":"), b"no key", "line 1: no key: there is no ':'"),
+        (("-K", ":"), b"no key", "line 1: the line has no key separator ':'"),
         (("--value-format", "hex"), b"zz", "line 1: 'zz' is not hex"),
         (("--value-format", "json"), b"{", "line 1: '{' is not json"),
-        (("--value-format", "xml"), b"", "--value-format is text, json, hex, base64, not xml"),
-        (("--records",), b"[]", "line 1: no JSON object"),
-        (("--acks", "2"), b"", "--acks is all, 1 or 0, not 2"),
+        (("--value-format", "xml"), b"", "--value-format must be text, json, hex or base64, not xml"),
+        (("--records",), b"[]", "line 1: the line is not a JSON object"),
+        (("--acks", "2"), b"", "--acks must be all, 1 or 0, not 2"),
         (("--acks", "1", "--idempotent"), b"", "--idempotent needs --acks all, not 1"),
-        (("-z", "brotli"), b"", "--codec is none, gzip, snappy, lz4, zstd, not brotli"),
+        (("-z", "brotli"), b"", "--codec must be none, gzip, snappy, lz4 or zstd, not brotli"),
         (
             ("--partitioner", "best"),
             b"",
-            "--partitioner is murmur2, crc32, fnv1a, sticky, round-robin, random, not best",
+            "--partitioner must be murmur2, crc32, fnv1a, sticky, round-robin or random, not best",
         ),
         (("--follow",), b"", "--follow, --from-end and --position-file need --from-file"),
         (("--from-file", "/no/such"), b"", "/no/such: No such file or directory"),
@@ -158,7 +158,7 @@ def test_where_a_consumer_begins_and_ends(wire: Run, topic_name: str) -> None:
     for wrong in (("-o", "11"), ("-o", "soon"), ("-p", "1"), ("-f", "%q"), ("-f", "\\q"), ("-g", "g", "-p", "0")):
         ran = wire("consume", topic_name, *wrong)
         assert (ran.code, ran.text, ran.err.count("\n")) == (2, "", 1), wrong
-    assert wire("consume", "no-such").err == "seglog: topic no-such: there is no such topic\n"
+    assert wire("consume", "no-such").err == "seglog: topic no-such does not exist\n"
 
 
 def test_the_format_string(wire: Run, topic_name: str) -> None:
@@ -299,4 +299,4 @@ def test_a_broker_that_goes_away_ends_a_consumer_that_does_not_follow(
             assert process.stdout.readline() == b"x\n"
             broker.kill()
             assert process.wait(60) == 2
-            assert process.stderr.read().startswith(b"seglog: consume: nothing came for ")
+            assert process.stderr.read().startswith(b"seglog: consume: nothing was received for ")

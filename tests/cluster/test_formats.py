@@ -95,7 +95,7 @@ def test_the_command_that_raises_it(tmp_path: Path, seglog: Run) -> None:
     assert (ran.code, ran.err.count("there is no such metadata store")) == (2, 1)
     run(tmp_path, _nothing)
     ran = seglog("cluster", "upgrade", "--store", address)
-    assert (ran.code, ran.out) == (0, b"the metadata have format %d now, 1 before\n" % OURS.high)
+    assert (ran.code, ran.out) == (0, b"raised the format of the metadata from 1 to %d\n" % OURS.high)
     (told,) = seglog("cluster", "upgrade", "--store", address, "--json").objects
     assert told == {"store": address, "before": OURS.high, "format": OURS.high}
 

@@ -112,13 +112,13 @@ def test_a_cluster_on_this_machine_loses_a_broker_goes_on_and_grows(memory: Path
         assert (status.code, status.lines[-1]) == (0, "healthy")
         os.kill(first.pids[2], signal.SIGKILL)
         told = first.says()
-        assert (told["died"], told["why"]) == (2, "broker 2 was ended by SIGKILL")
+        assert (told["died"], told["why"]) == (2, "broker 2 was killed by SIGKILL")
         status = until_found(run, ["under-replicated"], "--store", first.ready["store"])
         (finding,) = status.objects[0]["findings"]
         assert status.code == 1
         assert finding["advice"].startswith("start broker 2")
         assert (none := run("cluster", "remove-broker", "9", *where)).code == 0
-        assert none.lines == ["there is no broker 9, and no partition has a replica on it"]
+        assert none.lines == ["broker 9 is not running, and no partition has a replica on it"]
         with started(told["start"]) as by_hand:  # the command that was said
             assert by_hand["bootstrap"] == first.ready["brokers"][1]["bootstrap"]
             replaced = run("cluster", "replace-disk", "2", *where)
@@ -157,7 +157,7 @@ def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> No
         json.dumps({"form": 1, "store": "sqlite:/elsewhere", "nodes": {"1": "127.0.0.1:1", "2": "127.0.0.1:2"}})
     )
     for arguments, reason in (
-        (("--store", "sqlite:/here"), "its cluster is in sqlite:/elsewhere, not in sqlite:/here"),
+        (("--store", "sqlite:/here"), "belongs to the cluster in sqlite:/elsewhere, not in sqlite:/here"),
         (("--nodes", "1"), "has 2 brokers, not 1"),
         (("--listen", "nowhere"), "--listen: 'nowhere' is neither HOST:PORT nor"),
         (("--set", "x"), "--set 'x' is not KEY=VALUE"),
@@ -184,7 +184,7 @@ def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> No
 def test_a_broker_that_does_not_start_ends_all_and_is_named(tmp_path: Path) -> None:
     ran = seglog_command("cluster", "up", "-d", tmp_path / "c", "-l", "127.0.0.1:0", "--set", "log.segment.bytes=x")
     assert ran.code == 2
-    assert "has ended with 2: " in ran.err
+    assert "has ended with exit code 2: " in ran.err
     assert "log.segment.bytes" in ran.err
 
 

@@ -117,3 +117,11 @@ def parse_time(text: str, clock: Clock | None = None) -> int:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """Keys and values of a Java properties file."""
+    from seglog.core.fs import OsFs
+    from seglog.storage.formats.properties import decode_properties
+
+    return {key: one.value for key, one in decode_properties(OsFs().read(path), path).items()}

@@ -1,14 +1,15 @@
-"""`seglog cluster backup`, `restore`, `accept-store`, `rebuild`: copies of the metadata store, and life without it."""
+"""`seglog cluster backup`, `restore`, `accept-store`, `rebuild`: back up and recover the metadata store."""
 
 from __future__ import annotations
 
 import asyncio
 import os.path
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Annotated, Final, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
 
 import typer
 
+from seglog.cli.cluster.store_session import Store, with_store
 from seglog.cli.output import FINE, Out, fail
 from seglog.cluster.backup import (
     CLUSTER,
@@ -20,7 +21,6 @@ from seglog.cluster.backup import (
     take_backup,
 )
 from seglog.cluster.model import generation_of
-from seglog.cluster.open import open_store
 from seglog.cluster.rebuild import FoundReplica, rebuild
 from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, Versioned, in_commits
 from seglog.core.clock import SystemClock
@@ -33,21 +33,15 @@ from seglog.storage.formats.checkpoints import read_leader_epochs, read_partitio
 from seglog.storage.formats.paths import list_partitions
 from seglog.storage.formats.topics_file import read_topics
 
-T = TypeVar("T")
-_SESSION_MS: Final = 10_000
 _LOADS: Final = 50
-"""How often a store that changes all the time is read before it is given up."""
+"""Reads of a store that keeps changing, before the backup fails."""
 
-Store = Annotated[
-    str,
-    typer.Option("--store", metavar="ADDRESS", help="sqlite:FILE or zookeeper://HOST:PORT/NAME.", show_default=False),
-]
 File = Annotated[str, typer.Argument(metavar="FILE", help="The backup.", show_default=False)]
 
 
 def backup(store: Store, file: File) -> int:
-    """Write all names and values of a metadata store into one file, as they were at one moment. Brokers go on."""
-    taken = take_backup(asyncio.run(_with_store(store, _load_all, must_exist=True)), SystemClock().now_ms())
+    """Write a consistent copy of a metadata store to one file. Brokers keep running."""
+    taken = take_backup(asyncio.run(with_store(store, _load_all)), SystemClock().now_ms())
     write_atomically(OsFs(), os.path.abspath(file), encode_backup(taken))
     return _say(
         f"{file}: cluster {taken.cluster_id} at generation {taken.generation}, {len(taken.values)} values",
@@ -55,8 +49,8 @@ def backup(store: Store, file: File) -> int:
 
 
 def restore(store: Store, file: File) -> int:
-    """Write a backup into a new metadata store. Brokers that have seen a later generation refuse it until it is
-    accepted, with: seglog cluster accept-store."""
+    """Write a backup into a new metadata store. Brokers that have seen a later generation refuse it until you run
+    seglog cluster accept-store."""
     taken = decode_backup(OsFs().read(file), file)
     now_ms = SystemClock().now_ms()
 
@@ -64,25 +58,25 @@ def restore(store: Store, file: File) -> int:
         await _check_empty(store, there)
         await _commit(there, restored(taken, now_ms))
 
-    asyncio.run(_with_store(store, write))
-    return _say(f"{store}: cluster {taken.cluster_id} at generation {taken.generation}, as it was backed up in {file}")
+    asyncio.run(with_store(store, write, must_exist=False))
+    return _say(f"{store}: cluster {taken.cluster_id} at generation {taken.generation}, restored from {file}")
 
 
 def accept_store(store: Store) -> int:
-    """Have the brokers go on with a metadata store that is older than what they have seen. What happened since is lost
-    to the store: topics that were created since become strays, and the replicas of the others report what they have
-    before one leads. Stop all brokers first."""
+    """Make brokers accept a metadata store that is older than the state that they have seen. Later changes are lost:
+    topics created since become strays, and the replicas of other topics report their logs before one is elected. Stop
+    all brokers first."""
     now_ms = SystemClock().now_ms()
 
     async def write(there: MetadataStore) -> dict[str, Versioned]:
         values = await _load_all(there)
         if CLUSTER not in values:
-            raise StoreError(f"{store} has no cluster")
+            raise StoreError(f"{store} does not contain a cluster")
         await _commit(there, accepted(values, now_ms))
         return await there.load("")
 
-    values = asyncio.run(_with_store(store, write, must_exist=True))
-    return _say(f"{store}: cluster {cluster_id_of(values)} goes on at generation {generation_of(values)}")
+    values = asyncio.run(with_store(store, write))
+    return _say(f"{store}: cluster {cluster_id_of(values)} continues at generation {generation_of(values)}")
 
 
 def rebuild_store(
@@ -92,18 +86,18 @@ def rebuild_store(
         typer.Argument(metavar="DIR...", help="All log directories of all brokers.", show_default=False),
     ],
     min_insync: Annotated[
-        int, typer.Option("--min-insync", metavar="N", min=1, help="min.insync.replicas of topics that set none.")
+        int, typer.Option("--min-insync", metavar="N", min=1, help="min.insync.replicas of topics that do not set it.")
     ] = 1,
 ) -> int:
-    """Make a new metadata store from the log directories of the brokers, which must be stopped. What no directory says
-    is guessed, and printed."""
+    """Make a new metadata store from the log directories of all brokers, which must be stopped. Facts that no directory
+    contains are guessed and printed."""
     fs = OsFs()
     marks: dict[str, ClusterMark] = {}
     found: list[FoundReplica] = []
     for path in map(resolve, directories):
         mark = read_mark(fs, path) if fs.exists(path) else None
         if mark is None:
-            raise InvalidLogDirError(f"{path} belongs to no cluster of seglog")
+            raise InvalidLogDirError(f"{path} does not belong to a cluster of seglog")
         marks[path] = mark
         found += _replicas(fs, path, mark)
     clusters = {mark.cluster_id for mark in marks.values()}
@@ -119,7 +113,7 @@ def rebuild_store(
         steps = [Change(name, value, MISSING) for name, value in rebuilt.values.items()]
         await _commit(there, steps)
 
-    asyncio.run(_with_store(store, write))
+    asyncio.run(with_store(store, write, must_exist=False))
     topics = {one.topic for one in found}
     nodes = sorted({mark.node_id for mark in marks.values()})
     return _say(
@@ -129,7 +123,7 @@ def rebuild_store(
 
 
 def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
-    """Of one log directory. One without a topic's id is of no topic of a cluster."""
+    """The replicas of one log directory. A partition without a topic id does not belong to the cluster."""
     entries = read_topics(fs, path)
     for place in list_partitions(fs, path):
         topic, number = place.topic_partition
@@ -151,16 +145,8 @@ def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
             )
 
 
-async def _with_store(address: str, act: Callable[[MetadataStore], Awaitable[T]], *, must_exist: bool = False) -> T:
-    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=must_exist)
-    try:
-        return await act(store)
-    finally:
-        await store.close()
-
-
 async def _load_all(store: MetadataStore) -> dict[str, Versioned]:
-    """Everything, as it was at one moment: read twice with nothing changed between, for a store may be read in part."""
+    """All values at one moment. The store is read until two reads agree, because one read is not atomic."""
     before = await store.load("")
     for _ in range(_LOADS):
         found = await store.load("")
@@ -173,7 +159,7 @@ async def _load_all(store: MetadataStore) -> dict[str, Versioned]:
 async def _check_empty(address: str, store: MetadataStore) -> None:
     names = await store.load("")
     if names:
-        raise StoreError(f"{address} is not empty: give a new file, or another name of a cluster in ZooKeeper")
+        raise StoreError(f"{address} is not empty: name a new file, or a new cluster in ZooKeeper")
 
 
 async def _commit(store: MetadataStore, steps: Iterable[Change]) -> None:
@@ -182,8 +168,7 @@ async def _commit(store: MetadataStore, steps: Iterable[Change]) -> None:
 
 
 def _say(*lines: str) -> int:
-    out = Out()
-    for line in lines:
-        out.line(line)
-    out.flush()
+    with Out() as out:
+        for line in lines:
+            out.line(line)
     return FINE

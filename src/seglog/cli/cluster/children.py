@@ -1,4 +1,4 @@
-"""Brokers as processes of this machine: started, heard, ended in order. None is started again."""
+"""Brokers as child processes: started, watched and stopped in order. None is restarted."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from seglog.cli.output import warn
 from seglog.core.errors import SeglogError
 
 STOP_SECONDS: Final = 60.0
-"""For a clean end, with its leaders moved away; what takes longer is killed."""
+"""For a clean stop, in which a broker moves its leaders away. After that it is killed."""
 _START_SECONDS: Final = 120.0
 _LINE: Final = 1 << 20
 
 
 class ChildError(SeglogError):
-    """A broker that we have started did not become ready."""
+    """A child broker did not become ready."""
 
 
-class Child:
-    """One `seglog serve`. ``last`` is the last line that it had to say on standard error, which is passed on."""
+class ChildBroker:
+    """A `seglog serve` process. Its stderr is forwarded; ``last`` is the last line of it."""
 
     def __init__(self, node_id: int, process: asyncio.subprocess.Process) -> None:
         self.node_id = node_id
@@ -34,11 +34,11 @@ class Child:
         self._listening = asyncio.ensure_future(self._listen())
 
     @classmethod
-    async def start(cls, node_id: int, arguments: Sequence[str]) -> Child:
-        """In a process group of its own: Ctrl-C on a terminal is for us, who end the brokers one after the other."""
+    async def start(cls, node_id: int, arguments: Sequence[str]) -> ChildBroker:
+        """Start a broker in its own process group: Ctrl-C must reach only the parent, which stops brokers in turn."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "seglog", "serve", "--json", "--until-eof", *arguments),
-            stdin=asyncio.subprocess.PIPE,  # ends when we do, however that is: no broker stays alone
+            stdin=asyncio.subprocess.PIPE,  # closes when the parent ends, for any reason, and stops the broker
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             process_group=0,
@@ -48,7 +48,7 @@ class Child:
         return cls(node_id, process)
 
     async def wait_ready(self) -> None:
-        """Until it says so. `ChildError` with its own words."""
+        """Wait until the broker is ready. Raises `ChildError` with the broker's own message."""
         assert self.process.stdout is not None
         try:
             line = await asyncio.wait_for(self.process.stdout.readline(), _START_SECONDS)
@@ -59,15 +59,15 @@ class Child:
         self.ready = json.loads(line)
 
     async def ended(self) -> str:
-        """Wait for its end; in words, how and why."""
+        """Wait for the end of the process; returns its reason as text."""
         code = await self.process.wait()
         await self._listening
-        if code < 0:  # nobody had the time to say why
-            return f"broker {self.node_id} was ended by {_signal_name(-code)}"
-        return f"broker {self.node_id} has ended with {code}{f': {self.last}' if self.last else ''}"
+        if code < 0:  # killed by a signal, so without a message
+            return f"broker {self.node_id} was killed by {_signal_name(-code)}"
+        return f"broker {self.node_id} has ended with exit code {code}{f': {self.last}' if self.last else ''}"
 
     async def stop(self) -> bool:
-        """Ask it to end, and wait; False if it had to be killed."""
+        """Stop the broker and wait; False if it did not stop cleanly."""
         if self.process.returncode is not None:
             return True
         self.process.send_signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ async def _lines(stream: asyncio.StreamReader | None) -> AsyncIterator[str]:
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # longer than the limit: what is left of it comes as the next ones
+        except ValueError:  # a line above the limit: its rest follows as further lines
             continue
         if not line:
             return
@@ -110,12 +110,12 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-async def start_all(nodes: Sequence[tuple[int, Sequence[str]]]) -> list[Child]:
-    """All of them at once; ready when this returns. One that is not ready ends the others: `ChildError`."""
-    children: list[Child] = []
+async def start_all(nodes: Sequence[tuple[int, Sequence[str]]]) -> list[ChildBroker]:
+    """Start all brokers and wait until they are ready. If one fails, stop the others and raise `ChildError`."""
+    children: list[ChildBroker] = []
     try:
         for node_id, arguments in nodes:
-            children.append(await Child.start(node_id, arguments))
+            children.append(await ChildBroker.start(node_id, arguments))
         await asyncio.gather(*(child.wait_ready() for child in children))
     except BaseException:
         await stop_all(children)
@@ -123,10 +123,12 @@ async def start_all(nodes: Sequence[tuple[int, Sequence[str]]]) -> list[Child]:
     return children
 
 
-async def watch(children: Sequence[Child], stop: asyncio.Event, died: Callable[[Child, str], None]) -> None:
-    """Until ``stop`` is set, or none is left; ``died`` is told of each that ends by itself."""
+async def watch(children: Sequence[ChildBroker], stop: asyncio.Event, died: Callable[[ChildBroker, str], None]) -> None:
+    """Wait until ``stop`` is set or all have ended. Call ``died`` for each broker that ends by itself."""
     stopping = asyncio.ensure_future(stop.wait())
-    endings: dict[asyncio.Future[Any], Child] = {asyncio.ensure_future(child.ended()): child for child in children}
+    endings: dict[asyncio.Future[Any], ChildBroker] = {
+        asyncio.ensure_future(child.ended()): child for child in children
+    }
     waiting: set[asyncio.Future[Any]] = {stopping, *endings}
     while not stopping.done() and len(waiting) > 1:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -136,6 +138,6 @@ async def watch(children: Sequence[Child], stop: asyncio.Event, died: Callable[[
         one.cancel()
 
 
-async def stop_all(children: Sequence[Child]) -> list[int]:
-    """One after the other, so that each can give its leaders to those that are left; who did not end cleanly."""
+async def stop_all(children: Sequence[ChildBroker]) -> list[int]:
+    """Stop brokers one after the other, so that each can hand its leaders over. Returns those that failed to."""
     return [child.node_id for child in children if not await child.stop()]

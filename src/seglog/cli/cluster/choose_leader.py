@@ -1,7 +1,7 @@
-"""`seglog cluster choose-leader`: what each replica of a partition has, and the operator's word on which of them leads.
+"""`seglog cluster choose-leader`: show the log of each replica of a partition; the operator chooses the leader.
 
-It writes the partition's state in the metadata store, of which a broker tells the address: Kafka's protocol has no
-request for it.
+The command writes the partition's state to the metadata store, because Kafka's protocol has no request for it. A broker
+tells it the address of the store.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from seglog.cli.cluster.requests import ANYWHERE, Where
+from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions
 from seglog.cli.cluster.status import describe
+from seglog.cli.cluster.store_session import with_store
 from seglog.cli.options import with_options
 from seglog.cli.output import FINE, Out, fail
 from seglog.cluster.election import choose, missing_candidates
@@ -31,16 +32,12 @@ from seglog.cluster.model import (
     partition_name,
     topic_name,
 )
-from seglog.cluster.open import open_store
 from seglog.cluster.store import Change, MetadataStore, NoSuchNameError, StoreError, VersionChangedError
-from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 
-_SESSION_MS = 10_000
 
-
-class _Found(NamedTuple):
-    """A partition, as it is in the store."""
+class _StoredPartition(NamedTuple):
+    """A partition as stored."""
 
     name: str
     state: PartitionState
@@ -49,7 +46,7 @@ class _Found(NamedTuple):
 
 
 class _RefusedError(Exception):
-    """Nothing was changed, for this reason."""
+    """The reason why nothing was changed."""
 
 
 @with_options
@@ -61,37 +58,34 @@ def choose_leader(
         typer.Option(
             "--store",
             metavar="ADDRESS",
-            help="The metadata store: sqlite:FILE or zookeeper://HOST:PORT/NAME.  [default: (what the brokers say)]",
+            help="The metadata store: sqlite:FILE or zookeeper://HOST:PORT/NAME.  [default: (from the brokers)]",
             show_default=False,
         ),
     ] = None,
-    where: Where = ANYWHERE,
+    where: ClusterOptions = DEFAULT_CLUSTER,
     node: Annotated[
-        int | None, typer.Option("--node", metavar="ID", help="The broker that is to lead.", show_default=False)
+        int | None, typer.Option("--node", metavar="ID", help="The new leader.", show_default=False)
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Show what each replica of a partition has; with --node let one lead that may have lost something.
+    """Show the log of each replica of a partition; with --node elect one that may lack records.
 
-    What only other replicas have is cut there, and saved in their .seglog directories first.
+    The other replicas truncate records that it lacks, after saving them in their .seglog directories.
     """
     try:
-        address = store or where.asking().once(lambda admin: admin.store_address())
+        address = store or where.requests().once(lambda admin: admin.store_address())
         if address is None:
-            return fail(f"the brokers at {where.bootstrap} do not say where their metadata store is: use --store")
-        return asyncio.run(_choose(address, topic, partition, node, yes=yes))
+            return fail(f"the brokers at {where.bootstrap} do not report their metadata store: use --store")
+        return asyncio.run(with_store(address, lambda opened: _choose(opened, topic, partition, node, yes=yes)))
     except (_RefusedError, StoreError, InvalidConfigError, InvalidStateError) as error:
         return fail(str(error))
 
 
-async def _choose(address: str, topic: str, partition: int, node: int | None, *, yes: bool) -> int:
-    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=True)
-    try:
-        found = await _find(store, topic, partition)
-        out = Out()
+async def _choose(store: MetadataStore, topic: str, partition: int, node: int | None, *, yes: bool) -> int:
+    found = await _find(store, topic, partition)
+    with Out() as out:
         _show(out, f"{topic}-{partition}", found)
         if node is None:
-            out.flush()
             return FINE
         try:
             chosen = choose(found.state, node, found.brokers)
@@ -100,35 +94,32 @@ async def _choose(address: str, topic: str, partition: int, node: int | None, *,
         for line in _losses(found, node):
             out.line(line)
         out.flush()
-        if not yes and not typer.confirm(f"Let broker {node} lead?", default=False):
+        if not yes and not typer.confirm(f"Make broker {node} the leader?", default=False):
             raise _RefusedError("nothing was changed")
         try:
             await commit_raised(store, [Change(found.name, encode(chosen), found.version)])
         except (VersionChangedError, NoSuchNameError) as error:
-            raise _RefusedError(f"{topic}-{partition} has changed meanwhile: look again") from error
+            raise _RefusedError(f"{topic}-{partition} has changed meanwhile: run the command again") from error
         out.line(f"{topic}-{partition}: {chosen.recovery}")
-        out.flush()
-        return FINE
-    finally:
-        await store.close()
+    return FINE
 
 
-async def _find(store: MetadataStore, topic: str, partition: int) -> _Found:
+async def _find(store: MetadataStore, topic: str, partition: int) -> _StoredPartition:
     values = await store.load(BROKERS)
     told = await store.get(topic_name(topic))
     if told is None:
-        raise _RefusedError(f"there is no topic {topic}")
+        raise _RefusedError(f"topic {topic} does not exist")
     key = decode_topic(topic_name(topic), told.value).topic_id, partition
     name = partition_name(*key)
     stored = await store.get(name)
     if stored is None:
-        raise _RefusedError(f"there is no partition {topic}-{partition}")
+        raise _RefusedError(f"partition {topic}-{partition} does not exist")
     registered = [decode_broker(path, value.value) for path, value in values.items() if path.startswith(f"{BROKERS}/")]
     brokers = of_partition({one.node_id: one for one in registered}, key)
-    return _Found(name, decode_partition(name, stored.value), stored.version, dict(brokers))
+    return _StoredPartition(name, decode_partition(name, stored.value), stored.version, dict(brokers))
 
 
-def _show(out: Out, name: str, found: _Found) -> None:
+def _show(out: Out, name: str, found: _StoredPartition) -> None:
     state, unheard = found.state, missing_candidates(found.state, found.brokers)
     leads = "has no leader" if state.leader == NO_LEADER else f"is led by broker {state.leader}"
     out.line(f"{name} {leads}, epoch {state.leader_epoch}")
@@ -139,23 +130,23 @@ def _show(out: Out, name: str, found: _Found) -> None:
         if said is not None:
             out.line(f"  {describe(said, is_heard=node not in unheard)} ({role})")
         else:
-            there = "has said nothing" if node in found.brokers else "is not there"
+            there = "has not reported its log" if node in found.brokers else "is not running"
             out.line(f"  broker {node} {there} ({role})")
 
 
-def _losses(found: _Found, node: int) -> list[str]:
-    """Which offsets may be missing, or are cut, if this broker leads."""
+def _losses(found: _StoredPartition, node: int) -> list[str]:
+    """The offsets that are lost or truncated if this broker leads."""
     said = found.state.evidence_of(node)
     unheard = [one for one in missing_candidates(found.state, found.brokers) if one != node]
     end = None if said is None else said.end
     if end is None:
         is_led = found.state.leader == node
-        return [] if is_led else [f"broker {node} has not said what it has: all records may be missing"]
+        return [] if is_led else [f"broker {node} has not reported its log: all records may be missing"]
     lines = []
     if unheard or node not in {member.node_id for member in found.state.candidates}:
         lines.append(f"records from offset {end} on may be missing for good")
     lines += [
-        f"broker {other.node_id} cuts offsets {end} to {other.end - 1}, and saves them in .seglog first"
+        f"broker {other.node_id} truncates offsets {end} to {other.end - 1} after saving them in .seglog"
         for other in found.state.evidence
         if other.node_id != node and other.end > end
     ]

@@ -1,4 +1,4 @@
-"""`seglog cluster leave` and `strays`: log directories that belong to a cluster, or hold what belonged to it."""
+"""`seglog cluster leave` and `strays`: log directories of a cluster, and replicas that it no longer has."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ Directories = Annotated[list[str], typer.Argument(metavar="DIR...", help="Log di
 
 
 def leave(directories: Directories) -> int:
-    """Take the log directories of one broker out of their cluster, so that they can be served alone.
+    """Remove the log directories of one broker from their cluster, so that a broker can serve them alone.
 
-    The cluster does not take them back: use it on a copy, or on what is left of a cluster that is gone."""
+    They cannot rejoin the cluster: use a copy, or directories of a cluster that no longer exists."""
     paths = [resolve(path) for path in directories]
     marks = leave_cluster(OsFs(), paths, rng=SystemRandom(), now_ms=SystemClock().now_ms())
-    out = Out()
-    for path, mark in zip(paths, marks, strict=True):
-        out.line(f"{path} has left cluster {mark.cluster_id}, of which it was node {mark.node_id}")
-    out.flush()
+    with Out() as out:
+        for path, mark in zip(paths, marks, strict=True):
+            out.line(f"{path} has left cluster {mark.cluster_id}, where it belonged to broker {mark.node_id}")
     return FINE
 
 
@@ -37,20 +36,19 @@ def strays(
     directories: Directories,
     remove: Annotated[
         list[str] | None,
-        typer.Option("--remove", metavar="NAME", help="Delete this stray for good; more than once for more."),
+        typer.Option("--remove", metavar="NAME", help="Delete this stray for good; repeat the option for more."),
     ] = None,
-    remove_all: Annotated[bool, typer.Option("--remove-all", help="Delete all that are listed, for good.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a stray.")] = False,
+    remove_all: Annotated[bool, typer.Option("--remove-all", help="Delete all listed strays for good.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per stray.")] = False,
 ) -> int:
-    """Replicas that the cluster does not name any more. They are kept until they are named again, or removed here.
-
-    A broker may have the directories open."""
+    """List replicas that are no longer assigned to their broker. They are kept until they are assigned again or
+    removed here. A broker may have the directories open."""
     fs = OsFs()
     found = [one for path in directories for one in find_strays(fs, _there(fs, path))]
     names = {one.name for one in found}
     unknown = [name for name in remove or () if name not in names]
     if unknown:
-        return fail(f"there is no stray {unknown[0]} in {', '.join(directories)}")
+        return fail(f"no stray has the name {unknown[0]} in {', '.join(directories)}")
     doomed = {one.path for one in found if remove_all or one.name in (remove or ())}
     rows = [(one, size_of(fs, one.path)) for one in found]
     for one in found:
@@ -68,7 +66,7 @@ def _there(fs: Fs, path: str) -> str:
 
 
 def _remove(fs: Fs, found: FoundStray) -> None:
-    """Renamed first: a broker that takes it back at this moment has it whole, or not at all."""
+    """Rename the stray first, so that a broker that takes it back at the same time finds all of it or nothing."""
     log_dir = os.path.dirname(found.path)
     target = os.path.join(log_dir, deleted_name(found.stray.partition, new_id(SystemRandom())))
     fs.rename(found.path, target)
@@ -77,40 +75,39 @@ def _remove(fs: Fs, found: FoundStray) -> None:
 
 
 def _print(rows: list[tuple[FoundStray, int]], removed: set[str], *, json: bool) -> None:
-    out = Out()
-    if json:
-        for one, size in rows:
-            topic_id = one.stray.topic_id
-            out.json(
-                {
-                    "path": one.path,
-                    "topic": one.stray.partition.topic,
-                    "partition": one.stray.partition.partition,
-                    "topicId": encode_id(topic_id) if topic_id else None,
-                    "logStart": one.stray.log_start,
-                    "logEnd": one.stray.log_end,
-                    "leaderEpoch": one.stray.leader_epoch,
-                    "bytes": size,
-                    "removed": one.path in removed,
-                }
-            )
-    elif not rows:
-        out.line("no strays")
-    else:
-        show_table(
-            out,
-            ("stray", "topic id", "offsets", "epoch", "size", ""),
-            [
-                (
-                    one.path,
-                    encode_id(one.stray.topic_id) if one.stray.topic_id else "-",
-                    f"{one.stray.log_start}-{one.stray.log_end}",
-                    one.stray.leader_epoch,
-                    format_size(size),
-                    "removed" if one.path in removed else "",
+    with Out() as out:
+        if json:
+            for one, size in rows:
+                topic_id = one.stray.topic_id
+                out.json(
+                    {
+                        "path": one.path,
+                        "topic": one.stray.partition.topic,
+                        "partition": one.stray.partition.partition,
+                        "topicId": encode_id(topic_id) if topic_id else None,
+                        "logStart": one.stray.log_start,
+                        "logEnd": one.stray.log_end,
+                        "leaderEpoch": one.stray.leader_epoch,
+                        "bytes": size,
+                        "removed": one.path in removed,
+                    }
                 )
-                for one, size in rows
-            ],
-            right=("epoch", "size"),
-        )
-    out.flush()
+        elif not rows:
+            out.line("no strays")
+        else:
+            show_table(
+                out,
+                ("stray", "topic id", "offsets", "epoch", "size", ""),
+                [
+                    (
+                        one.path,
+                        encode_id(one.stray.topic_id) if one.stray.topic_id else "-",
+                        f"{one.stray.log_start}-{one.stray.log_end}",
+                        one.stray.leader_epoch,
+                        format_size(size),
+                        "removed" if one.path in removed else "",
+                    )
+                    for one, size in rows
+                ],
+                right=("epoch", "size"),
+            )

@@ -1,15 +1,14 @@
-"""What the commands about clusters share: where the cluster is, and a connection for each look at it."""
+"""Requests of the commands about clusters: where the cluster is, and a connection for each request."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-import typer
-
-from seglog.cli.wire.clients import Bootstrap
-from seglog.client.bootstrap import HostPort, parse_bootstrap
+from seglog.cli.wire.clients import Bootstrap, Timeout, bootstrap_addresses
+from seglog.client.bootstrap import HostPort
+from seglog.cluster.health import ClusterSeen
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
@@ -20,24 +19,21 @@ T = TypeVar("T")
 _PAUSE_SECONDS: Final = 0.5
 
 
-class Where(NamedTuple):
+class ClusterOptions(NamedTuple):
     """The options by which a command finds a cluster."""
 
     bootstrap: Bootstrap = "localhost:9092"
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")] = 30.0
+    timeout: Timeout = 30.0
 
-    def asking(self) -> Asking:
-        try:
-            return Asking(parse_bootstrap(self.bootstrap), self.timeout)
-        except ValueError as error:
-            raise typer.BadParameter(f"--bootstrap-server: {error}") from error
+    def requests(self) -> ClusterRequests:
+        return ClusterRequests(bootstrap_addresses(self.bootstrap), self.timeout)
 
 
-ANYWHERE: Final = Where()
+DEFAULT_CLUSTER: Final = ClusterOptions()
 
 
-class Asking:
-    """A cluster to which there is no lasting connection: brokers may go, those that were seen are asked too."""
+class ClusterRequests:
+    """Sends requests without a lasting connection. Brokers may leave, so it also tries the brokers seen before."""
 
     def __init__(self, addresses: list[HostPort], timeout: float) -> None:
         self._addresses = addresses
@@ -45,8 +41,8 @@ class Asking:
         self._now = SystemClock().monotonic
 
     def once(self, ask: Callable[[ClusterAdmin], T]) -> T:
-        """With a connection of its own. `RequestFailedError`."""
-        from seglog.client.cluster import ClusterAdmin  # the protocol's schema takes a while to load
+        """Call ``ask`` with a new connection. Raises `RequestFailedError`."""
+        from seglog.client.cluster import ClusterAdmin  # slow to import: it loads the protocol's schema
 
         with ClusterAdmin(self._addresses, self._timeout) as admin:
             answer = ask(admin)
@@ -54,7 +50,7 @@ class Asking:
             return answer
 
     def patiently(self, ask: Callable[[ClusterAdmin], T]) -> T:
-        """The same, again and again for as long as an answer may take: leaders and brokers change meanwhile."""
+        """The same, retried up to the timeout, because leaders and brokers change meanwhile."""
         deadline = self._now() + self._timeout
         while True:
             try:
@@ -64,7 +60,11 @@ class Asking:
                     raise
             pause()
 
+    def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterSeen:
+        """Brokers and partitions; ``closely``: with sizes and log ends."""
+        return self.patiently(lambda admin: admin.look(topics, closely=closely))
+
 
 def pause(seconds: float = _PAUSE_SECONDS) -> None:
-    """Before the cluster is looked at again: it tells nobody of what it does."""
+    """Wait before the next request: a cluster does not notify its clients."""
     threading.Event().wait(seconds)

@@ -1,16 +1,16 @@
-"""`seglog cluster status`: brokers, partitions that are not as they should be, and what to do about each."""
+"""`seglog cluster status`: brokers, unhealthy partitions, and advice for each finding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from seglog.cli.cluster.requests import ANYWHERE, Asking, Where, pause
+from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, ClusterRequests, pause
 from seglog.cli.options import with_options
-from seglog.cli.output import DAMAGE, FINE, Out, format_size, is_terminal, show_table
+from seglog.cli.output import DAMAGE, FINE, Out, count, format_size, is_terminal, show_table
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.cluster.health import ClusterSeen, Finding, PartitionSeen, judge
 from seglog.cluster.model import Evidence
@@ -31,35 +31,34 @@ def status(
         typer.Option(
             "--store",
             metavar="ADDRESS",
-            help="Read the metadata store, also if no broker answers: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
+            help="Read the metadata store, also if no broker responds: sqlite:FILE or zookeeper://HOST:PORT/NAME.",
             show_default=False,
         ),
     ] = None,
-    where: Where = ANYWHERE,
+    where: ClusterOptions = DEFAULT_CLUSTER,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show healthy partitions too.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a look.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per refresh.")] = False,
 ) -> int:
-    """How a cluster is, and what to do about what is wrong. Exit code 0: healthy, 1: not."""
-    asking = where.asking()
+    """Show the state of a cluster and advice for each problem. The exit code is 0 if it is healthy, else 1."""
+    cluster = where.requests()
     while True:
-        seen = asking.once(_of_brokers) if store is None else _of_store(store, where.timeout)
+        seen = cluster.once(_of_brokers) if store is None else _of_store(store, where.timeout)
         findings = judge(seen)
-        out = Out()
-        if json:
-            out.json(_document(seen, findings))
-        else:
-            if watch and is_terminal():
-                out.write(_CLEAR)
-            _print(out, seen, findings, everything=everything)
-        out.flush()
+        with Out() as out:
+            if json:
+                out.json(_document(seen, findings))
+            else:
+                if watch and is_terminal():
+                    out.write(_CLEAR)
+                _print(out, seen, findings, everything=everything)
         if not watch:
             return DAMAGE if findings else FINE
         pause(_WATCH_SECONDS)
 
 
 def _of_brokers(admin: ClusterAdmin) -> ClusterSeen:
-    """What the brokers say. Where something is wrong, also what their metadata store knows, if it can be read here."""
+    """The state by the brokers; if something is wrong, also by their metadata store, if it is readable here."""
     from seglog.cli.cluster import store_view
 
     seen = admin.look()
@@ -72,14 +71,14 @@ def _of_brokers(admin: ClusterAdmin) -> ClusterSeen:
 
 
 def _of_store(address: str, timeout: float) -> ClusterSeen:
-    """What the store knows, with what its brokers say of their replicas as far as they answer."""
-    from seglog.cli.cluster import store_view as cluster_store
+    """The state in the store, with the replicas' states from those brokers that respond."""
+    from seglog.cli.cluster import store_view
 
-    seen = cluster_store.look(address)
+    seen = store_view.look(address)
     listeners = ",".join(text for broker in seen.brokers.values() for text in broker.listeners.values())
     if listeners:
         with suppress(RequestFailedError, ValueError):
-            return Asking(parse_bootstrap(listeners), timeout).once(lambda admin: admin.look_closely(seen))
+            return ClusterRequests(parse_bootstrap(listeners), timeout).once(lambda admin: admin.look_closely(seen))
     return seen
 
 
@@ -141,8 +140,9 @@ def _row(one: PartitionSeen) -> dict[str, Any]:
 def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everything: bool) -> None:
     topics = {one.topic for one in seen.partitions}
     out.line(
-        f"cluster {seen.cluster_id}: {_count(seen.brokers, 'broker')}, {_count(seen.partitions, 'partition')} of "
-        f"{_count(topics, 'topic')}, controller {_or_none(seen.controller)}"
+        f"cluster {seen.cluster_id}: {count(len(seen.brokers), 'broker')}, "
+        f"{count(len(seen.partitions), 'partition')} of {count(len(topics), 'topic')}, "
+        f"controller {_or_none(seen.controller)}"
     )
     _print_brokers(out, seen)
     found = {place for finding in findings for place in finding.places}
@@ -169,18 +169,10 @@ def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everythi
 
 
 def describe(said: Evidence, *, is_heard: bool = True) -> str:
-    """What a replica has, on one line. ``is_heard``: it is no candidate, or has the log that it had as one."""
+    """The log of a replica, in one line. ``is_heard``: it is not a candidate, or has the log that it had as one."""
     has = f"offsets {said.start} to {said.end - 1}" if said.end > said.start else f"nothing, up to offset {said.end}"
     lost = "" if is_heard else "; this is not the log that it had when it was in sync"
     return f"broker {said.node_id} has {has}, the last of epoch {said.last_epoch}, flushed to {said.flushed}{lost}"
-
-
-def _count(things: Sized, what: str) -> str:
-    """
-    >>> _count([7], "broker"), _count([], "topic")
-    ('1 broker', '0 topics')
-    """
-    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _print_brokers(out: Out, seen: ClusterSeen) -> None:

@@ -1,4 +1,4 @@
-"""A cluster as its metadata store has it: also when no broker answers, and with what only the store knows."""
+"""A cluster as its metadata store describes it, even if no broker responds."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
+from seglog.cli.cluster.store_session import with_store
 from seglog.cluster import model
 from seglog.cluster.election import missing_candidates
 from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
-from seglog.cluster.open import open_store
 from seglog.cluster.store import Versioned
-from seglog.core.clock import SystemClock
-
-_SESSION_MS = 10_000
 
 
 def look(address: str) -> ClusterSeen:
-    """Brokers and partitions. `StoreError`, `InvalidConfigError`."""
-    return read(asyncio.run(_load(address)))
+    """Brokers and partitions. Raises `StoreError` or `InvalidConfigError`."""
+    return read(asyncio.run(with_store(address, lambda store: store.load(""))))
 
 
 def with_reports(seen: ClusterSeen, known: ClusterSeen) -> ClusterSeen:
-    """What brokers say of a cluster, with what its store knows of the same states: what replicas have reported, and how
-    their leader was elected."""
+    """Add to a state by the brokers what only the store has: the reports of replicas, and how leaders were elected."""
     if seen.cluster_id != known.cluster_id:
         return seen
     states = {one.place: one for one in known.partitions}
@@ -39,16 +35,8 @@ def with_reports(seen: ClusterSeen, known: ClusterSeen) -> ClusterSeen:
     return replace(seen, partitions=tuple(partitions))
 
 
-async def _load(address: str) -> dict[str, Versioned]:
-    store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=True)
-    try:
-        return await store.load("")
-    finally:
-        await store.close()
-
-
 def read(values: Mapping[str, Versioned]) -> ClusterSeen:
-    """What the values of a store say. What a later seglog has written is left out."""
+    """Brokers and partitions from the values of a store. Values of a later release are skipped."""
     brokers: dict[int, BrokerSeen] = {}
     registered: dict[int, model.Broker] = {}
     names: dict[UUID, str] = {}
@@ -102,7 +90,7 @@ def _seen(
     assigned: tuple[int, ...],
     brokers: Mapping[int, model.Broker],
 ) -> PartitionSeen:
-    """One without a state is so new that nobody has looked at it yet."""
+    """``state`` is None for a partition that the controller has not seen yet."""
     if state is None:
         return PartitionSeen(topic=topic, number=number, replicas=assigned, isr=(), leader=None)
     return PartitionSeen(
@@ -137,7 +125,7 @@ def _controller(values: Mapping[str, Versioned]) -> int | None:
 
 
 def _field(values: Mapping[str, Versioned], name: str, key: str) -> str | None:
-    """One field of a JSON value; None if there is none."""
+    """One field of a JSON value; None if it is missing."""
     if name not in values:
         return None
     with suppress(ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""`seglog cluster up`: several brokers of one cluster on this machine, in the foreground."""
+"""`seglog cluster up`: run several brokers of one cluster on this machine, in the foreground."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from seglog.cli.cluster.children import Child, start_all, stop_all, watch
-from seglog.cli.cluster.requests import Asking
+from seglog.cli.cluster.children import ChildBroker, start_all, stop_all, watch
+from seglog.cli.cluster.requests import ClusterRequests
 from seglog.cli.output import FAILED, FINE, Out, fail, warn
 from seglog.cli.serve import default_data_dir
 from seglog.cli.signals import act_on_signals
@@ -24,12 +24,12 @@ from seglog.core.errors import SeglogError
 from seglog.core.fs import OsFs
 
 _LAYOUT: Final = "cluster.json"
-"""In the cluster's directory: which brokers there are, where they listen, which store they share."""
+"""The file in the cluster's directory with its brokers, their listeners and their store."""
 _FORM: Final = 1
 _OWN_KEYS: Final = frozenset(
     {"advertised.listeners", "broker.id", "cluster.store", "listeners", "log.dir", "log.dirs", "node.id"}
 )
-"""What cannot be the same for all."""
+"""Keys that cannot be the same for all brokers."""
 _FIRST: Final = "127.0.0.1:9092"
 _NODES: Final = 3
 _ANSWER_SECONDS: Final = 30.0
@@ -37,11 +37,11 @@ _LOOK_SECONDS: Final = 0.05
 
 
 class LayoutError(SeglogError):
-    """The directory is of another cluster than the one that is asked for."""
+    """The directory belongs to another cluster than the one requested, or its layout file is invalid."""
 
 
 class Layout(NamedTuple):
-    """``nodes``: by id, where each listens (port 0: nowhere yet)."""
+    """``nodes``: the listener of each broker by its id (port 0: not chosen yet)."""
 
     store: str
     nodes: Mapping[int, str]
@@ -67,7 +67,7 @@ def up(
     data_dir: Annotated[
         str | None,
         typer.Option(
-            "--data-dir", "-d", metavar="DIR", help="Where everything is; a place of yours.", show_default=False
+            "--data-dir", "-d", metavar="DIR", help="Directory of the cluster; by default yours.", show_default=False
         ),
     ] = None,
     listen: Annotated[
@@ -76,18 +76,18 @@ def up(
             "--listen",
             "-l",
             metavar="HOST:PORT",
-            help="Where the first listens, the others on the ports behind it; port 0: any that are free.",
+            help="Listener of the first broker; the others use the next ports. Port 0: any free ports.",
             show_default=_FIRST,
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties, for all.", show_default=False),
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of server.properties.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Say what happens as JSON, one object a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print events as JSON, one object per line.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
 ) -> int:
-    """Run a cluster on this machine until a signal comes. Started again with the same DIR it goes on."""
+    """Run a cluster on this machine until SIGTERM or Ctrl-C. Started again with the same DIR, it continues."""
     given = list(settings or ())
     _check_settings(given)
     directory = os.path.abspath(data_dir or f"{default_data_dir(os.environ)}-cluster")
@@ -110,7 +110,7 @@ def _check_settings(given: Sequence[str]) -> None:
             raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
         if key.strip() in _OWN_KEYS:
             raise typer.BadParameter(
-                f"--set {key.strip()}: each broker has its own; start them yourself to choose it: "
+                f"--set {key.strip()}: each broker has its own value; start the brokers yourself to set it: "
                 "seglog serve --cluster STORE --node-id N"
             )
 
@@ -147,14 +147,14 @@ async def _run(
         for child in children:
             child.kill()
     if unclean:
-        return fail(f"did not end cleanly: broker {', '.join(map(str, unclean))}")
+        return fail(f"these brokers did not stop cleanly: {', '.join(map(str, unclean))}")
     if len(lost) == len(children):
-        return fail("no broker is left")
+        return fail("all brokers have ended")
     return FAILED if lost else FINE
 
 
-async def _start(commands: Sequence[tuple[int, Sequence[str]]], stop: asyncio.Event) -> list[Child] | None:
-    """None if a signal came before all were ready; they have ended then."""
+async def _start(commands: Sequence[tuple[int, Sequence[str]]], stop: asyncio.Event) -> list[ChildBroker] | None:
+    """Start all brokers. None: a signal arrived before all were ready, and they were stopped."""
     starting = asyncio.ensure_future(_start_together(commands))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,13 +166,13 @@ async def _start(commands: Sequence[tuple[int, Sequence[str]]], stop: asyncio.Ev
     return None
 
 
-async def _start_together(commands: Sequence[tuple[int, Sequence[str]]]) -> list[Child]:
-    """Ready, and each of them has heard of all the others: a topic can be made that needs all."""
+async def _start_together(commands: Sequence[tuple[int, Sequence[str]]]) -> list[ChildBroker]:
+    """Start all brokers and wait until each sees all others, so that topics on all brokers can be created."""
     children = await start_all(commands)
     try:
         for child in children:
-            asking = Asking(parse_bootstrap(child.ready["bootstrap"]), _ANSWER_SECONDS)
-            while len(await asyncio.to_thread(asking.once, lambda admin: admin.racks())) < len(children):
+            requests = ClusterRequests(parse_bootstrap(child.ready["bootstrap"]), _ANSWER_SECONDS)
+            while len(await asyncio.to_thread(requests.once, lambda admin: admin.racks())) < len(children):
                 await asyncio.sleep(_LOOK_SECONDS)
     except BaseException:
         await stop_all(children)
@@ -180,8 +180,8 @@ async def _start_together(commands: Sequence[tuple[int, Sequence[str]]]) -> list
     return children
 
 
-async def _kill_on_second(stop: asyncio.Event, children: Sequence[Child]) -> None:
-    """Who asks twice does not want to wait."""
+async def _kill_on_second(stop: asyncio.Event, children: Sequence[ChildBroker]) -> None:
+    """Kill the brokers at a second signal."""
     stop.clear()
     await stop.wait()
     for child in children:
@@ -189,16 +189,18 @@ async def _kill_on_second(stop: asyncio.Event, children: Sequence[Child]) -> Non
 
 
 def _layout(directory: str, nodes: int | None, store: str | None, listen: str | None) -> Layout:
-    """What to start: what was there before, with what is asked for."""
+    """The layout found in the directory, extended as requested."""
     found = _read(directory)
     count = nodes or (len(found.nodes) if found else _NODES)
     address = _store(store or (found.store if found else f"sqlite:{os.path.join(directory, 'metadata.sqlite')}"))
     if found and found.store != address:
-        raise LayoutError(f"{directory}: its cluster is in {found.store}, not in {address}: take another --data-dir")
+        raise LayoutError(
+            f"{directory} belongs to the cluster in {found.store}, not in {address}: choose another --data-dir"
+        )
     if found and count < len(found.nodes):
         raise LayoutError(
-            f"{directory} has {len(found.nodes)} brokers, not {count}: move what they have away with "
-            f"seglog cluster remove-broker, then take them out of {os.path.join(directory, _LAYOUT)}"
+            f"{directory} has {len(found.nodes)} brokers, not {count}: move replicas off with "
+            f"seglog cluster remove-broker, then remove the brokers from {os.path.join(directory, _LAYOUT)}"
         )
     ids = sorted(found.nodes) if found else []
     while len(ids) < count:
@@ -209,7 +211,7 @@ def _layout(directory: str, nodes: int | None, store: str | None, listen: str | 
 
 
 def _store(address: str) -> str:
-    """One for all processes, wherever they run. `InvalidConfigError`."""
+    """The address with an absolute path, for all processes. Raises `InvalidConfigError`."""
     parse_store(address)
     kind, _, path = address.partition(":")
     return f"{kind}:{os.path.abspath(path)}" if kind == "sqlite" and path else address
@@ -225,7 +227,7 @@ def _addresses(first: str, count: int) -> list[str]:
     except ValueError as error:
         raise typer.BadParameter(f"--listen: {error}") from error
     if address.port and address.port + count > 65536:
-        raise typer.BadParameter(f"--listen: there are no {count} ports from {address.port} on")
+        raise typer.BadParameter(f"--listen: there are not {count} ports from {address.port} on")
     ports = range(address.port, address.port + count) if address.port else [0] * count
     return [str(address._replace(port=port)).partition("://")[2] for port in ports]
 
@@ -253,7 +255,7 @@ def _read(directory: str) -> Layout | None:
     try:
         told = json_module.loads(OsFs().read(path))
         if told["form"] != _FORM:
-            raise LayoutError(f"{path} is of form {told['form']}: a later seglog has written it")
+            raise LayoutError(f"{path} has form {told['form']}: a later release of seglog wrote it")
         return Layout(str(told["store"]), {int(node): str(address) for node, address in told["nodes"].items()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LayoutError(f"{path} cannot be read: {error!r}") from error
@@ -265,7 +267,7 @@ def _make(directory: str) -> None:
         _make(os.path.dirname(directory))
         fs.mkdir(directory)
     elif fs.stat(directory).is_file:
-        raise LayoutError(f"{directory} is not a directory: take another --data-dir")
+        raise LayoutError(f"{directory} is not a directory: choose another --data-dir")
 
 
 def _write(directory: str, layout: Layout) -> None:
@@ -274,7 +276,7 @@ def _write(directory: str, layout: Layout) -> None:
     fs.rename(f"{path}.new", path)
 
 
-def _say_ready(children: Sequence[Child], store: str, seconds: float, *, as_json: bool) -> None:
+def _say_ready(children: Sequence[ChildBroker], store: str, seconds: float, *, as_json: bool) -> None:
     bootstrap = ",".join(child.ready["bootstrap"] for child in children)
     out = Out()
     if as_json:
@@ -302,12 +304,12 @@ def _say_ready(children: Sequence[Child], store: str, seconds: float, *, as_json
     out.flush()
 
 
-def _say_died(child: Child, why: str, again: str, lost: list[int], *, as_json: bool) -> None:
-    """``again``: the command that starts it again."""
+def _say_died(child: ChildBroker, why: str, again: str, lost: list[int], *, as_json: bool) -> None:
+    """``again``: the command that restarts the broker."""
     lost.append(child.node_id)
     if as_json:
         out = Out()
         out.json({"died": child.node_id, "why": why, "start": again})
         out.flush()
     else:
-        warn(f"seglog: {why}; the others go on. To start it again: {again}")
+        warn(f"seglog: {why}; the other brokers keep running. To restart it: {again}")

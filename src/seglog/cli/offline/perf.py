@@ -1,4 +1,4 @@
-"""`seglog perf append|read|verify`: how fast the engine is on this machine and this disk."""
+"""`seglog perf append|read|verify`: the speed of the engine on this machine and this disk."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from math import ceil, fsum
+from math import ceil
 from random import Random
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import with_options
-from seglog.cli.output import DAMAGE, FINE, Out, format_size, progress
+from seglog.cli.options import JsonDocument, with_options
+from seglog.cli.output import DAMAGE, FINE, progress
+from seglog.cli.rates import print_rates
 from seglog.core.clock import SystemClock
 from seglog.records.batch import BatchHeader, entries, read_header
 from seglog.records.compression import Codec
@@ -31,17 +32,16 @@ _APPEND, _READ, _VERIFY = "append", "read", "verify"
 _RECORDS: Final = 1_000_000
 _FETCH: Final = 1 << 20
 _DISTINCT: Final = 32
-"""Batches of different contents, which are appended again and again."""
+"""Batches of different contents, appended in turn."""
 _OVERHEAD: Final = 8
-"""Bytes of a record beside its value, about."""
+"""Bytes of a record beside its value, roughly."""
 _SHOW_EVERY: Final = 0.1
-"""Seconds between two looks at the progress bar."""
-_PERCENTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("max", 1.0))
+"""Seconds between two updates of the progress bar."""
 
 _now = SystemClock().monotonic
 
 
-class Step(NamedTuple):
+class PerfStep(NamedTuple):
     """One append or read, and the seconds that it took."""
 
     records: int
@@ -49,8 +49,8 @@ class Step(NamedTuple):
     seconds: float
 
 
-class Load(NamedTuple):
-    """What is appended: values of ``record_size`` random bytes, in batches of at most ``batch_size`` uncompressed."""
+class PerfLoad(NamedTuple):
+    """The batches to append: values of ``record_size`` random bytes, up to ``batch_size`` per batch uncompressed."""
 
     record_size: int
     batch_size: int
@@ -67,14 +67,14 @@ class Load(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """When to stop: after so many records or seconds, whichever comes first; None: not by that."""
+    """Stop after this many records or seconds, whichever comes first; None: no limit."""
 
     records: int | None
     seconds: float | None
 
 
 class Result(NamedTuple):
-    """What was done in how many seconds, and how long each append or read took (nothing of a verification's parts)."""
+    """The work done, the seconds it took, and the latency of each append or read (none for a verification)."""
 
     records: int
     bytes: int
@@ -82,81 +82,79 @@ class Result(NamedTuple):
     latencies: Sequence[float] = ()
 
 
-class Given(NamedTuple):
-    """What is to be appended."""
+class LoadOptions(NamedTuple):
+    """The options of the load."""
 
     records: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many records.", show_default="1,000,000")
+        int | None, typer.Option(metavar="N", min=1, help="Number of records.", show_default="1,000,000")
     ] = None
     record_size: Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")] = 1024
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch, uncompressed.")] = 16_384
     codec: Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = "none"
 
-    def load(self) -> Load:
-        return Load(self.record_size, self.batch_size, Codec.parse(self.codec))
+    def load(self) -> PerfLoad:
+        return PerfLoad(self.record_size, self.batch_size, Codec.parse(self.codec))
 
 
-_BY_DEFAULT: Final = Given()
-_Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after so many seconds.")]
+_DEFAULT_LOAD: Final = LoadOptions()
+_Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after S seconds.")]
 _Directory = Annotated[
     str | None,
-    typer.Option("--dir", metavar="DIR", help=f"Use the topic {TOPIC} of this log directory, and keep it."),
+    typer.Option("--dir", metavar="DIR", help=f"Use the topic {TOPIC} in this log directory and keep it."),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @with_options
 def append(
-    given: Given = _BY_DEFAULT,
+    given: LoadOptions = _DEFAULT_LOAD,
     seconds: _Seconds = None,
     directory: _Directory = None,
-    json: _Json = False,
+    json: JsonDocument = False,
 ) -> int:
-    """Append ready batches to a log: records and MB a second, and how long each append takes.
+    """Append encoded batches to a log: records and MB per second, and the latency of each append.
 
-    Works in a temporary directory that is removed, unless there is a --dir.
+    Without --dir, the log is in a temporary directory.
     """
     return _perf(_APPEND, given, seconds, directory, json=json)
 
 
 @with_options
 def read(
-    given: Given = _BY_DEFAULT,
+    given: LoadOptions = _DEFAULT_LOAD,
     seconds: _Seconds = None,
     directory: _Directory = None,
-    json: _Json = False,
+    json: JsonDocument = False,
 ) -> int:
-    """Read a log, to which records are appended first where there are none: how fast, and how long each read takes."""
+    """Read a log: records and MB per second, and the latency of each read. Fill the log first if it is empty."""
     return _perf(_READ, given, seconds, directory, json=json)
 
 
 @with_options
 def verify(
-    given: Given = _BY_DEFAULT,
+    given: LoadOptions = _DEFAULT_LOAD,
     directory: _Directory = None,
-    json: _Json = False,
+    json: JsonDocument = False,
 ) -> int:
-    """Verify a log, to which records are appended first where there are none."""
+    """Verify a log. Fill it first if it is empty."""
     return _perf(_VERIFY, given, None, directory, json=json)
 
 
-def _perf(work: str, given: Given, seconds: float | None, directory: str | None, *, json: bool) -> int:
+def _perf(work: str, given: LoadOptions, seconds: float | None, directory: str | None, *, json: bool) -> int:
     load = given.load()
     limit = Limit(_RECORDS if given.records is None and seconds is None else given.records, seconds)
-    out = Out()
     with _place(directory) as path:
         with LogDir.open(path, background=True) as opened:
             log = _log(opened, load)
             if work != _APPEND and log.log_end_offset == log.log_start_offset:
                 _run(_APPEND, _appends(log, load, limit.records or _RECORDS), Limit(None, None))
             if work == _APPEND:
-                _print(out, work, load, _run(work, _appends(log, load, limit.records), limit), json=json)
+                _print(work, load, _run(work, _appends(log, load, limit.records), limit), json=json)
             elif work == _READ:
-                _print(out, work, load, _run(work, _reads(log, again=limit.records is None), limit), json=json)
+                _print(work, load, _run(work, _reads(log, again=limit.records is None), limit), json=json)
         if work != _VERIFY:
             return FINE
         result, is_damaged = _verify(os.path.join(path, f"{TOPIC}-0"))
-        _print(out, work, load, result, json=json)
+        _print(work, load, result, json=json)
     return DAMAGE if is_damaged else FINE
 
 
@@ -169,7 +167,7 @@ def _place(directory: str | None) -> Iterator[str]:
         yield os.path.join(path, "data")
 
 
-def _log(directory: LogDir, load: Load) -> Log:
+def _log(directory: LogDir, load: PerfLoad) -> Log:
     if TOPIC not in directory.topic_names():
         largest = max(1 << 20, 2 * load.batch_size, 2 * load.record_size)
         directory.create_topic(TOPIC, config={"retention.ms": -1, "max.message.bytes": largest})
@@ -179,8 +177,8 @@ def _log(directory: LogDir, load: Load) -> Log:
 # The work, step by step
 
 
-def _appends(log: Log, load: Load, records: int | None) -> Iterator[Step]:
-    """Append ``records``, or without end; making the batches is in no step."""
+def _appends(log: Log, load: PerfLoad, records: int | None) -> Iterator[PerfStep]:
+    """Append ``records``, or without end. A step does not include encoding its batch."""
     rng = Random(1)
     each = load.batch_records
     whole = None if records is None else records // each
@@ -194,14 +192,14 @@ def _appends(log: Log, load: Load, records: int | None) -> Iterator[Step]:
         yield _append(log, load.batch(records % each, rng), records % each)
 
 
-def _append(log: Log, batch: bytes, records: int) -> Step:
+def _append(log: Log, batch: bytes, records: int) -> PerfStep:
     before = _now()
     log.append(batch, origin=Origin.CLIENT)
-    return Step(records, len(batch), _now() - before)
+    return PerfStep(records, len(batch), _now() - before)
 
 
-def _reads(log: Log, *, again: bool) -> Iterator[Step]:
-    """Read from the log's start to its end a MiB at a time; ``again`` and again."""
+def _reads(log: Log, *, again: bool) -> Iterator[PerfStep]:
+    """Read from the log's start to its end, a MiB at a time; with ``again``, repeat without end."""
     offset = log.log_start_offset
     while True:
         if offset >= log.high_watermark:
@@ -214,15 +212,15 @@ def _reads(log: Log, *, again: bool) -> Iterator[Step]:
         took = _now() - before
         headers = [read_header(data, entry.position) for entry in entries(data)]
         offset = headers[-1].next_offset if headers else fetched.next_offset
-        yield Step(sum(header.records_count for header in headers), _size(headers), took)
+        yield PerfStep(sum(header.records_count for header in headers), _size(headers), took)
 
 
 def _size(headers: Sequence[BatchHeader]) -> int:
     return sum(header.size for header in headers)
 
 
-def _run(work: str, steps: Iterator[Step], limit: Limit) -> Result:
-    """Take steps up to the limit; what they do in between counts in the seconds, too."""
+def _run(work: str, steps: Iterator[PerfStep], limit: Limit) -> Result:
+    """Run steps up to the limit. The seconds include the time between steps."""
     latencies = array("d")
     records = total = 0
     whole = limit.records or ceil((limit.seconds or 0) * 1000)
@@ -246,56 +244,16 @@ def _run(work: str, steps: Iterator[Step], limit: Limit) -> Result:
 
 
 def _verify(path: str) -> tuple[Result, bool]:
-    """Check the whole partition; whether it is damaged."""
+    """Check the whole partition; returns also whether it is damaged."""
     with progress(_VERIFY, measure([path])) as advance:
         before = _now()
         verified = verify_paths([path], progress=advance)
         return Result(verified.records, verified.bytes, _now() - before), verified.is_damaged
 
 
-# What came of it
-
-
-def _print(out: Out, work: str, load: Load, result: Result, *, json: bool) -> None:
-    per_second = result.records / result.seconds if result.seconds else 0.0
-    mb_per_second = result.bytes / result.seconds / 1e6 if result.seconds else 0.0
-    latencies = latencies_in_ms(result.latencies)
-    if json:
-        out.json(
-            {
-                "work": work,
-                "recordSize": load.record_size,
-                "batchSize": load.batch_size,
-                "codec": load.codec.name.lower(),
-                "records": result.records,
-                "bytes": result.bytes,
-                "seconds": round(result.seconds, 6),
-                "recordsPerSecond": round(per_second, 1),
-                "mbPerSecond": round(mb_per_second, 3),
-                "latencyMs": latencies,
-            }
-        )
-    else:
-        out.line(
-            f"{work}: {result.records:,} records, {format_size(result.bytes)} in {result.seconds:.2f} s: "
-            f"{per_second:,.0f} records/s, {mb_per_second:,.1f} MB/s"
-        )
-        if latencies is not None:
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in latencies.items())
-            out.line(f"ms of each {work} ({len(result.latencies):,}): {shown}")
-    out.flush()
-
-
-def latencies_in_ms(seconds: Sequence[float]) -> dict[str, float] | None:
-    """Mean and percentiles (nearest rank) in milliseconds; None of nothing.
-
-    >>> latencies_in_ms([0.004, 0.001, 0.002, 0.003])
-    {'mean': 2.5, 'p50': 2.0, 'p95': 4.0, 'p99': 4.0, 'p999': 4.0, 'max': 4.0}
-    """
-    if not seconds:
-        return None
-    ordered = sorted(seconds)
-    found = {"mean": fsum(ordered) / len(ordered)}
-    for name, part in _PERCENTILES:
-        found[name] = ordered[ceil(part * len(ordered)) - 1]
-    return {name: round(value * 1000, 6) for name, value in found.items()}
+def _print(work: str, load: PerfLoad, result: Result, *, json: bool) -> None:
+    facts = {"recordSize": load.record_size, "batchSize": load.batch_size, "codec": load.codec.name.lower()}
+    title = f"ms of each {work} ({len(result.latencies):,})"
+    print_rates(
+        *(work, facts, result.records, result.bytes, result.seconds, result.latencies), latency_title=title, json=json
+    )

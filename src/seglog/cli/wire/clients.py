@@ -1,6 +1,6 @@
-"""What the commands that talk to brokers share: their options, a cluster by its clients, errors in one line.
+"""Clients of a Kafka cluster for the commands: their options, the requests, and errors in one line.
 
-The client library is confluent-kafka (the extra ``client``), which is imported when a command asks for a client.
+The client library is confluent-kafka (the extra ``client``). It is imported when a command needs a client.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.client.bootstrap import connect, parse_bootstrap
+from seglog.cli.options import OptionError, key_values, read_properties
+from seglog.cli.output import FAILED, FINE, Out, fail
+from seglog.client.bootstrap import HostPort, connect, parse_bootstrap
+from seglog.cluster.moves import Place
 from seglog.core.errors import RequestFailedError
 from seglog.core.extras import require
-from seglog.core.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from seglog.client.admin import Admin
@@ -22,32 +24,32 @@ if TYPE_CHECKING:
 Bootstrap = Annotated[
     str,
     typer.Option(
-        "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to ask first."
+        "--bootstrap-server", "-b", metavar="HOST:PORT", envvar="SEGLOG_BOOTSTRAP", help="Brokers to contact first."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-TopicsToo = Annotated[
-    list[str] | None,
-    typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
-]
-"""Beside topics that are a command's arguments."""
-
-INTERNAL: Final = INTERNAL_TOPICS
+Timeout = Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for a response.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the request and change nothing.")]
 _OFFSETS_TIME: Final[Mapping[str, str]] = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
 
 
+def bootstrap_addresses(text: str) -> list[HostPort]:
+    """The value of ``--bootstrap-server``. Raises `OptionError`."""
+    try:
+        return parse_bootstrap(text)
+    except ValueError as error:
+        raise OptionError(f"--bootstrap-server: {error}") from error
+
+
 class Cluster:
-    """Brokers, by name and settings. Nothing is asked before a client is needed; then that a broker is there."""
+    """A cluster by its bootstrap addresses and client settings. It connects when a client is needed."""
 
     def __init__(
         self, bootstrap: str, properties: Sequence[str] | None, command_config: str | None, timeout: float
     ) -> None:
-        try:
-            self._addresses = parse_bootstrap(bootstrap)
-        except ValueError as error:
-            raise typer.BadParameter(f"--bootstrap-server: {error}") from error
+        self._addresses = bootstrap_addresses(bootstrap)
         self.timeout = timeout
-        self._settings = {**_file(command_config), **_pairs(properties or (), "--property")}
+        self._settings = {} if command_config is None else read_properties(command_config)
+        self._settings |= key_values("--property", properties)
         self._settings["bootstrap.servers"] = ",".join(map(str, self._addresses))
         self.kafka: Any = require("confluent_kafka", "client", purpose="talking to Kafka")
         self._admin: Any = None
@@ -71,11 +73,11 @@ class Cluster:
         return self._client(self.kafka.Consumer, settings)
 
     def own_admin(self) -> Admin:
-        """For what the library lacks."""
+        """A client for requests that the library lacks."""
         protocol = str(self._settings.get("security.protocol", "plaintext"))
         if protocol.lower() != "plaintext":
-            raise RequestFailedError(f"this goes over a plaintext listener only, not security.protocol={protocol}")
-        from seglog.client.admin import Admin  # the protocol's schema takes a while to load
+            raise RequestFailedError(f"this request needs a plaintext listener, not security.protocol={protocol}")
+        from seglog.client.admin import Admin  # slow to import: it loads the protocol's schema
 
         return Admin(self._addresses, self.timeout)
 
@@ -90,23 +92,28 @@ class Cluster:
         self._last_error = error.str()
 
     def check_quiet(self, what: str, seconds: float) -> None:
-        """Raise the last error of the connections, if there was one and nothing has come for longer than an answer
-        may take: the library itself would try again for ever."""
+        """Raise the last connection error if nothing was received for longer than the timeout. The library itself
+        would retry for ever."""
         if self._last_error and seconds > self.timeout:
-            raise RequestFailedError(f"{what}: nothing came for {seconds:.0f} s: {self._last_error}")
+            raise RequestFailedError(f"{what}: nothing was received for {seconds:.0f} s: {self._last_error}")
 
-    # Answers
+    # Requests
+
+    def ask(self, request: str, what: str, *arguments: Any, **settings: Any) -> Any:
+        """Call a method of the admin client; returns its futures. ``what`` begins the text of an error."""
+        with self.errors(what):
+            return getattr(self.admin, request)(*arguments, request_timeout=self.timeout, **settings)
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Errors of the library that are raised inside come out as ours, and name ``what``."""
+        """Turn errors of the library into `RequestFailedError`; ``what`` begins their text."""
         try:
             yield
         except self.kafka.KafkaException as error:
             raise RequestFailedError(f"{what}: {self.describe(error)}") from error
 
     def describe(self, error: Any) -> str:
-        """An error of the library in words, with the last one of its connections where it only says: not in time."""
+        """The text of a library error; a timeout is followed by the last connection error."""
         if isinstance(error, self.kafka.KafkaException):
             error = error.args[0]
         if not isinstance(error, self.kafka.KafkaError):
@@ -117,47 +124,93 @@ class Cluster:
         return text
 
     def result(self, future: Any, what: str) -> Any:
-        """What a request came to."""
+        """Wait for the response to a request."""
         with self.errors(what):
             try:
                 return future.result(timeout=self.timeout + 5)
             except TimeoutError:
-                raise RequestFailedError(f"{what}: no answer within {self.timeout:g} s") from None
+                raise RequestFailedError(f"{what}: no response within {self.timeout:g} s") from None
+
+    def only_result(self, futures: Mapping[Any, Any], what: str) -> Any:
+        (future,) = futures.values()
+        return self.result(future, what)
+
+    def report(
+        self, futures: Mapping[str, Any], noun: str, done: str, *, json: bool, ignored: int | None = None
+    ) -> int:
+        """Print a line for each topic or group (``noun``), whether others failed or not; returns the exit code.
+
+        ``ignored`` is an error code that counts as neither done nor failed.
+        """
+        code = FINE
+        with Out() as out:
+            for name, future in futures.items():
+                reason = None
+                is_done = True
+                try:
+                    self.result(future, f"{noun} {name}")
+                except RequestFailedError as error:
+                    is_done = False
+                    if ignored is None or code_of(error) != ignored:
+                        reason, code = str(error), FAILED
+                        fail(reason)
+                if json:
+                    out.json({noun: name, "done": is_done, "error": reason})
+                elif is_done:
+                    out.line(f"{done} {name}")
+        return code
+
+    # Topics and offsets
 
     def topics(self) -> dict[str, list[int]]:
-        """All topics, and the numbers of their partitions."""
+        """All topics and the numbers of their partitions."""
         with self.errors("topics"):
             metadata = self.admin.list_topics(timeout=self.timeout)
         return {name: sorted(topic.partitions) for name, topic in sorted(metadata.topics.items())}
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """The partitions of topics that must be there."""
+        """The partitions of topics, which must exist."""
         known = self.topics()
         found = {}
         for topic in topics:
             if topic not in known:
-                raise RequestFailedError(f"topic {topic}: there is no such topic")
+                raise RequestFailedError(f"topic {topic} does not exist")
             found[topic] = known[topic]
         return found
 
     def offsets(
-        self, partitions: Iterable[tuple[str, int]], time: str | int, *, read_committed: bool = False
-    ) -> dict[tuple[str, int], Any]:
+        self, partitions: Iterable[Place], time: str | int, *, read_committed: bool = False
+    ) -> dict[Place, Any]:
         """Offset (-1 for none) and timestamp of each partition's earliest, latest or max-timestamp record, or of the
-        first that is not before a time in milliseconds."""
+        first record at or after a time in milliseconds."""
         spec = self.api.OffsetSpec
         at = spec.for_timestamp(time) if isinstance(time, int) else getattr(spec, _OFFSETS_TIME[time])()
-        wanted = {self.kafka.TopicPartition(topic, number): at for topic, number in partitions}
-        if not wanted:
+        asked = {self.kafka.TopicPartition(topic, number): at for topic, number in partitions}
+        if not asked:
             return {}
-        level = self.kafka.IsolationLevel.READ_COMMITTED if read_committed else None
-        more = {"isolation_level": level} if level is not None else {}
-        with self.errors("offsets"):
-            futures = self.admin.list_offsets(wanted, request_timeout=self.timeout, **more)
+        more = {"isolation_level": self.kafka.IsolationLevel.READ_COMMITTED} if read_committed else {}
         return {
             (at.topic, at.partition): self.result(future, f"topic {at.topic}, partition {at.partition}")
-            for at, future in futures.items()
+            for at, future in self.ask("list_offsets", "offsets", asked, **more).items()
         }
+
+    def first(self, partitions: Iterable[Place]) -> dict[Place, int]:
+        return {place: found.offset for place, found in self.offsets(partitions, "earliest").items()}
+
+    def ends(self, partitions: Iterable[Place]) -> dict[Place, int]:
+        return {place: found.offset for place, found in self.offsets(partitions, "latest").items()}
+
+    def offsets_from(self, partitions: Sequence[Place], time: int) -> dict[Place, int]:
+        """The first offset at or after a time in milliseconds; the end of a partition that has no such record."""
+        found, ends = self.offsets(partitions, time), self.ends(partitions)
+        return {place: found[place].offset if found[place].offset >= 0 else ends[place] for place in partitions}
+
+
+def code_of(error: RequestFailedError) -> int | None:
+    """Kafka's code of an error that `Cluster.errors` has raised."""
+    cause = error.__cause__
+    code = getattr(cause.args[0], "code", None) if cause is not None and cause.args else None
+    return code() if code is not None else None
 
 
 class Brokers(NamedTuple):
@@ -166,13 +219,13 @@ class Brokers(NamedTuple):
     bootstrap: Bootstrap = "localhost:9092"
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka's.", show_default=False),
+        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A setting of librdkafka.", show_default=False),
     ] = None
     command_config: Annotated[
         str | None,
         typer.Option("--command-config", "-F", metavar="FILE", help="A file of such settings.", show_default=False),
     ] = None
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, help="Seconds to wait for an answer.")] = 30.0
+    timeout: Timeout = 30.0
 
     def cluster(self) -> Cluster:
         return Cluster(*self)
@@ -181,62 +234,17 @@ class Brokers(NamedTuple):
 DEFAULT_BROKERS: Final = Brokers()
 
 
-def _file(path: str | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    from seglog.core.fs import OsFs
-    from seglog.storage.formats.properties import decode_properties
+class TopicNames(NamedTuple):
+    """Topics as arguments, or by Kafka's option."""
 
-    return {key: one.value for key, one in decode_properties(OsFs().read(path), path).items()}
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="The same, by Kafka's option.", show_default=False),
+    ] = None
 
-
-def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    found = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise typer.BadParameter(f"{option}: {text!r} is not KEY=VALUE")
-        found[key.strip()] = value
-    return found
+    def all(self) -> list[str]:
+        return [*(self.names or ()), *(self.topics or ())]
 
 
-def key_values(given: Sequence[str] | None, option: str) -> dict[str, str]:
-    """``a=b,c=[d,e]``, as kafka-configs has it, and again; a single pair may have commas without brackets.
-
-    >>> key_values(["retention.ms=1,cleanup.policy=[compact,delete]", "cleanup.policy=compact,delete"], "--config")
-    {'retention.ms': '1', 'cleanup.policy': 'compact,delete'}
-    """
-    parts: list[str] = []
-    for text in given or ():
-        depth, start, pieces = 0, 0, []
-        for position, character in enumerate(text):
-            depth += {"[": 1, "]": -1}.get(character, 0)
-            if character == "," and depth == 0:
-                pieces.append(text[start:position])
-                start = position + 1
-        pieces.append(text[start:])
-        for piece in pieces:
-            if "=" in piece or piece is pieces[0]:
-                parts.append(piece)
-            else:
-                parts[-1] += f",{piece}"
-    return {
-        key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
-        for key, value in _pairs(parts, option).items()
-    }
-
-
-def numbers(given: Sequence[str] | None, option: str) -> list[int]:
-    """Partitions: ``0,2`` or ``0-3``, and again.
-
-    >>> numbers(["0,2", "4-6"], "--partitions")
-    [0, 2, 4, 5, 6]
-    """
-    found: list[int] = []
-    for text in given or ():
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                raise typer.BadParameter(f"{option}: {part!r} is no partition")
-            found.extend(range(int(first), int(last or first) + 1))
-    return found
+NO_TOPICS: Final = TopicNames()

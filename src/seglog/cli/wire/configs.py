@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import with_options
+from seglog.cli.options import JsonLines, OptionError, check_choice, key_values, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
-from seglog.cli.wire import clients as wire
-from seglog.cli.wire.clients import Cluster
+from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames
 from seglog.client.configs import ConfigValue
 
 _SOURCES: Final = {
@@ -27,7 +26,7 @@ _INHERITED: Final = (4, 5)
 
 
 class Entity(NamedTuple):
-    """What has a configuration; a broker without a name stands for all of them."""
+    """A topic or a broker. A broker without a name stands for the defaults of all brokers."""
 
     kind: str
     name: str
@@ -36,83 +35,81 @@ class Entity(NamedTuple):
         return f"{self.kind} {self.name}" if self.name else "broker defaults"
 
 
-class Meant(NamedTuple):
-    """Whose configuration is meant: topics by their names, or what the options say, in our words and in Kafka's."""
+class EntityOptions(NamedTuple):
+    """The options, ours and Kafka's, that name entities beside topics."""
 
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Of this topic.", show_default=False)
-    ] = None
     brokers: Annotated[
-        list[str] | None, typer.Option("--broker", metavar="ID", help="Of this broker.", show_default=False)
+        list[str] | None, typer.Option("--broker", metavar="ID", help="This broker.", show_default=False)
     ] = None
-    broker_defaults: Annotated[bool, typer.Option("--broker-defaults", help="What holds for all brokers.")] = False
+    broker_defaults: Annotated[bool, typer.Option("--broker-defaults", help="The defaults of all brokers.")] = False
     entity_type: Annotated[
-        str | None, typer.Option(metavar="topics|brokers", help="Kafka's way to say --topic.", show_default=False)
+        str | None, typer.Option(metavar="topics|brokers", help="Kafka's form of --topic.", show_default=False)
     ] = None
     entity_names: Annotated[
         list[str] | None, typer.Option("--entity-name", metavar="NAME", help="With --entity-type.", show_default=False)
     ] = None
     entity_default: Annotated[
-        bool, typer.Option("--entity-default", help="With --entity-type brokers: all of them.")
+        bool, typer.Option("--entity-default", help="With --entity-type brokers: --broker-defaults.")
     ] = False
 
-    def entities(self) -> list[Entity]:
-        found = [Entity("topic", name) for name in dict.fromkeys([*(self.names or ()), *(self.topics or ())])]
+    def entities(self, topics: Sequence[str], command: str) -> list[Entity]:
+        found = [Entity("topic", name) for name in dict.fromkeys(topics)]
         found += [Entity("broker", name) for name in self.brokers or ()]
-        wants_defaults = self.broker_defaults
+        has_defaults = self.broker_defaults
         if self.entity_type is not None:
             kind = self.entity_type.removesuffix("s")
             if kind not in ("topic", "broker"):
-                raise typer.BadParameter(f"--entity-type is topics or brokers, not {self.entity_type}")
+                check_choice("--entity-type", self.entity_type, ("topics", "brokers"))
             found += [Entity(kind, name) for name in self.entity_names or ()]
-            wants_defaults = wants_defaults or (self.entity_default and kind == "broker")
+            has_defaults = has_defaults or (self.entity_default and kind == "broker")
         elif self.entity_names:
-            raise typer.BadParameter("--entity-name needs --entity-type")
+            raise OptionError("--entity-name needs --entity-type")
         for entity in found:
             if entity.kind == "broker" and not entity.name.isdecimal():
-                raise typer.BadParameter(f"{entity.name!r} is no broker's id")
-        return [*found, Entity("broker", "")] if wants_defaults else found
+                raise OptionError(f"{entity.name!r} is not a broker id")
+        found += [Entity("broker", "")] if has_defaults else []
+        if not found:
+            raise OptionError(f"configs {command} needs a topic, --broker or --broker-defaults")
+        return found
 
 
-_NOBODY: Final = Meant()
+_NO_ENTITIES: Final = EntityOptions()
 
 
 @with_options
 def describe_configs(
-    meant: Meant = _NOBODY,
+    names: TopicNames = NO_TOPICS,
+    options: EntityOptions = _NO_ENTITIES,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also what is not set: defaults, and the broker's file.")
+        bool, typer.Option("--all", "-a", help="Show all keys, also defaults and those of the broker's file.")
     ] = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """What is set; with --all every key, its value, and where it comes from."""
-    entities = meant.entities()
-    if not entities:
-        return fail("configs describe needs a topic, --broker or --broker-defaults")
+    """Show the keys that are set; with --all every key, its value and its source."""
+    entities = options.entities(names.all(), "describe")
     cluster = brokers.cluster()
-    out = Out()
-    for entity, values in _read(cluster, entities).items():
-        shown = [value for value in values if everything or value.source not in _INHERITED]
-        if json:
-            configs = [
-                {
-                    "name": value.name,
-                    "value": value.value,
-                    "source": _source(value),
-                    "isReadOnly": value.is_read_only,
-                    "isSensitive": value.is_sensitive,
-                }
-                for value in shown
-            ]
-            out.json({"type": entity.kind, "name": entity.name, "configs": configs})
-            continue
-        out.line(f"{entity}:{'' if shown else ' nothing is set'}")
-        if shown:
-            rows = [[one.name, _text(one), _source(one), "read-only" if one.is_read_only else ""] for one in shown]
-            show_table(out, ("key", "value", "source", ""), rows)
-    out.flush()
+    with Out() as out:
+        for entity in entities:
+            values = _read(cluster, entity)
+            shown = [value for value in values if everything or value.source not in _INHERITED]
+            if json:
+                configs = [
+                    {
+                        "name": value.name,
+                        "value": value.value,
+                        "source": _source(value),
+                        "isReadOnly": value.is_read_only,
+                        "isSensitive": value.is_sensitive,
+                    }
+                    for value in shown
+                ]
+                out.json({"type": entity.kind, "name": entity.name, "configs": configs})
+                continue
+            out.line(f"{entity}:{'' if shown else ' nothing is set'}")
+            if shown:
+                rows = [[one.name, _text(one), _source(one), "read-only" if one.is_read_only else ""] for one in shown]
+                show_table(out, ("key", "value", "source", ""), rows)
     return FINE
 
 
@@ -126,36 +123,59 @@ def alter_configs(
     ] = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", "--delete", "-d", metavar="KEY", help="Back to default.", show_default=False),
+        typer.Option("--delete-config", "--delete", "-d", metavar="KEY", help="Reset to default.", show_default=False),
     ] = None,
-    meant: Meant = _NOBODY,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done.")] = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    names: TopicNames = NO_TOPICS,
+    options: EntityOptions = _NO_ENTITIES,
+    dry_run: DryRun = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Set keys and remove others; what is not named stays."""
-    entities = meant.entities()
-    if not entities:
-        return fail("configs alter needs a topic, --broker or --broker-defaults")
-    changes: dict[str, str | None] = dict(wire.key_values(add_config, "--add-config"))
+    """Set or remove keys; other keys keep their values."""
+    entities = options.entities(names.all(), "alter")
+    changes: dict[str, str | None] = dict(parse_configs(add_config, "--add-config"))
     for name in (part.strip() for text in delete_config or () for part in text.split(",")):
         if name in changes:
-            return fail(f"{name} is in --add-config and in --delete-config")
+            return fail(f"{name} is both in --add-config and in --delete-config")
         changes[name] = None
     if not changes:
         return fail("configs alter needs --add-config or --delete-config")
     cluster = brokers.cluster()
-    out = Out()
-    try:
+    with Out() as out:
         for entity in entities:
             _alter(cluster, entity, changes, dry_run=dry_run)
             if json:
                 out.json({"type": entity.kind, "name": entity.name, "changes": changes, "done": not dry_run})
             else:
                 out.line(f"{'would alter' if dry_run else 'altered'} {entity}")
-    finally:
-        out.flush()
     return FINE
+
+
+def parse_configs(given: Sequence[str] | None, option: str) -> dict[str, str]:
+    """``a=b,c=[d,e]``, as kafka-configs has it; the option may be given several times. A single pair may have commas
+    without brackets.
+
+    >>> parse_configs(["retention.ms=1,cleanup.policy=[compact,delete]", "cleanup.policy=compact,delete"], "--config")
+    {'retention.ms': '1', 'cleanup.policy': 'compact,delete'}
+    """
+    parts: list[str] = []
+    for text in given or ():
+        depth, start, pieces = 0, 0, []
+        for position, character in enumerate(text):
+            depth += {"[": 1, "]": -1}.get(character, 0)
+            if character == "," and depth == 0:
+                pieces.append(text[start:position])
+                start = position + 1
+        pieces.append(text[start:])
+        for piece in pieces:
+            if "=" in piece or piece is pieces[0]:
+                parts.append(piece)
+            else:
+                parts[-1] += f",{piece}"
+    return {
+        key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
+        for key, value in key_values(option, parts).items()
+    }
 
 
 def _resource(cluster: Cluster, entity: Entity, **more: Any) -> Any:
@@ -163,21 +183,16 @@ def _resource(cluster: Cluster, entity: Entity, **more: Any) -> Any:
     return cluster.api.ConfigResource(types.TOPIC if entity.kind == "topic" else types.BROKER, entity.name, **more)
 
 
-def _read(cluster: Cluster, entities: Sequence[Entity]) -> dict[Entity, list[ConfigValue]]:
-    found = {}
-    for entity in entities:
-        if not entity.name:
-            with cluster.own_admin() as admin:
-                found[entity] = sorted(admin.describe_broker_defaults())
-            continue
-        with cluster.errors(str(entity)):  # one resource a request: those of brokers go to different brokers
-            futures = cluster.admin.describe_configs([_resource(cluster, entity)], request_timeout=cluster.timeout)
-        (future,) = futures.values()
-        entries = cluster.result(future, str(entity)).values()
-        found[entity] = sorted(
-            ConfigValue(one.name, one.value, int(one.source), one.is_read_only, one.is_sensitive) for one in entries
-        )
-    return found
+def _read(cluster: Cluster, entity: Entity) -> list[ConfigValue]:
+    if not entity.name:
+        with cluster.own_admin() as admin:
+            return sorted(admin.describe_broker_defaults())
+    # One resource per request: those of brokers go to different brokers.
+    futures = cluster.ask("describe_configs", str(entity), [_resource(cluster, entity)])
+    entries = cluster.only_result(futures, str(entity)).values()
+    return sorted(
+        ConfigValue(one.name, one.value, int(one.source), one.is_read_only, one.is_sensitive) for one in entries
+    )
 
 
 def _alter(cluster: Cluster, entity: Entity, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
@@ -191,14 +206,9 @@ def _alter(cluster: Cluster, entity: Entity, changes: Mapping[str, str | None], 
         api.ConfigEntry(name, value, incremental_operation=operations.DELETE if value is None else operations.SET)
         for name, value in changes.items()
     ]
-    with cluster.errors(str(entity)):
-        futures = cluster.admin.incremental_alter_configs(
-            [_resource(cluster, entity, incremental_configs=entries)],
-            validate_only=dry_run,
-            request_timeout=cluster.timeout,
-        )
-    (future,) = futures.values()
-    cluster.result(future, str(entity))
+    resource = _resource(cluster, entity, incremental_configs=entries)
+    futures = cluster.ask("incremental_alter_configs", str(entity), [resource], validate_only=dry_run)
+    cluster.only_result(futures, str(entity))
 
 
 def _source(value: ConfigValue) -> str:

@@ -1,4 +1,4 @@
-"""`seglog consume`: records of topics on standard output, as kcat -C, rpk and Kafka's console consumer give them."""
+"""`seglog consume`: print the records of topics, as kcat -C, rpk and Kafka's console consumer do."""
 
 from __future__ import annotations
 
@@ -7,39 +7,25 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import with_options
-from seglog.cli.output import FINE, Out, fail
+from seglog.cli.options import ISOLATION_LEVELS, OptionError, check_choice, with_options
+from seglog.cli.output import FINE, Out
 from seglog.cli.signals import Termination, note_termination
-from seglog.cli.wire import clients as wire
-from seglog.cli.wire.clients import Cluster
-from seglog.cli.wire.formats import Formats, Received, check_format, compile_format, record_object, show, unescape
+from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, TopicNames
+from seglog.cli.wire.formats import ConsumedRecord, Formats, check_format, compile_format, record_object, show, unescape
+from seglog.cli.wire.partition_lists import check_partitions, partition_numbers
 from seglog.cli.wire.start_offsets import Start, find_starts, parse_start
+from seglog.cluster.moves import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
-_LEVELS: Final = ("read_uncommitted", "read_committed")
 _BATCH: Final = 10_000
 _WAIT: Final = 0.2
-"""Seconds after which a wait looks for Ctrl-C."""
-Write = Callable[[Out, Received], None]
+"""Seconds between two checks for Ctrl-C."""
+Write = Callable[[Out, ConsumedRecord], None]
 
 
-class Topics(NamedTuple):
-    """What is read."""
-
-    names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics.", show_default=False)] = None
-    topics: wire.TopicsToo = None
-    partitions: Annotated[
-        list[str] | None,
-        typer.Option("--partition", "-p", metavar="0,2-4", help="Only these partitions.", show_default="all"),
-    ] = None
-
-    def all(self) -> list[str]:
-        return [*(self.names or ()), *(self.topics or ())]
-
-
-class Reading(NamedTuple):
-    """From where to where, and for whom."""
+class ReadOptions(NamedTuple):
+    """The range of records to read, and the group that reads them."""
 
     offset: Annotated[
         str | None,
@@ -48,8 +34,8 @@ class Reading(NamedTuple):
             "-o",
             metavar="WHERE",
             help="Begin at beginning (earliest, start), end (latest), an offset, -N for the last N of each partition, "
-            "or @TIME: ms since 1970, ISO 8601 (in UTC without a zone), or -1h, -15m, -7d.",
-            show_default="beginning; of a group, where it is",
+            "or @TIME: ms since 1970, ISO 8601 (in UTC without a zone), or relative to now: -1h, -15m, -7d.",
+            show_default="beginning; with --group, its offset",
         ),
     ] = None
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset beginning.")] = False
@@ -62,31 +48,34 @@ class Reading(NamedTuple):
     ] = None
     timeout_ms: Annotated[
         int | None,
-        typer.Option("--timeout-ms", metavar="MS", min=1, help="Stop when so long nothing came.", show_default=False),
+        typer.Option(
+            "--timeout-ms", metavar="MS", min=1, help="Stop when no record arrives for MS.", show_default=False
+        ),
     ] = None
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Share partitions, and commit.", show_default=False),
+        typer.Option(
+            "--group", "-g", "-G", metavar="GROUP", help="Join GROUP and commit its offsets.", show_default=False
+        ),
     ] = None
     isolation_level: Annotated[str, typer.Option(metavar="LEVEL", help="read_uncommitted or read_committed.")] = (
-        _LEVELS[0]
+        ISOLATION_LEVELS[0]
     )
 
     def check(self, partitions: Sequence[str] | None) -> None:
-        """Raises ValueError for what excludes each other."""
-        if self.isolation_level not in _LEVELS:
-            raise ValueError(f"--isolation-level is {' or '.join(_LEVELS)}, not {self.isolation_level}")
+        """Raise `OptionError` for options that exclude each other."""
+        check_choice("--isolation-level", self.isolation_level, ISOLATION_LEVELS)
         if self.group is not None and partitions:
-            raise ValueError("consume takes --group or --partition, not both: a group's partitions are dealt out")
+            raise OptionError("consume takes --group or --partition, not both: a group assigns partitions itself")
         if self.from_beginning and self.offset not in (None, "beginning"):
-            raise ValueError(f"consume takes --from-beginning or --offset {self.offset}, not both")
+            raise OptionError(f"consume takes --from-beginning or --offset {self.offset}, not both")
 
     def start(self) -> Start:
         is_stored = self.group is not None and not self.from_beginning
         return parse_start(self.offset or ("stored" if is_stored else "beginning"))
 
     def settings(self, start: Start) -> dict[str, object]:
-        """Of the consumer, by librdkafka's names."""
+        """The consumer's settings for librdkafka."""
         return {
             "group.id": self.group or "seglog-consume",
             "enable.auto.commit": self.group is not None,
@@ -99,8 +88,8 @@ class Reading(NamedTuple):
         }
 
 
-class Shown(NamedTuple):
-    """How records are printed."""
+class PrintOptions(NamedTuple):
+    """The format of the output."""
 
     format_string: Annotated[
         str | None,
@@ -115,18 +104,20 @@ class Shown(NamedTuple):
     ] = None
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="Print keys, and this.", show_default=False),
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="Print keys too, followed by TEXT.", show_default=False
+        ),
     ] = None
     key_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="text, json, hex or base64.", show_default="text")
     ] = None
     value_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="The same, of values.", show_default="text")
+        str | None, typer.Option(metavar="FORMAT", help="The same, for values.", show_default="text")
     ] = None
     header_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="The same, of headers.", show_default="text")
+        str | None, typer.Option(metavar="FORMAT", help="The same, for headers.", show_default="text")
     ] = None
-    null: Annotated[str, typer.Option("--null", metavar="TEXT", help="What stands for null.")] = ""
+    null: Annotated[str, typer.Option("--null", metavar="TEXT", help="Printed instead of null.")] = ""
 
     def writer(self, *, json: bool) -> Write:
         key, value, header = (
@@ -141,45 +132,45 @@ class Shown(NamedTuple):
         return _writer(formats, self.format_string, self.key_separator, json=json)
 
 
-_NO_TOPICS: Final = Topics()
-_ALL: Final = Reading()
-_PLAIN: Final = Shown()
+_ALL: Final = ReadOptions()
+_PLAIN: Final = PrintOptions()
 
 
 @with_options
 def consume(
-    which: Topics = _NO_TOPICS,
-    reading: Reading = _ALL,
-    shown: Shown = _PLAIN,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
+    names: TopicNames = NO_TOPICS,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option("--partition", "-p", metavar="0,2-4", help="Only these partitions.", show_default="all"),
+    ] = None,
+    reading: ReadOptions = _ALL,
+    shown: PrintOptions = _PLAIN,
+    brokers: Brokers = DEFAULT_BROKERS,
     json: Annotated[
         bool,
         typer.Option(
-            "--json", "-J", help="Print an object a record, as `seglog dump --records --json`; bytes as base64."
+            "--json", "-J", help="Print one object per record, as `seglog dump --records --json`; bytes as base64."
         ),
     ] = False,
 ) -> int:
-    """Print the records of topics: of all partitions from their beginning, and wait for more."""
-    wanted = which.all()
+    """Print the records of topics, of all partitions from the beginning, and wait for more."""
+    wanted = names.all()
     if not wanted:
-        return fail("consume needs the name of a topic")
-    try:
-        reading.check(which.partitions)
-        write = shown.writer(json=json)
-        start = reading.start()
-    except ValueError as error:
-        return fail(error)
+        raise OptionError("consume needs the name of a topic")
+    reading.check(partitions)
+    write = shown.writer(json=json)
+    start = reading.start()
     cluster = brokers.cluster()
     there = cluster.partitions(wanted)
     has_group = reading.group is not None
-    run = _Run(cluster, cluster.consumer(reading.settings(start)), write, stores=has_group)
+    run = _Consumption(cluster, cluster.consumer(reading.settings(start)), write, stores=has_group)
     try:
         if has_group:
             if start.kind not in ("stored", "beginning", "end"):
-                return fail("a group begins where it is: seglog groups reset-offsets puts it somewhere else")
+                raise OptionError("a group starts at its committed offsets; seglog groups reset-offsets changes them")
             run.subscribe(wanted)
         else:
-            only = wire.numbers(which.partitions, "--partition")
+            only = partition_numbers(partitions, "--partition")
             run.assign(find_starts(cluster, _chosen(there, only), start))
         idle = None if reading.timeout_ms is None else reading.timeout_ms / 1000
         with note_termination(wanted=has_group) as termination:
@@ -187,18 +178,13 @@ def consume(
                 run.work(count=reading.most, follow=reading.follow, idle=idle, termination=termination)
             finally:
                 run.close()
-    except ValueError as error:
-        return fail(error)
     finally:
         run.close()
     return FINE
 
 
-def _chosen(there: dict[str, list[int]], only: Sequence[int]) -> list[tuple[str, int]]:
-    for topic, numbers in there.items():
-        for number in only:
-            if number not in numbers:
-                raise RequestFailedError(f"topic {topic}: there is no partition {number}")
+def _chosen(there: dict[str, list[int]], only: Sequence[int]) -> list[Place]:
+    check_partitions(there, ((topic, number) for topic in there for number in only))
     return [(topic, number) for topic, numbers in there.items() for number in numbers if not only or number in only]
 
 
@@ -210,7 +196,7 @@ def _writer(formats: Formats, format_string: str | None, key_separator: str | No
         return lambda out, record: out.raw(render(record))
     separator = None if key_separator is None else unescape(key_separator)
 
-    def write(out: Out, record: Received) -> None:
+    def write(out: Out, record: ConsumedRecord) -> None:
         value = show(record.value, formats.value, formats.null)
         if separator is not None:
             value = show(record.key, formats.key, formats.null) + separator + value
@@ -219,8 +205,8 @@ def _writer(formats: Formats, format_string: str | None, key_separator: str | No
     return write
 
 
-class _Run:
-    """A consumer and where its records go. Offsets of a group are stored when the records have been written."""
+class _Consumption:
+    """Writes the records of a consumer. Offsets of a group are stored after the records have been written."""
 
     def __init__(self, cluster: Cluster, consumer: Any, write: Write, *, stores: bool) -> None:
         self._cluster = cluster
@@ -228,20 +214,20 @@ class _Run:
         self._write = write
         self._stores = stores
         self._out = Out()
-        self._ended: set[tuple[str, int]] = set()
-        self._assigned: set[tuple[str, int]] = set()
+        self._ended: set[Place] = set()
+        self._assigned: set[Place] = set()
         self._is_closed = False
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
 
-    def assign(self, starts: dict[tuple[str, int], int]) -> None:
+    def assign(self, starts: dict[Place, int]) -> None:
         make = self._cluster.kafka.TopicPartition
         self._assigned = set(starts)
         self._consumer.assign([make(topic, number, offset) for (topic, number), offset in starts.items()])
 
     def work(self, *, count: int | None, follow: bool, idle: float | None, termination: Termination) -> None:
-        """Until there is nothing more to do, or SIGTERM: what was written by then is committed by `close`."""
+        """Read until the limit is reached or SIGTERM arrives; `close` commits the offsets of the records written."""
         now = SystemClock().monotonic
         seen, last = 0, now()
         while not termination.has_come and (count is None or seen < count):
@@ -259,8 +245,8 @@ class _Run:
                 self._cluster.check_quiet("consume", now() - last)
 
     def _take(self, batch: Sequence[Any]) -> int:
-        """Write a batch's records; returns how many they are."""
-        newest: dict[tuple[str, int], Any] = {}
+        """Write the records of a batch; returns their number."""
+        newest: dict[Place, Any] = {}
         read = 0
         for message in batch:
             at = message.topic(), message.partition()
@@ -277,7 +263,7 @@ class _Run:
             self._store(message)
         return read
 
-    def _event(self, at: tuple[str, int], error: Any) -> None:
+    def _event(self, at: Place, error: Any) -> None:
         if error.code() == self._cluster.kafka.KafkaError._PARTITION_EOF:
             self._ended.add(at)
         elif error.fatal() or not error.retriable():
@@ -288,7 +274,7 @@ class _Run:
         try:
             self._consumer.store_offsets(message=message)
         except self._cluster.kafka.KafkaException:
-            # The partition has just gone to another member, who reads these records again.
+            # The partition now belongs to another member, which reads these records again.
             self._ended.discard((message.topic(), message.partition()))
 
     def _on_assign(self, _: Any, partitions: Sequence[Any]) -> None:
@@ -306,9 +292,9 @@ class _Run:
             self._consumer.close()
 
 
-def _received(message: Any) -> Received:
+def _received(message: Any) -> ConsumedRecord:
     kind, timestamp = message.timestamp()
-    return Received(
+    return ConsumedRecord(
         message.topic(),
         message.partition(),
         message.offset(),

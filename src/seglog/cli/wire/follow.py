@@ -1,7 +1,7 @@
-"""Lines of files, whole or for ever, as `tail -F` reads them: through rotation by rename and by truncation.
+"""Lines of files, read once or followed as by `tail -F`, through rotation by rename and by truncation.
 
-A line is given out when its newline is there; what is left without one when the file was rotated away, or at the end of
-a file that is not followed, is a line as well.
+A line is complete when its newline is written. The rest after the last newline is a line once the file has been
+rotated, or at the end of a file that is not followed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from seglog.core.fs import File, Fs, OsFs, write_atomically
 
 _CHUNK: Final = 1 << 20
 _LONGEST: Final = 64 << 20
-"""Bytes of a line; a file without newlines would fill the memory."""
+"""Bytes of a line, so that a file without newlines does not fill the memory."""
 
 
-class Place(NamedTuple):
-    """How far a file was read: the file by its number, and the position behind the last line."""
+class FilePosition(NamedTuple):
+    """The inode of a file, and the position after the last line that was read."""
 
     inode: int
     position: int
@@ -32,13 +32,13 @@ class Line(NamedTuple):
 
     data: bytes
     path: str
-    end: Place
+    end: FilePosition
 
 
 class FollowedFile:
-    """A file by its path, and what follows it there."""
+    """A file, and the files that replace it at its path."""
 
-    def __init__(self, path: str, *, at: Place | None = None, from_end: bool = False) -> None:
+    def __init__(self, path: str, *, at: FilePosition | None = None, from_end: bool = False) -> None:
         self._path = path
         self._fs: Fs = OsFs()
         self._file: File | None = None
@@ -49,20 +49,20 @@ class FollowedFile:
         self._at = at
 
     def lines(self) -> Iterator[Line]:
-        """What is there now. To be called again for more."""
+        """The lines written since the last call."""
         while True:
             if self._file is None and not self._open():
                 return
             yield from self._read()
             if not self._has_gone():
                 return
-            # Between the read and this look, whoever writes may have written to the old file.
+            # The writer may have appended to the old file between the read and this check.
             yield from self._read()
             yield from self.rest()
             self.close()
 
     def whole(self) -> Iterator[Line]:
-        """All that is there, once. Raises FileNotFoundError."""
+        """All lines of the file, once. Raises FileNotFoundError."""
         if not self._open():
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), self._path)
         yield from self._read()
@@ -70,11 +70,11 @@ class FollowedFile:
         self.close()
 
     def rest(self) -> Iterator[Line]:
-        """What stands behind the last newline."""
+        """The rest after the last newline, as a line."""
         if self._rest:
             data, self._rest = self._rest, b""
             self._position += len(data)
-            yield Line(data, self._path, Place(self._inode, self._position))
+            yield Line(data, self._path, FilePosition(self._inode, self._position))
 
     def close(self) -> None:
         if self._file is not None:
@@ -87,9 +87,9 @@ class FollowedFile:
             file = self._fs.open(self._path, write=False)
             self._inode = _inode(self._path)
         except FileNotFoundError:
-            self._from_end = False  # what comes later is new, all of it
+            self._from_end = False  # a file created later is read from its start
             return False
-        if before != self._inode:  # rotated in this moment: which of the two is open, nobody knows
+        if before != self._inode:  # rotated between the two calls: either file may be open
             file.close()
             return False
         self._file, size = file, file.size()
@@ -106,7 +106,7 @@ class FollowedFile:
         assert self._file is not None
         while True:
             at = self._position + len(self._rest)
-            if self._file.size() < at:  # cut, and written anew (copytruncate)
+            if self._file.size() < at:  # truncated and rewritten (copytruncate)
                 self._position = at = 0
                 self._rest = b""
             data = self._file.pread(_CHUNK, at)
@@ -115,12 +115,12 @@ class FollowedFile:
             *whole, self._rest = (self._rest + data).split(b"\n")
             for line in whole:
                 self._position += len(line) + 1
-                yield Line(line, self._path, Place(self._inode, self._position))
+                yield Line(line, self._path, FilePosition(self._inode, self._position))
             if len(self._rest) > _LONGEST:
                 raise RequestFailedError(f"{self._path}: no newline within {_LONGEST} bytes from {self._position} on")
 
     def _has_gone(self) -> bool:
-        """Whether another file is at the path. None at all: it will come; the old one may still be written to."""
+        """Whether the path has another file. If it has none, the writer may still use the old file."""
         try:
             return _inode(self._path) != self._inode
         except FileNotFoundError:
@@ -131,28 +131,30 @@ def _inode(path: str) -> int:
     return os.stat(path).st_ino
 
 
-class Positions:
-    """How far each file was delivered, in a file of JSON, which is replaced as a whole."""
+class PositionFile:
+    """A JSON file with the position up to which each followed file was sent. It is replaced atomically."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fs: Fs = OsFs()
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, FilePosition] = {}
         self._is_saved = True
 
     def load(self) -> None:
         try:
             document = json.loads(self._fs.read(self._path))
-            self._places = {name: Place(int(inode), int(position)) for name, (inode, position) in document.items()}
+            self._places = {
+                name: FilePosition(int(inode), int(position)) for name, (inode, position) in document.items()
+            }
         except FileNotFoundError:
             return
         except (ValueError, TypeError, AttributeError) as error:
-            raise RequestFailedError(f"{self._path}: no positions of files: remove it to begin anew") from error
+            raise RequestFailedError(f"{self._path} is not a file of positions: remove it to start again") from error
 
-    def of(self, path: str) -> Place | None:
+    def of(self, path: str) -> FilePosition | None:
         return self._places.get(path)
 
-    def delivered(self, path: str, place: Place) -> None:
+    def delivered(self, path: str, place: FilePosition) -> None:
         self._is_saved = False
         self._places[path] = place
 

@@ -1,4 +1,4 @@
-"""How keys, values and headers are read and shown: text, hex, base64 or JSON; and kcat's format strings. Pure."""
+"""Formats of keys, values and headers: text, hex, base64 or JSON; and kcat's format strings. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from binascii import Error as BinasciiError
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from seglog.cli.options import OptionError, check_choice
+
 FORMATS: Final = ("text", "json", "hex", "base64")
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Received(NamedTuple):
-    """A record as a consumer has it. ``timestamp_type`` is 0 (create), 1 (append) or -1; ``leader_epoch`` None or -1
-    where it is not known."""
+class ConsumedRecord(NamedTuple):
+    """``timestamp_type`` is 0 (create), 1 (append) or -1; ``leader_epoch`` is None or -1 if unknown."""
 
     topic: str
     partition: int
@@ -30,7 +31,7 @@ class Received(NamedTuple):
 
 
 class Formats(NamedTuple):
-    """How to show what; None of a value that is null is shown as ``null``."""
+    """The format of keys, values and headers, and the text for null."""
 
     key: str
     value: str
@@ -39,13 +40,11 @@ class Formats(NamedTuple):
 
 
 def check_format(name: str, option: str) -> str:
-    if name not in FORMATS:
-        raise ValueError(f"{option} is {', '.join(FORMATS)}, not {name}")
-    return name
+    return check_choice(option, name, FORMATS)
 
 
 def parse(data: bytes, form: str) -> bytes:
-    """What was typed in a format, as the bytes that it stands for. Raises ValueError.
+    """The bytes that a text in a format stands for. Raises ValueError.
 
     >>> parse(b"6869", "hex"), parse(b"aGk=", "base64"), parse(b'{"a": 1}', "json")
     (b'hi', b'hi', b'{"a": 1}')
@@ -64,7 +63,7 @@ def parse(data: bytes, form: str) -> bytes:
 
 
 def show(data: bytes | None, form: str, null: bytes = b"") -> bytes:
-    """Bytes in a format, for a line. Raises ValueError for what is not JSON and should be.
+    """Bytes in a format, for a line. Raises `OptionError` if the format is json and the bytes are not.
 
     >>> show(b"hi", "hex"), show(b"hi", "base64"), show(None, "text", b"NULL")
     (b'6869', b'aGk=', b'NULL')
@@ -81,7 +80,7 @@ def show(data: bytes | None, form: str, null: bytes = b"") -> bytes:
 
 
 def as_json(data: bytes | None, form: str) -> Any:
-    """Bytes in a format, for a field of a JSON object; text that is not UTF-8 gets U+FFFD."""
+    """Bytes in a format, for a field of a JSON object. Bytes that are not UTF-8 become U+FFFD."""
     if data is None:
         return None
     return _loads(data) if form == "json" else show(data, form).decode(errors="replace")
@@ -91,7 +90,7 @@ def _loads(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{_short(data)} is not json") from error
+        raise OptionError(f"{_short(data)} is not json") from error
 
 
 def _short(data: bytes) -> str:
@@ -99,8 +98,8 @@ def _short(data: bytes) -> str:
     return repr(f"{text}…" if len(data) > 60 else text)
 
 
-def record_object(record: Received, formats: Formats) -> dict[str, Any]:
-    """The fields of `seglog dump --records --json`; those that a client does not get are null."""
+def record_object(record: ConsumedRecord, formats: Formats) -> dict[str, Any]:
+    """The fields of `seglog dump --records --json`; fields that a client does not receive are null."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -119,11 +118,11 @@ def record_object(record: Received, formats: Formats) -> dict[str, Any]:
     }
 
 
-def compile_format(text: str, formats: Formats) -> Callable[[Received], bytes]:
+def compile_format(text: str, formats: Formats) -> Callable[[ConsumedRecord], bytes]:
     r"""A format string of kcat's: %s value, %k key, %S and %K their sizes (-1 of null), %R the value's size as four
     bytes, %t topic, %p partition, %o offset, %T timestamp, %h headers, %%; and the escapes \n \r \t \0 \\ \xNN.
     """
-    parts: list[bytes | Callable[[Received], bytes]] = []
+    parts: list[bytes | Callable[[ConsumedRecord], bytes]] = []
     position = 0
     while position < len(text):
         character = text[position]
@@ -156,22 +155,22 @@ def unescape(text: str) -> bytes:
 
 
 def _escape(text: str, position: int) -> tuple[bytes, int]:
-    """What stands behind a backslash, and the position behind it."""
+    """The byte for the escape at ``position``, and the position after it."""
     name = text[position : position + 1]
     if name == "x":
         digits = text[position + 1 : position + 3]
         try:
             return bytes([int(digits, 16)]), position + 3
         except ValueError:
-            raise ValueError(f"\\x{digits} is no byte") from None
+            raise OptionError(f"\\x{digits} is not a byte") from None
     if name not in _ESCAPES:
-        raise ValueError(f"\\{name} is no escape: \\n \\r \\t \\0 \\\\ \\xNN")
+        raise OptionError(f"\\{name} is not an escape: use \\n \\r \\t \\0 \\\\ \\xNN")
     return _ESCAPES[name], position + 1
 
 
-def _field(name: str, formats: Formats) -> Callable[[Received], bytes]:
+def _field(name: str, formats: Formats) -> Callable[[ConsumedRecord], bytes]:
     key, value, header, null = formats
-    fields: dict[str, Callable[[Received], bytes]] = {
+    fields: dict[str, Callable[[ConsumedRecord], bytes]] = {
         "s": lambda record: show(record.value, value, null),
         "k": lambda record: show(record.key, key, null),
         "S": lambda record: b"%d" % _size(record.value),
@@ -186,7 +185,7 @@ def _field(name: str, formats: Formats) -> Callable[[Received], bytes]:
         ),
     }
     if name not in fields:
-        raise ValueError(f"%{name} is no field: {' '.join(f'%{known}' for known in fields)} %%")
+        raise OptionError(f"%{name} is not a field: use {' '.join(f'%{known}' for known in fields)} %%")
     return fields[name]
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import with_options
+from seglog.cli.options import JsonLines, OptionError, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
-from seglog.cli.wire import clients as wire
-from seglog.cli.wire.clients import Cluster
+from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster, code_of
+from seglog.cli.wire.partition_lists import named_partitions
+from seglog.cluster.moves import Place
 from seglog.core.errors import RequestFailedError
 
 _ALL_GROUPS: Final = "--all-groups"
@@ -20,27 +21,31 @@ _STATES: Final = {
 }
 
 
-class Names(NamedTuple):
-    """The groups that are meant."""
+class GroupNames(NamedTuple):
+    """Groups as arguments, or by Kafka's options."""
 
     names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups.", show_default=False)] = None
     groups: Annotated[
         list[str] | None,
         typer.Option("--group", "-g", metavar="GROUP", help="The same, by Kafka's option.", show_default=False),
     ] = None
-    all_groups: Annotated[bool, typer.Option(_ALL_GROUPS, help="All that there are.")] = False
+    all_groups: Annotated[bool, typer.Option(_ALL_GROUPS, help="All groups.")] = False
 
-    def wanted(self, cluster: Cluster) -> list[str]:
+    def found(self, cluster: Cluster, command: str) -> list[str]:
+        """The groups named; raises `OptionError` if none is."""
         if self.all_groups:
             return sorted(group.group_id for group in _listed(cluster))
-        return list(dict.fromkeys([*(self.names or ()), *(self.groups or ())]))
+        found = list(dict.fromkeys([*(self.names or ()), *(self.groups or ())]))
+        if not found:
+            raise OptionError(f"groups {command} needs the name of a group, or {_ALL_GROUPS}")
+        return found
 
 
-NO_NAMES: Final = Names()
+NO_GROUPS: Final = GroupNames()
 
 
-class Position(NamedTuple):
-    """Where a group is in a partition: None for what is not known; ``member`` has it assigned."""
+class GroupPosition(NamedTuple):
+    """Committed offset and end of a partition, None if unknown, and the member that reads it."""
 
     topic: str
     partition: int
@@ -55,81 +60,61 @@ class Position(NamedTuple):
 
 @with_options
 def list_groups(
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """All groups, with their states."""
+    """List all groups and their states."""
     cluster = brokers.cluster()
-    listed = sorted(_listed(cluster), key=lambda group: group.group_id)
-    out = Out()
-    if json:
-        for group in listed:
-            out.json({"group": group.group_id, "state": state_of(group), "type": _type(group)})
-    else:
-        rows = [(group.group_id, state_of(group), _type(group)) for group in listed]
-        show_table(out, ("group", "state", "type"), rows)
-    out.flush()
+    rows = sorted((group.group_id, state_of(group), _type(group)) for group in _listed(cluster))
+    columns = ("group", "state", "type")
+    with Out() as out:
+        for row in rows if json else ():
+            out.json(dict(zip(columns, row, strict=True)))
+        if not json:
+            show_table(out, columns, rows)
     return FINE
 
 
 @with_options
 def describe_groups(
-    names: Names = NO_NAMES,
-    offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag: what is shown without options.")] = False,
-    members: Annotated[bool, typer.Option("--members", help="Members and what is assigned to them.")] = False,
+    names: GroupNames = NO_GROUPS,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag (the default).")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Members and their partitions.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, assignor, coordinator.")] = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Offsets and lag of groups; or their members, or states."""
+    """Show offsets and lag of groups, or their members, or their states."""
     if offsets + members + state > 1:
-        return fail("groups describe takes one of --offsets, --members and --state")
+        return fail("groups describe takes only one of --offsets, --members and --state")
     cluster = brokers.cluster()
-    wanted = names.wanted(cluster)
-    if not wanted and not names.all_groups:
-        return fail(f"groups describe needs the name of a group, or {_ALL_GROUPS}")
-    out, code = Out(), FINE
-    for name in wanted:
-        group = describe(cluster, name)
-        committed = committed_offsets(cluster, name)
-        if group is None or (state_of(group) == "Dead" and not committed):
-            code = fail(f"group {name}: there is no such group")
-        elif members:
-            _print_members(out, group, json=json)
-        elif state:
-            _print_state(out, group, json=json)
-        else:
-            _print_offsets(out, group, positions(cluster, group, committed), json=json)
-    out.flush()
+    code = FINE
+    with Out() as out:
+        for name in names.found(cluster, "describe"):
+            group = describe(cluster, name)
+            committed = committed_offsets(cluster, name)
+            if group is None or (state_of(group) == "Dead" and not committed):
+                code = fail(f"group {name} does not exist")
+            elif members:
+                _print_members(out, group, json=json)
+            elif state:
+                _print_state(out, group, json=json)
+            else:
+                _print_offsets(out, group, positions(cluster, group, committed), json=json)
     return code
 
 
 @with_options
 def delete_groups(
-    names: Names = NO_NAMES,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    names: GroupNames = NO_GROUPS,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Delete groups that have no members, with their offsets."""
+    """Delete groups without members, and their offsets."""
     cluster = brokers.cluster()
-    wanted = names.wanted(cluster)
-    if not wanted:
-        return FINE if names.all_groups else fail(f"groups delete needs the name of a group, or {_ALL_GROUPS}")
-    with cluster.errors("groups"):
-        futures = cluster.admin.delete_consumer_groups(wanted, request_timeout=cluster.timeout)
-    out, code = Out(), FINE
-    for name, future in futures.items():
-        reason = None
-        try:
-            cluster.result(future, f"group {name}")
-        except RequestFailedError as error:
-            reason, code = str(error), fail(error)
-        if json:
-            out.json({"group": name, "done": reason is None, "error": reason})
-        elif reason is None:
-            out.line(f"deleted {name}")
-    out.flush()
-    return code
+    wanted = names.found(cluster, "delete")
+    futures = cluster.ask("delete_consumer_groups", "groups", wanted) if wanted else {}
+    return cluster.report(futures, "group", "deleted", json=json)
 
 
 @with_options
@@ -137,86 +122,67 @@ def delete_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)],
     topics: Annotated[
         list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="Of this topic, or these partitions of it."),
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="A topic, or partitions of it."),
     ],
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Forget what a group has committed for topics to which none of its members is subscribed."""
+    """Delete a group's offsets for topics that none of its members subscribes to."""
     cluster = brokers.cluster()
-    partitions = named_partitions(cluster, topics)
-    with cluster.own_admin() as admin:
-        answers = admin.delete_offsets(group, partitions)
-    out, code = Out(), FINE
-    for (topic, number), reason in answers.items():
-        if reason is not None:
-            code = fail(f"group {group}, topic {topic}, partition {number}: {reason}")
-        if json:
-            out.json({"group": group, "topic": topic, "partition": number, "error": reason})
-        elif reason is None:
-            out.line(f"deleted offset of {topic}-{number}")
-    out.flush()
+    partitions = named_partitions(cluster.topics(), topics, "--topic")
+    code = FINE
+    with cluster.own_admin() as admin, Out() as out:
+        for (topic, number), reason in admin.delete_offsets(group, partitions).items():
+            if reason is not None:
+                code = fail(f"group {group}, topic {topic}, partition {number}: {reason}")
+            if json:
+                out.json({"group": group, "topic": topic, "partition": number, "error": reason})
+            elif reason is None:
+                out.line(f"deleted offset of {topic}-{number}")
     return code
 
 
-# What the cluster knows of groups
+# Requests
 
 
 def _listed(cluster: Cluster) -> list[Any]:
-    with cluster.errors("groups"):
-        future = cluster.admin.list_consumer_groups(request_timeout=cluster.timeout)
-    answer = cluster.result(future, "groups")
+    answer = cluster.result(cluster.ask("list_consumer_groups", "groups"), "groups")
     for error in answer.errors:
         raise RequestFailedError(f"groups: {cluster.describe(error)}")
     return list(answer.valid)
 
 
 def describe(cluster: Cluster, name: str) -> Any:
-    """A group; None of one that is not there."""
-    with cluster.errors(f"group {name}"):
-        futures = cluster.admin.describe_consumer_groups([name], request_timeout=cluster.timeout)
+    """The description of a group; None if it does not exist."""
+    futures = cluster.ask("describe_consumer_groups", f"group {name}", [name])
     try:
-        return cluster.result(futures[name], f"group {name}")
+        return cluster.only_result(futures, f"group {name}")
     except RequestFailedError as error:
-        cause = error.__cause__
-        if isinstance(cause, cluster.kafka.KafkaException):
-            missing = cluster.kafka.KafkaError.GROUP_ID_NOT_FOUND
-            if cause.args[0].code() == missing:
-                return None
+        if code_of(error) == cluster.kafka.KafkaError.GROUP_ID_NOT_FOUND:
+            return None
         raise
 
 
-def committed_offsets(cluster: Cluster, name: str) -> dict[tuple[str, int], int]:
-    """What a group has committed, for all partitions for which it has."""
-    wanted = cluster.kafka.ConsumerGroupTopicPartitions(name)
-    with cluster.errors(f"group {name}"):
-        futures = cluster.admin.list_consumer_group_offsets([wanted], request_timeout=cluster.timeout)
-    answer = cluster.result(futures[name], f"group {name}")
-    found = {}
+def committed_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
+    """All offsets that a group has committed."""
+    found = group_offsets(cluster, "list_consumer_group_offsets", name)
+    return dict(sorted((place, offset) for place, offset in found.items() if offset >= 0))
+
+
+def group_offsets(
+    cluster: Cluster, request: str, name: str, partitions: Sequence[Any] | None = None
+) -> dict[Place, int]:
+    """Send a request about a group's offsets; returns those of the response. Raises the first error of a partition."""
+    asked = cluster.kafka.ConsumerGroupTopicPartitions(name, partitions)
+    answer = cluster.only_result(cluster.ask(request, f"group {name}", [asked]), f"group {name}")
     for one in answer.topic_partitions:
         if one.error is not None:
             raise RequestFailedError(f"group {name}, {one.topic}-{one.partition}: {cluster.describe(one.error)}")
-        if one.offset >= 0:
-            found[one.topic, one.partition] = one.offset
-    return dict(sorted(found.items()))
+    return {(one.topic, one.partition): one.offset for one in answer.topic_partitions}
 
 
-def named_partitions(cluster: Cluster, given: Sequence[str]) -> list[tuple[str, int]]:
-    """``topic`` or ``topic:0,2-4``, of topics that are there."""
-    found: list[tuple[str, int]] = []
-    for text in given:
-        topic, colon, which = text.partition(":")
-        there = cluster.partitions([topic])[topic]
-        wanted = wire.numbers([which], "--topic") if colon else there
-        for number in wanted:
-            if number not in there:
-                raise RequestFailedError(f"topic {topic}: there is no partition {number}")
-            found.append((topic, number))
-    return found
-
-
-def positions(cluster: Cluster, group: Any, committed: dict[tuple[str, int], int]) -> list[Position]:
-    """Partitions that have an offset, or a member."""
+def positions(cluster: Cluster, group: Any, committed: Mapping[Place, int]) -> list[GroupPosition]:
+    """The partitions that have a committed offset or a member."""
     members = {
         (one.topic, one.partition): member
         for member in (group.members if group is not None else ())
@@ -225,15 +191,12 @@ def positions(cluster: Cluster, group: Any, committed: dict[tuple[str, int], int
     known = cluster.topics()
     wanted = sorted({*committed, *members})
     there = [one for one in wanted if one[1] in known.get(one[0], ())]
-    ends = cluster.offsets(there, "latest")
-    return [
-        Position(*one, committed.get(one), ends[one].offset if one in ends else None, members.get(one))
-        for one in wanted
-    ]
+    ends = cluster.ends(there)
+    return [GroupPosition(*one, committed.get(one), ends.get(one), members.get(one)) for one in wanted]
 
 
 def state_of(group: Any) -> str:
-    """By the name that Kafka's own tool has for it."""
+    """The state of a group, by the name that Kafka's own tool prints."""
     if group is None:
         return "Dead"
     name = group.state.name if group.state is not None else "UNKNOWN"
@@ -245,10 +208,10 @@ def _type(group: Any) -> str:
     return "-" if kind is None else str(kind.name).capitalize()
 
 
-# What of it is shown
+# Output
 
 
-def _print_offsets(out: Out, group: Any, found: Sequence[Position], *, json: bool) -> None:
+def _print_offsets(out: Out, group: Any, found: Sequence[GroupPosition], *, json: bool) -> None:
     name, state = group.group_id, state_of(group)
     if json:
         rows = [

@@ -1,4 +1,4 @@
-"""`seglog groups reset-offsets`: let a group go on from somewhere else, in all modes of kafka-consumer-groups."""
+"""`seglog groups reset-offsets`: change a group's offsets, in all modes of kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import parse_time, with_options
+from seglog.cli.options import JsonLines, OptionError, parse_time, with_options
 from seglog.cli.output import FINE, Out, fail, show_table, warn
-from seglog.cli.wire import clients as wire
-from seglog.cli.wire.clients import Cluster
-from seglog.cli.wire.groups import NO_NAMES, Names, committed_offsets, describe, named_partitions, state_of
+from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
+from seglog.cli.wire.groups import NO_GROUPS, GroupNames, committed_offsets, describe, group_offsets, state_of
+from seglog.cli.wire.partition_lists import check_partitions, named_partitions
+from seglog.cluster.moves import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 from seglog.core.fs import OsFs
@@ -21,49 +22,50 @@ _INACTIVE: Final = ("Empty", "Dead")
 _DURATION: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII | re.IGNORECASE
 )
-_At = tuple[str, int]
 
 
-class Mode(NamedTuple):
-    """How new offsets are found: by option ``name``, with what was given to it."""
+class ResetMode(NamedTuple):
+    """The option ``name`` that says where the group continues, and its value."""
 
     name: str
     value: Any
 
 
-class Plan(NamedTuple):
-    """New offsets of a group, and the old ones where there are some."""
+class ResetPlan(NamedTuple):
+    """New offsets of a group, and the offsets that it has committed."""
 
     group: str
-    offsets: Mapping[_At, int]
-    committed: Mapping[_At, int]
+    offsets: Mapping[Place, int]
+    committed: Mapping[Place, int]
 
 
-class To(NamedTuple):
-    """The options of which one says where a group goes on."""
+class ResetOptions(NamedTuple):
+    """The options of which exactly one says where a group continues."""
 
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To where partitions begin.")] = False
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To where they end.")] = False
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is, or to the end.")] = False
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning of each partition.")] = False
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of each partition.")] = False
+    to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, or to the end.")] = False
     to_offset: Annotated[int | None, typer.Option(metavar="N", help="To this offset.", show_default=False)] = None
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="By so many on, or back if negative.", show_default=False)
+        int | None,
+        typer.Option(metavar="N", help="By N records forward, or back if N is negative.", show_default=False),
     ] = None
     to_datetime: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="To the first record at or after it; UTC without a zone.", show_default=False
+            metavar="TIME", help="To the first record at or after TIME; in UTC without a zone.", show_default=False
         ),
     ] = None
     by_duration: Annotated[
-        str | None, typer.Option(metavar="PnDTnHnMnS", help="To what was so long ago.", show_default=False)
+        str | None,
+        typer.Option(metavar="PnDTnHnMnS", help="To the first record after now minus this.", show_default=False),
     ] = None
     from_file: Annotated[
         str | None,
-        typer.Option(metavar="CSV", help="[group,]topic,partition,offset, as --export has it.", show_default=False),
+        typer.Option(metavar="CSV", help="[group,]topic,partition,offset, as --export prints.", show_default=False),
     ] = None
 
-    def mode(self) -> Mode:
+    def mode(self) -> ResetMode:
         return _mode(
             {
                 "--to-earliest": self.to_earliest or None,
@@ -78,132 +80,129 @@ class To(NamedTuple):
         )
 
 
-_NOWHERE: Final = To()
+_NO_MODE: Final = ResetOptions()
 
 
 @with_options
 def reset_offsets(
-    names: Names = NO_NAMES,
+    names: GroupNames = NO_GROUPS,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,2-4]", help="In this topic.", show_default=False),
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC[:0,2-4]", help="This topic, or partitions of it.", show_default=False
+        ),
     ] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="In all for which the group has offsets.")] = False,
-    to: To = _NOWHERE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be: so it is without --execute.")] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All topics with offsets of the group.")] = False,
+    to: ResetOptions = _NO_MODE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the new offsets (the default).")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Change the offsets.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV for --from-file.")] = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Let groups without members go on from somewhere else. Shows what would be done, and does it with --execute."""
+    """Change where groups without members continue. Shows the new offsets; with --execute, commits them."""
     mode = to.mode()
     if execute and dry_run:
         return fail("reset-offsets takes --dry-run or --execute, not both")
     if mode.name != "--from-file" and bool(topics) == all_topics:
         return fail("reset-offsets needs --topic or --all-topics")
     cluster = brokers.cluster()
-    wanted = names.wanted(cluster)
-    if not wanted and not names.all_groups:
-        return fail("reset-offsets needs the name of a group, or --all-groups")
+    wanted = names.found(cluster, "reset-offsets")
     plans = [_plan(cluster, group, mode, topics or (), several=len(wanted) > 1) for group in wanted]
     if execute:
         for plan in plans:
             _commit(cluster, plan)
-    out = Out()
-    for plan in plans:
-        _print(out, plan, done=execute, json=json, export=export, several=len(plans) > 1)
-    out.flush()
+    with Out() as out:
+        for plan in plans:
+            _print(out, plan, done=execute, json=json, export=export, several=len(plans) > 1)
     if not execute and not json and not export:
-        warn("nothing was changed: --execute does it")
+        warn("nothing was changed: add --execute to commit these offsets")
     return FINE
 
 
-def _mode(given: Mapping[str, Any]) -> Mode:
-    chosen = [Mode(name, value) for name, value in given.items() if value is not None]
+def _mode(given: Mapping[str, Any]) -> ResetMode:
+    chosen = [ResetMode(name, value) for name, value in given.items() if value is not None]
     if len(chosen) != 1:
-        raise typer.BadParameter(f"reset-offsets needs one of {', '.join(given)}")
+        raise OptionError(f"reset-offsets needs exactly one of {', '.join(given)}")
     (mode,) = chosen
     if mode.name == "--by-duration":
-        return Mode(mode.name, parse_duration(mode.value))
+        return ResetMode(mode.name, parse_duration(mode.value))
     if mode.name == "--to-datetime":
         try:
-            return Mode(mode.name, parse_time(mode.value))
+            return ResetMode(mode.name, parse_time(mode.value))
         except ValueError as error:
-            raise typer.BadParameter(f"--to-datetime: {mode.value!r} is no time like 2013-01-01T05:00:00Z") from error
+            raise OptionError(f"--to-datetime: {mode.value!r} is not a time like 2013-01-01T05:00:00Z") from error
     return mode
 
 
 def parse_duration(text: str) -> int:
-    """ISO 8601's days, hours, minutes and seconds as milliseconds.
+    """A duration in days, hours, minutes and seconds (ISO 8601) as milliseconds.
 
     >>> parse_duration("P1DT2H"), parse_duration("PT0.5S")
     (93600000, 500)
     """
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
-        raise typer.BadParameter(f"--by-duration: {text!r} is no duration like P1DT2H30M5S")
+        raise OptionError(f"--by-duration: {text!r} is not a duration like P1DT2H30M5S")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
-def _plan(cluster: Cluster, group: str, mode: Mode, topics: Sequence[str], *, several: bool) -> Plan:
+def _plan(cluster: Cluster, group: str, mode: ResetMode, topics: Sequence[str], *, several: bool) -> ResetPlan:
     state = state_of(describe(cluster, group))
     if state not in _INACTIVE:
-        raise RequestFailedError(f"group {group}: offsets are reset while it has no members, and it is {state}")
+        raise RequestFailedError(f"group {group} is {state}: offsets can be reset only while it has no members")
     committed = committed_offsets(cluster, group)
     if mode.name == "--from-file":
         wanted = _read_csv(mode.value, group, several=several)
-        known = cluster.partitions(dict.fromkeys(topic for topic, _ in wanted))
-        for topic, number in wanted:
-            if number not in known[topic]:
-                raise RequestFailedError(f"{mode.value}: topic {topic} has no partition {number}")
-        return Plan(group, _within(cluster, wanted), committed)
-    where = named_partitions(cluster, topics) if topics else _all(cluster, committed)
-    return Plan(group, _offsets(cluster, where, mode, committed), committed)
-
-
-def _all(cluster: Cluster, committed: Mapping[_At, int]) -> list[_At]:
+        check_partitions(cluster.partitions(dict.fromkeys(topic for topic, _ in wanted)), wanted)
+        return ResetPlan(group, _within(cluster, wanted), committed)
     known = cluster.topics()
+    where = named_partitions(known, topics, "--topic") if topics else _all(known, committed)
+    return ResetPlan(group, _offsets(cluster, where, mode, committed), committed)
+
+
+def _all(known: Mapping[str, Sequence[int]], committed: Mapping[Place, int]) -> list[Place]:
     topics = dict.fromkeys(topic for topic, _ in committed)
     return [(topic, number) for topic in topics for number in known.get(topic, ())]
 
 
-def _offsets(cluster: Cluster, where: Sequence[_At], mode: Mode, committed: Mapping[_At, int]) -> dict[_At, int]:
+def _offsets(
+    cluster: Cluster, where: Sequence[Place], mode: ResetMode, committed: Mapping[Place, int]
+) -> dict[Place, int]:
     if mode.name == "--to-earliest":
-        return {at: found.offset for at, found in cluster.offsets(where, "earliest").items()}
-    ends = {at: found.offset for at, found in cluster.offsets(where, "latest").items()}
+        return cluster.first(where)
     if mode.name == "--to-latest":
-        return ends
+        return cluster.ends(where)
     if mode.name == "--to-current":
+        ends = cluster.ends(where)
         return {at: committed.get(at, ends[at]) for at in where}
     if mode.name == "--to-offset":
         return _within(cluster, dict.fromkeys(where, mode.value))
     if mode.name == "--shift-by":
         for topic, number in where:
             if (topic, number) not in committed:
-                raise RequestFailedError(f"topic {topic}, partition {number}: no offset is committed, to be shifted")
+                raise RequestFailedError(f"topic {topic}, partition {number}: --shift-by needs a committed offset")
         return _within(cluster, {at: committed[at] + mode.value for at in where})
     time = SystemClock().now_ms() - mode.value if mode.name == "--by-duration" else mode.value
-    found = cluster.offsets(where, time)
-    return {at: found[at].offset if found[at].offset >= 0 else ends[at] for at in where}
+    return cluster.offsets_from(where, time)
 
 
-def _within(cluster: Cluster, wanted: Mapping[_At, int]) -> dict[_At, int]:
-    """Offsets that are there: the nearest, and a warning, for others."""
-    first, last = cluster.offsets(wanted, "earliest"), cluster.offsets(wanted, "latest")
+def _within(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, int]:
+    """Move offsets that are out of range to the nearest end of the partition, with a warning."""
+    first, ends = cluster.first(wanted), cluster.ends(wanted)
     found = {}
     for at, offset in wanted.items():
-        found[at] = min(max(offset, first[at].offset), last[at].offset)
+        found[at] = min(max(offset, first[at]), ends[at])
         if found[at] != offset:
             warn(
-                f"seglog: {at[0]}-{at[1]} has {first[at].offset} to {last[at].offset}: {found[at]} instead of {offset}"
+                f"seglog: {at[0]}-{at[1]}: offset {offset} is out of range {first[at]} to {ends[at]}; using {found[at]}"
             )
     return found
 
 
-def _read_csv(path: str, group: str, *, several: bool) -> dict[_At, int]:
-    """A file's rows for a group; its column is left out where there is one group."""
+def _read_csv(path: str, group: str, *, several: bool) -> dict[Place, int]:
+    """The rows of a file for a group. The column of groups may be missing if there is only one group."""
     found = {}
     for number, line in enumerate(OsFs().read(path).decode(errors="replace").splitlines(), start=1):
         if not line.strip():
@@ -218,21 +217,15 @@ def _read_csv(path: str, group: str, *, several: bool) -> dict[_At, int]:
     return found
 
 
-def _commit(cluster: Cluster, plan: Plan) -> None:
+def _commit(cluster: Cluster, plan: ResetPlan) -> None:
     if not plan.offsets:
         return
-    kafka = cluster.kafka
-    partitions = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in plan.offsets.items()]
-    wanted = kafka.ConsumerGroupTopicPartitions(plan.group, partitions)
-    with cluster.errors(f"group {plan.group}"):
-        futures = cluster.admin.alter_consumer_group_offsets([wanted], request_timeout=cluster.timeout)
-    answer = cluster.result(futures[plan.group], f"group {plan.group}")
-    for one in answer.topic_partitions:
-        if one.error is not None:
-            raise RequestFailedError(f"group {plan.group}, {one.topic}-{one.partition}: {cluster.describe(one.error)}")
+    make = cluster.kafka.TopicPartition
+    partitions = [make(topic, number, offset) for (topic, number), offset in plan.offsets.items()]
+    group_offsets(cluster, "alter_consumer_group_offsets", plan.group, partitions)
 
 
-def _print(out: Out, plan: Plan, *, done: bool, json: bool, export: bool, several: bool) -> None:
+def _print(out: Out, plan: ResetPlan, *, done: bool, json: bool, export: bool, several: bool) -> None:
     if export:
         for (topic, number), offset in plan.offsets.items():
             out.line(f"{f'{plan.group},' if several else ''}{topic},{number},{offset}")

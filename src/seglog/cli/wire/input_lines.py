@@ -1,4 +1,4 @@
-"""What a line of input is as a record: key, value and headers, or an object of `seglog consume --json`. Pure."""
+"""Lines of input as records: key, value and headers, or an object of `seglog consume --json`. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from seglog.cli.wire.formats import parse
 
 
-class ToSend(NamedTuple):
-    """A record to be produced; ``partition`` and ``timestamp`` (ms) are None where the line says nothing of them."""
+class OutgoingRecord(NamedTuple):
+    """A record to be produced; ``partition`` and ``timestamp`` (ms) are None unless the line has them."""
 
     key: bytes | None
     value: bytes | None
@@ -21,7 +21,7 @@ class ToSend(NamedTuple):
 
 
 class LineReader(NamedTuple):
-    """How lines are taken apart. ``null_marker``: text that stands for null."""
+    """Parses lines. ``null_marker``: text that stands for null."""
 
     key_separator: bytes | None = None
     key: bytes | None = None
@@ -33,21 +33,21 @@ class LineReader(NamedTuple):
     empty_is_null: bool = False
     null_marker: bytes | None = None
 
-    def read(self, line: bytes) -> ToSend:
-        """Raises ValueError, which says what is wrong with the line."""
+    def read(self, line: bytes) -> OutgoingRecord:
+        """Raises ValueError with the mistake in the line."""
         headers = self.headers
         if self.parse_headers:
             text, tab, line = line.partition(b"\t")
             if not tab:
-                raise ValueError("no tab behind the headers")
+                raise ValueError("the line has no tab after the headers")
             headers = [*headers, *(self._header(one) for one in text.split(b",") if one)]
         key: bytes | None = self.key
         if self.key_separator is not None:
             text, separator, rest = line.partition(self.key_separator)
             if not separator:
-                raise ValueError(f"no key: there is no {self.key_separator.decode(errors='replace')!r}")
+                raise ValueError(f"the line has no key separator {self.key_separator.decode(errors='replace')!r}")
             key, line = self._field(text, self.key_format), rest
-        return ToSend(key, self._field(line, self.value_format), headers)
+        return OutgoingRecord(key, self._field(line, self.value_format), headers)
 
     def _field(self, data: bytes, form: str) -> bytes | None:
         if data == self.null_marker or (self.empty_is_null and not data):
@@ -57,29 +57,29 @@ class LineReader(NamedTuple):
     def _header(self, text: bytes) -> tuple[str, bytes | None]:
         name, colon, value = text.partition(b":")
         if not colon or not name:
-            raise ValueError(f"{text.decode(errors='replace')!r} is no header NAME:VALUE")
+            raise ValueError(f"{text.decode(errors='replace')!r} is not a header NAME:VALUE")
         return name.decode(errors="replace"), self._field(value, self.header_format)
 
 
-def read_object(line: bytes, *, keep_partition: bool = False) -> ToSend:
-    """A record of `seglog consume --json` and `seglog dump --records --json`: bytes as base64. Its topic, offset and,
-    without ``keep_partition``, partition count for nothing. Raises ValueError."""
+def read_object(line: bytes, *, keep_partition: bool = False) -> OutgoingRecord:
+    """A record of `seglog consume --json` and `seglog dump --records --json`: bytes as base64. Its topic and
+    offset are ignored, and without ``keep_partition`` its partition. Raises ValueError."""
     try:
         found = json.loads(line)
     except RecursionError as error:
-        raise ValueError("too deep for a record") from error
+        raise ValueError("the JSON is nested too deeply") from error
     if not isinstance(found, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("the line is not a JSON object")
     partition, timestamp = found.get("partition"), found.get("timestamp")
     for name, number in (("partition", partition), ("timestamp", timestamp)):
         if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise ValueError(f"{name} is no whole number")
+            raise ValueError(f"{name} is not an integer")
     headers = found.get("headers") or []
     if not isinstance(headers, list) or not all(
         isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in headers
     ):
-        raise ValueError("headers is no list of [name, value]")
-    return ToSend(
+        raise ValueError("headers is not a list of [name, value]")
+    return OutgoingRecord(
         _bytes(found.get("key"), "key"),
         _bytes(found.get("value"), "value"),
         [(name, _bytes(value, f"header {name}")) for name, value in headers],

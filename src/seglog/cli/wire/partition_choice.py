@@ -1,4 +1,4 @@
-"""Which partition a record is sent to: by librdkafka where it can, else by ours."""
+"""Partitioners of a producer: those of librdkafka where it has them, else ours."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ PARTITIONERS: Final = ("murmur2", "crc32", "fnv1a", "sticky", "round-robin", "ra
 _KEY_HASHES: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "fnv1a": "fnv1a_random"}
 
 
-class Choice(NamedTuple):
-    """``setting`` is librdkafka's; ``chooser`` says the partition of each record, if there is one."""
+class PartitionChoice(NamedTuple):
+    """``setting`` is librdkafka's; ``chooser`` returns the partition of each record, unless librdkafka does."""
 
     setting: str
     chooser: Partitioner | None
 
 
-class _Keyless:
-    """Sticky whatever the key: `StickyPartitioner` without keys."""
+class _KeylessPartitioner:
+    """Sticky for all records: `StickyPartitioner` without keys."""
 
     def __init__(self, partitions: int, batch_size: int) -> None:
         self._sticky = StickyPartitioner(partitions, randrange, batch_size=batch_size)
@@ -29,8 +29,8 @@ class _Keyless:
         return self._sticky.partition(None, size)
 
 
-class _Random:
-    """Each record anywhere."""
+class _RandomPartitioner:
+    """Sends each record to a random partition."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -39,12 +39,12 @@ class _Random:
         return randrange(self._partitions)
 
 
-def choice(name: str, partitions: int, batch_size: int) -> Choice:
+def choice(name: str, partitions: int, batch_size: int) -> PartitionChoice:
     """The partitioner of that name. ``murmur2`` is Java's: the hash of a key, and sticky without one."""
     if name in _KEY_HASHES:
-        return Choice(_KEY_HASHES[name], None)
+        return PartitionChoice(_KEY_HASHES[name], None)
     if name == "round-robin":
-        return Choice("random", RoundRobinPartitioner(partitions))
+        return PartitionChoice("random", RoundRobinPartitioner(partitions))
     if name == "random":
-        return Choice("random", _Random(partitions))
-    return Choice("random", _Keyless(partitions, batch_size))
+        return PartitionChoice("random", _RandomPartitioner(partitions))
+    return PartitionChoice("random", _KeylessPartitioner(partitions, batch_size))

@@ -1,4 +1,4 @@
-"""`seglog perf produce|consume|e2e`: how fast brokers take and give records, as Kafka's perf tools measure it."""
+"""`seglog perf produce|consume|e2e`: the speed of brokers, as Kafka's perf tools measure it."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from seglog.cli.offline.perf import TOPIC, latencies_in_ms
-from seglog.cli.options import with_options
-from seglog.cli.output import FINE, Out, fail, format_size
-from seglog.cli.wire import clients as wire
-from seglog.cli.wire.clients import Cluster
-from seglog.cli.wire.input_lines import ToSend
+from seglog.cli.options import JsonDocument, with_options
+from seglog.cli.output import FINE
+from seglog.cli.rates import print_rates
+from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
+from seglog.cli.wire.input_lines import OutgoingRecord
 from seglog.cli.wire.sender import Sender, SendSettings
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
+_TOPIC: Final = "seglog-perf"
 _REPORT_EVERY: Final = 1.0
 _VALUES: Final = 64
-"""Values of different contents, which are sent again and again."""
+"""Values of different contents, sent in turn."""
 _WAIT: Final = 0.2
 _BUFFER_KB: Final = 32 << 10
-"""Java's ``buffer.memory``: how much may wait decides how long it waits."""
+"""Java's ``buffer.memory``. The latency depends on how much may wait."""
 _now: Final = SystemClock().monotonic
 
-_Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Made, if it is not there.")]
-_Partitions = Annotated[int, typer.Option(metavar="N", min=1, help="Of a topic that is made.")]
+_Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Created if it does not exist.")]
+_Partitions = Annotated[int, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")]
 _RecordSize = Annotated[int, typer.Option(metavar="BYTES", min=0, help="Size of a record's value.")]
 _Acks = Annotated[str, typer.Option(metavar="N", help="all (-1), 1 or 0.")]
 _Codec = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
-_Seconds = Annotated[
-    float | None, typer.Option(metavar="S", min=0.0, help="Stop after so many seconds.", show_default=False)
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_Seconds = Annotated[float | None, typer.Option(metavar="S", min=0.0, help="Stop after S seconds.", show_default=False)]
 
 
 class Meter:
-    """Counts, and shows on a terminal once a second how it goes."""
+    """Counts records and shows the rate once a second on a terminal."""
 
     def __init__(self, work: str) -> None:
         self._work = work
@@ -69,37 +66,26 @@ class Meter:
     def seconds(self) -> float:
         return self.ended - self.began
 
-    def print(self, out: Out, facts: dict[str, Any], *, json: bool) -> None:
+    def print(self, facts: dict[str, Any], *, json: bool) -> None:
         if self._is_shown:
             print(f"\r{'':<78}\r", end="", file=sys.stderr, flush=True)
-        rate = self.records / self.seconds if self.seconds else 0.0
-        mb = self.bytes / self.seconds / 1e6 if self.seconds else 0.0
-        latencies = latencies_in_ms(self.latencies)
-        if json:
-            done = {"records": self.records, "bytes": self.bytes, "seconds": round(self.seconds, 6)}
-            rates = {"recordsPerSecond": round(rate, 1), "mbPerSecond": round(mb, 3), "latencyMs": latencies}
-            out.json({"work": self._work, **facts, **done, **rates})
-        else:
-            out.line(
-                f"{self._work}: {self.records:,} records, {format_size(self.bytes)} in {self.seconds:.2f} s: "
-                f"{rate:,.0f} records/s, {mb:,.2f} MB/s"
-            )
-            if latencies is not None:
-                shown = ", ".join(f"{name} {value:.2f}" for name, value in latencies.items())
-                out.line(f"latency in ms: {shown}")
-        out.flush()
+        print_rates(
+            *(self._work, facts, self.records, self.bytes, self.seconds, self.latencies),
+            latency_title="latency in ms",
+            json=json,
+        )
 
 
 @with_options
 def produce(
-    topic: _Topic = TOPIC,
+    topic: _Topic = _TOPIC,
     partitions: _Partitions = 1,
     records: Annotated[
-        int, typer.Option("--records", "--num-records", "-n", metavar="N", min=1, help="How many records.")
+        int, typer.Option("--records", "--num-records", "-n", metavar="N", min=1, help="Number of records.")
     ] = 1_000_000,
     record_size: _RecordSize = 1024,
     throughput: Annotated[
-        int, typer.Option(metavar="N", min=-1, help="At most so many records a second; -1: as fast as it goes.")
+        int, typer.Option(metavar="N", min=-1, help="Records per second at most; -1: no limit.")
     ] = -1,
     acks: _Acks = "all",
     idempotent: Annotated[
@@ -107,26 +93,23 @@ def produce(
     ] = None,
     codec: _Codec = "none",
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size of a batch.")] = 16_384,
-    linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait so long for a batch to fill.")] = 5,
+    linger_ms: Annotated[int, typer.Option(metavar="MS", min=0, help="Wait MS for a batch to fill.")] = 5,
     seconds: _Seconds = None,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: _Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonDocument = False,
 ) -> int:
-    """Send records: how many a second, and how long each takes from the call to its acknowledgement.
+    """Send records: records per second, and the latency of each from the call to its acknowledgement.
 
-    With idempotence an empty record goes ahead, which is not counted.
+    With idempotence an empty record, which is not counted, is sent first.
     """
-    try:
-        settings = SendSettings.parse(acks, codec, idempotent, None, batch_size, linger_ms)
-    except ValueError as error:
-        return fail(error)
+    settings = SendSettings.parse(acks, codec, idempotent, None, batch_size, linger_ms)
     cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
     values = _values(record_size)
     sender = _TimedSender(cluster, topic, settings, Meter("produce"))
     meter = sender.meter
     for number in range(records):
-        sender.send(ToSend(None, values[number % _VALUES], ()))
+        sender.send(OutgoingRecord(None, values[number % _VALUES], ()))
         if throughput > 0:
             while (ahead := (number + 1) / throughput - (_now() - meter.began)) > 0.001:
                 sender.wait(min(ahead, _WAIT))
@@ -134,30 +117,36 @@ def produce(
             break
     sender.flush()
     facts = {"topic": topic, "recordSize": record_size, "batchSize": batch_size, "codec": codec, "acks": acks}
-    meter.print(Out(), facts, json=json)
+    meter.print(facts, json=json)
     return FINE
 
 
 @with_options
 def consume(
-    topic: _Topic = TOPIC,
+    topic: _Topic = _TOPIC,
     records: Annotated[
         int | None,
         typer.Option(
-            "--records", "--num-records", "--messages", "-n", metavar="N", min=1, help="How many.", show_default="all"
+            "--records",
+            "--num-records",
+            "--messages",
+            "-n",
+            metavar="N",
+            min=1,
+            help="Number of records.",
+            show_default="all",
         ),
     ] = None,
-    fetch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Of a partition at once.")] = 1 << 20,
+    fetch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Bytes per partition and fetch.")] = 1 << 20,
     seconds: _Seconds = None,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: _Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonDocument = False,
 ) -> int:
-    """Read a topic from its beginning: how many records a second. Counts from the first record on."""
+    """Read a topic from its beginning: records per second, counted from the first record."""
     cluster = brokers.cluster()
     there = [(topic, number) for number in cluster.partitions([topic])[topic]]
-    ends = cluster.offsets(there, "latest")
-    starts = {at: found.offset for at, found in cluster.offsets(there, "earliest").items()}
-    behind = {at for at in there if starts[at] < ends[at].offset}
+    ends, starts = cluster.ends(there), cluster.first(there)
+    behind = {at for at in there if starts[at] < ends[at]}
     consumer = cluster.consumer({**_CONSUMER, "max.partition.fetch.bytes": fetch_size})
     meter = Meter("consume")
     asked = meter.began
@@ -180,41 +169,38 @@ def consume(
             for message in batch:
                 _check(cluster, topic, message)
                 at = topic, message.partition()
-                if message.error() is not None or message.offset() + 1 >= ends[at].offset:
+                if message.error() is not None or message.offset() + 1 >= ends[at]:
                     behind.discard(at)
     finally:
         consumer.close()
     waited = first - asked if first else 0.0
-    meter.print(Out(), {"topic": topic, "secondsToFirst": round(waited, 6)}, json=json)
+    meter.print({"topic": topic, "secondsToFirst": round(waited, 6)}, json=json)
     return FINE
 
 
 @with_options
 def e2e(
-    topic: _Topic = TOPIC,
+    topic: _Topic = _TOPIC,
     partitions: _Partitions = 1,
-    records: Annotated[int, typer.Option("--records", "-n", metavar="N", min=1, help="How many records.")] = 10_000,
+    records: Annotated[int, typer.Option("--records", "-n", metavar="N", min=1, help="Number of records.")] = 10_000,
     record_size: _RecordSize = 100,
     acks: _Acks = "all",
     seconds: _Seconds = None,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: _Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonDocument = False,
 ) -> int:
-    """Send one record at a time and wait until a consumer has it: how long that takes."""
-    try:
-        settings = SendSettings.parse(acks, "none", None, None, 16_384, 0)
-    except ValueError as error:
-        return fail(error)
+    """Send one record at a time and wait until a consumer receives it: the latency of each."""
+    settings = SendSettings.parse(acks, "none", None, None, 16_384, 0)
     cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
     sender = Sender(cluster, topic, settings, "murmur2", 0)
     consumer = cluster.consumer(_CONSUMER)
-    (end,) = cluster.offsets([(topic, 0)], "latest").values()
+    (end,) = cluster.ends([(topic, 0)]).values()
     rng = Random(1)
     meter = Meter("e2e")
     try:
-        consumer.assign([cluster.kafka.TopicPartition(topic, 0, end.offset)])
-        _exchange(cluster, sender, consumer, topic, b"first")  # connections, producer ids: not what is measured
+        consumer.assign([cluster.kafka.TopicPartition(topic, 0, end)])
+        _exchange(cluster, sender, consumer, topic, b"first")  # not measured: connections, producer ids
         meter.began = _now()
         for _ in range(records):
             value = rng.randbytes(record_size)
@@ -227,7 +213,7 @@ def e2e(
         sender.flush()
     finally:
         consumer.close()
-    meter.print(Out(), {"topic": topic, "recordSize": record_size, "acks": acks}, json=json)
+    meter.print({"topic": topic, "recordSize": record_size, "acks": acks}, json=json)
     return FINE
 
 
@@ -242,13 +228,13 @@ _CONSUMER: Final = {
 
 
 class _TimedSender(Sender):
-    """Keeps how long each record took."""
+    """Records the latency of each record."""
 
     def __init__(self, cluster: Cluster, topic: str, settings: SendSettings, meter: Meter) -> None:
         super().__init__(cluster, topic, settings, "murmur2", None, {"queue.buffering.max.kbytes": _BUFFER_KB})
         self.meter = meter
-        if settings.idempotent:  # librdkafka asks for its id half a second after it was made, and that counts once
-            self.send(ToSend(None, b"", ()))
+        if settings.idempotent:  # librdkafka asks for its producer id half a second after its creation
+            self.send(OutgoingRecord(None, b"", ()))
             self.flush()
             del meter.latencies[:]
             meter.records = meter.bytes = 0
@@ -264,18 +250,18 @@ class _TimedSender(Sender):
 
 def _exchange(cluster: Cluster, sender: Sender, consumer: Any, topic: str, value: bytes) -> None:
     """Send a record and wait for it to come back."""
-    sender.send(ToSend(None, value, ()))
+    sender.send(OutgoingRecord(None, value, ()))
     until = _now() + cluster.timeout
     while True:
         message = consumer.poll(_WAIT)
         if message is not None:
             _check(cluster, topic, message)
             if message.value() != value:
-                raise RequestFailedError(f"topic {topic}: another record came: e2e needs a topic of its own")
+                raise RequestFailedError(f"topic {topic}: another record was received: e2e needs a topic of its own")
             return
         sender.wait(0)
         if _now() >= until:
-            raise RequestFailedError(f"topic {topic}: no record came back within {cluster.timeout:g} s")
+            raise RequestFailedError(f"topic {topic}: no record was received within {cluster.timeout:g} s")
 
 
 def _check(cluster: Cluster, topic: str, message: Any) -> None:

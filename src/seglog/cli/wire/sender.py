@@ -1,4 +1,4 @@
-"""A producer for commands: settings, the choice of partitions, and the first error of any record."""
+"""A producer for commands: its settings, its partitioner, and the first error of a record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Self
 
+from seglog.cli.options import OptionError, check_choice
 from seglog.cli.wire.clients import Cluster
-from seglog.cli.wire.input_lines import ToSend
+from seglog.cli.wire.input_lines import OutgoingRecord
 from seglog.cli.wire.partition_choice import choice
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
@@ -19,7 +20,7 @@ _WAIT: Final = 0.2
 
 
 class SendSettings(NamedTuple):
-    """What a producer is to do, by librdkafka's names; ``retries`` None is as often as it takes."""
+    """Settings of a producer. ``retries`` None: no limit; ``for_ever``: a record does not time out."""
 
     acks: int
     codec: str
@@ -41,16 +42,15 @@ class SendSettings(NamedTuple):
         *,
         for_ever: bool = False,
     ) -> Self:
-        """Raises ValueError for what excludes each other. ``for_ever``: a record does not time out."""
+        """Raises `OptionError` for unknown values and for options that exclude each other."""
         if acks not in _ACKS:
-            raise ValueError(f"--acks is all, 1 or 0, not {acks}")
-        if codec not in CODECS:
-            raise ValueError(f"--codec is {', '.join(CODECS)}, not {codec}")
+            check_choice("--acks", acks, ("all", "1", "0"))
+        check_choice("--codec", codec, CODECS)
         number = _ACKS[acks]
         if idempotent and number != -1:
-            raise ValueError(f"--idempotent needs --acks all, not {acks}")
+            raise OptionError(f"--idempotent needs --acks all, not {acks}")
         if idempotent and retries == 0:
-            raise ValueError("--idempotent needs --retries")
+            raise OptionError("--idempotent needs --retries")
         if idempotent is None:
             idempotent = number == -1 and retries != 0
         return cls(number, codec, idempotent, retries, batch_size, linger_ms, for_ever)
@@ -62,7 +62,7 @@ class SendSettings(NamedTuple):
             "enable.idempotence": self.idempotent,
             "batch.size": self.batch_size,
             "linger.ms": self.linger_ms,
-            # What librdkafka passes on of a record that a topic takes is the broker's to judge.
+            # The broker, not librdkafka, decides which record is too large for a topic.
             "message.max.bytes": 1_000_000_000,
         }
         if self.retries is not None:
@@ -74,8 +74,8 @@ class SendSettings(NamedTuple):
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """For calls that call back: an exception in a callback, which a signal's may be, is lost on its way through
-    librdkafka's C, and this is what is left of it."""
+    """Turn the SystemError that librdkafka raises for an exception in a callback, such as that of a signal, into
+    KeyboardInterrupt."""
     try:
         yield
     except SystemError as error:
@@ -83,9 +83,9 @@ def _interruptible() -> Iterator[None]:
 
 
 class Sender:
-    """Sends records to one topic. An error of a record is raised at the next call, once, as the command's.
+    """Sends records to one topic. The first error of a record is raised by the next call.
 
-    ``more`` are settings of librdkafka's.
+    ``more``: settings of librdkafka.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class Sender:
         self._producer = cluster.producer({**settings.as_properties(), "partitioner": setting, **(more or {})})
 
     def _prepare(self) -> None:
-        """Before the first record: to ask for the topic may create it, and without a record it shall not be."""
+        """Look up the topic before the first record, not earlier: the request may create the topic."""
         partitions, partition = self._partitions(), self._partition
         if partition is not None and partition not in range(partitions):
             last = partitions - 1
-            raise RequestFailedError(f"topic {self._topic}: there is no partition {partition}, but 0 to {last}")
+            raise RequestFailedError(f"topic {self._topic} has no partition {partition}, only 0 to {last}")
         self._chooser = choice(self._partitioner, partitions, self._batch_size).chooser
         self._is_prepared = True
 
     def _partitions(self) -> int:
-        """How many the topic has; it is made, if it is not there and the broker makes topics so."""
+        """The topic's number of partitions. The request creates the topic if auto.create.topics.enable is set."""
         until = self._now() + self._cluster.timeout
         kafka = self._cluster.kafka
         asked = 0
@@ -133,14 +133,14 @@ class Sender:
             asked += 1
             if found.error is None and found.partitions:
                 return len(found.partitions)
-            # One that is being made is at first unknown, or without leaders.
+            # A topic that is being created is unknown or has no leaders at first.
             waits = found.error is None or found.error.code() == kafka.KafkaError.LEADER_NOT_AVAILABLE or asked < 3
             if not waits or self._now() >= until:
                 raise RequestFailedError(f"topic {self._topic}: {self._cluster.describe(found.error)}")
             self._serve(_WAIT)
 
-    def send(self, record: ToSend) -> None:
-        """Hand a record to the producer; waits while that has too many."""
+    def send(self, record: OutgoingRecord) -> None:
+        """Pass a record to the producer; wait while its queue is full."""
         if not self._is_prepared:
             self._prepare()
         partition = self._partition if self._partition is not None else record.partition
@@ -175,23 +175,23 @@ class Sender:
             self._producer.poll(seconds)
 
     def flush(self) -> None:
-        """Return when all is acknowledged. Raises the first error."""
+        """Wait until all records are acknowledged. Raises the first error."""
         while self._flush_some() and not self.has_ended:
             self._check()
         self._check()
 
     def _flush_some(self) -> int:
-        """How many records are still to be acknowledged."""
+        """The number of records that are not acknowledged yet."""
         with _interruptible():
             return int(self._producer.flush(_WAIT))
 
     def discard(self) -> None:
-        """Forget what was not acknowledged; from now on nothing is sent, and nothing raised."""
+        """Drop the records that are not acknowledged; later calls send and raise nothing."""
         self.has_ended = True
         self._producer.purge()
 
     def document(self) -> dict[str, Any]:
-        """What was sent."""
+        """The records sent, as JSON."""
         return {
             "topic": self._topic,
             "records": self._records,

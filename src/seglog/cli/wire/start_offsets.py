@@ -1,4 +1,4 @@
-"""Where a consumer begins: the words of Kafka's tools, kcat and rpk."""
+"""The start of a consumer: the words of Kafka's tools, kcat and rpk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from seglog.cli.options import parse_time
+from seglog.cli.options import OptionError, parse_time
 from seglog.cli.wire.clients import Cluster
+from seglog.cluster.moves import Place
 from seglog.core.errors import RequestFailedError
 
 _WORDS: Final = {
@@ -43,27 +44,27 @@ Start(kind='time', value=1356998400000))
             return Start("time", parse_time(text.partition("@")[2]))
         except ValueError:
             pass
-    raise ValueError(f"--offset is beginning, end, an offset, -N or @TIME, not {text}")
+    raise OptionError(f"--offset must be beginning, end, an offset, -N or @TIME, not {text}")
 
 
-def find_starts(cluster: Cluster, partitions: Sequence[tuple[str, int]], start: Start) -> dict[tuple[str, int], int]:
-    """The offset at which to begin in each partition. One that is not there is an error, and not another offset."""
+def find_starts(cluster: Cluster, partitions: Sequence[Place], start: Start) -> dict[Place, int]:
+    """Each partition's first offset to read. An offset out of range is an error; it is not replaced by another one."""
     if start.kind == "stored":
-        raise ValueError("--offset stored needs --group")
-    first = {at: found.offset for at, found in cluster.offsets(partitions, "earliest").items()}
+        raise OptionError("--offset stored needs --group")
+    if start.kind == "time":
+        return cluster.offsets_from(partitions, start.value)
+    first = cluster.first(partitions)
     if start.kind == "beginning":
         return first
-    last = {at: found.offset for at, found in cluster.offsets(partitions, "latest").items()}
+    ends = cluster.ends(partitions)
     if start.kind == "end":
-        return last
+        return ends
     if start.kind == "last":
-        return {at: max(first[at], last[at] - start.value) for at in partitions}
-    if start.kind == "time":
-        found = cluster.offsets(partitions, start.value)
-        return {at: found[at].offset if found[at].offset >= 0 else last[at] for at in partitions}
-    for at in partitions:
-        if not first[at] <= start.value <= last[at]:
+        return {place: max(first[place], ends[place] - start.value) for place in partitions}
+    for place in partitions:
+        if not first[place] <= start.value <= ends[place]:
             raise RequestFailedError(
-                f"topic {at[0]}, partition {at[1]}: offset {start.value} is out of range {first[at]} to {last[at]}"
+                f"topic {place[0]}, partition {place[1]}: offset {start.value} is out of range {first[place]} to "
+                f"{ends[place]}"
             )
     return dict.fromkeys(partitions, start.value)

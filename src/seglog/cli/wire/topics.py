@@ -3,113 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from seglog.cli.options import with_options
-from seglog.cli.output import FAILED, FINE, Out, fail, format_size, show_table
-from seglog.cli.wire import clients as wire
-from seglog.cli.wire.clients import Cluster
-from seglog.core.errors import RequestFailedError
+from seglog.cli.options import JsonLines, OptionError, with_options
+from seglog.cli.output import FINE, Out, format_size, show_table
+from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames
+from seglog.cli.wire.configs import parse_configs
+from seglog.cluster.moves import Place
+from seglog.core.types import INTERNAL_TOPICS
+
+_ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Omit Kafka's internal topics.")]
+_SizeKey = tuple[str, int, int]
+"""Topic, partition, broker."""
 
 
-class Names(NamedTuple):
-    """The topics that are meant."""
-
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics.", show_default=False)] = None
-    topics: wire.TopicsToo = None
-
-    def all(self) -> list[str]:
-        return [*(self.names or ()), *(self.topics or ())]
-
-
-_NO_NAMES: Final = Names()
-_ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's own topics.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask whether it could be done, and change nothing.")]
+def _needed(names: TopicNames, command: str) -> list[str]:
+    found = names.all()
+    if not found:
+        raise OptionError(f"topics {command} needs the name of a topic")
+    return found
 
 
 @with_options
 def list_topics(
     exclude_internal: _ExcludeInternal = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """The names of all topics."""
-    cluster = brokers.cluster()
-    out = Out()
-    for name, partitions in cluster.topics().items():
-        if exclude_internal and name in wire.INTERNAL:
-            continue
-        if json:
-            out.json({"topic": name, "partitions": len(partitions), "isInternal": name in wire.INTERNAL})
-        else:
-            out.line(name)
-    out.flush()
+    """List the names of all topics."""
+    with Out() as out:
+        for name, partitions in brokers.cluster().topics().items():
+            if exclude_internal and name in INTERNAL_TOPICS:
+                continue
+            if json:
+                out.json({"topic": name, "partitions": len(partitions), "isInternal": name in INTERNAL_TOPICS})
+            else:
+                out.line(name)
     return FINE
 
 
 @with_options
 def describe_topics(
-    names: Names = _NO_NAMES,
+    names: TopicNames = NO_TOPICS,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated-partitions", help="Only partitions that lack in-sync replicas.")
+        bool, typer.Option("--under-replicated-partitions", help="Only partitions with replicas out of sync.")
     ] = False,
     unavailable: Annotated[
         bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
     ] = False,
-    sizes: Annotated[bool, typer.Option("--sizes", help="How much each partition has on its leader's disk.")] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Show each partition's size on its leader's disk.")] = False,
     exclude_internal: _ExcludeInternal = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Partitions of topics with leader, replicas and what the topic's own configuration says."""
+    """Show partitions with leader, replicas and ISR, and the topics' own configuration."""
     cluster = brokers.cluster()
-    wanted = names.all() or [name for name in cluster.topics() if not (exclude_internal and name in wire.INTERNAL)]
-    described = _described(cluster, wanted)
-    configs = _configs(cluster, wanted)
-    on_disk: Mapping[tuple[str, int, int], int] = {}
+    found = names.all() or [name for name in cluster.topics() if not (exclude_internal and name in INTERNAL_TOPICS)]
+    described = _described(cluster, found)
+    configs = _configs(cluster, found)
+    on_disk: Mapping[_SizeKey, int] = {}
     if sizes:
         with cluster.own_admin() as admin:
             on_disk = admin.partition_sizes()
-    out = Out()
-    for topic in described:
-        rows = [
-            _row(topic.name, partition, on_disk)
-            for partition in topic.partitions
-            if not (under_replicated and len(partition.isr) >= len(partition.replicas))
-            and not (unavailable and partition.leader is not None)
-        ]
-        if json:
-            document = {"topic": topic.name, "topicId": _id(topic), "isInternal": topic.is_internal}
-            out.json({**document, "configs": configs[topic.name], "partitions": rows})
-        elif rows or not (under_replicated or unavailable):
-            _print(out, topic, configs[topic.name], rows, sizes=sizes)
-    out.flush()
+    with Out() as out:
+        for topic in described:
+            rows = [
+                _row((topic.name, partition.id), partition, on_disk)
+                for partition in topic.partitions
+                if not (under_replicated and len(partition.isr) >= len(partition.replicas))
+                and not (unavailable and partition.leader is not None)
+            ]
+            if json:
+                document = {"topic": topic.name, "topicId": _id(topic), "isInternal": topic.is_internal}
+                out.json({**document, "configs": configs[topic.name], "partitions": rows})
+            elif rows or not (under_replicated or unavailable):
+                _print(out, topic, configs[topic.name], rows, sizes=sizes)
     return FINE
 
 
 def _described(cluster: Cluster, names: Sequence[str]) -> list[Any]:
     if not names:
         return []
-    with cluster.errors("topics"):
-        asked = cluster.admin.describe_topics(
-            cluster.kafka.TopicCollection(names), include_authorized_operations=False, request_timeout=cluster.timeout
-        )
-    return [cluster.result(future, f"topic {name}") for name, future in asked.items()]
+    topics = cluster.kafka.TopicCollection(names)
+    futures = cluster.ask("describe_topics", "topics", topics, include_authorized_operations=False)
+    return [cluster.result(future, f"topic {name}") for name, future in futures.items()]
 
 
 def _configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What is set for each topic itself."""
+    """The keys that each topic itself sets."""
     api = cluster.api
     resources = [api.ConfigResource(api.ResourceType.TOPIC, name) for name in names]
     if not resources:
         return {}
     own = api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    with cluster.errors("configs"):
-        futures = cluster.admin.describe_configs(resources, request_timeout=cluster.timeout)
     found = {}
-    for resource, future in futures.items():
+    for resource, future in cluster.ask("describe_configs", "configs", resources).items():
         entries = cluster.result(future, f"topic {resource.name}")
         found[resource.name] = {name: entry.value for name, entry in sorted(entries.items()) if entry.source == own}
     return found
@@ -120,7 +110,7 @@ def _id(topic: Any) -> str:
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
-def _row(topic: str, partition: Any, on_disk: Mapping[tuple[str, int, int], int]) -> dict[str, Any]:
+def _row(place: Place, partition: Any, on_disk: Mapping[_SizeKey, int]) -> dict[str, Any]:
     leader = None if partition.leader is None else partition.leader.id
     row = {
         "partition": partition.id,
@@ -129,7 +119,7 @@ def _row(topic: str, partition: Any, on_disk: Mapping[tuple[str, int, int], int]
         "isr": [node.id for node in partition.isr],
     }
     if on_disk and leader is not None:
-        row["size"] = on_disk.get((topic, partition.id, leader))
+        row["size"] = on_disk.get((*place, leader))
     return row
 
 
@@ -156,10 +146,10 @@ def _print(out: Out, topic: Any, configs: Mapping[str, str], rows: Sequence[dict
 
 @with_options
 def create_topics(
-    names: Names = _NO_NAMES,
+    names: TopicNames = NO_TOPICS,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", metavar="N", min=1, help="How many.", show_default="the broker's"),
+        typer.Option("--partitions", "-p", metavar="N", min=1, help="Partitions.", show_default="the broker's"),
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -167,92 +157,53 @@ def create_topics(
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", "-c", metavar="KEY=VALUE", help="A configuration's key.", show_default=False),
+        typer.Option("--config", "-c", metavar="KEY=VALUE", help="Set a key of the topic.", show_default=False),
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine, if it is there already.")] = False,
-    dry_run: _DryRun = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
+    dry_run: DryRun = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Make topics."""
-    wanted = names.all()
-    if not wanted:
-        return fail("topics create needs the name of a topic")
-    configs = wire.key_values(config, "--config")
+    """Create topics."""
+    wanted = _needed(names, "create")
+    settings = {
+        "num_partitions": partitions or -1,
+        "replication_factor": replication_factor or -1,
+        "config": parse_configs(config, "--config"),
+    }
     cluster = brokers.cluster()
-    new = [
-        cluster.api.NewTopic(
-            name, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=configs
-        )
-        for name in wanted
-    ]
-    with cluster.errors("topics"):
-        futures = cluster.admin.create_topics(
-            new, operation_timeout=cluster.timeout, request_timeout=cluster.timeout, validate_only=dry_run
-        )
-    passed = cluster.kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
-    return _report(cluster, futures, ("would create" if dry_run else "created"), passed=passed, json=json)
+    new = [cluster.api.NewTopic(name, **settings) for name in wanted]
+    futures = cluster.ask("create_topics", "topics", new, operation_timeout=cluster.timeout, validate_only=dry_run)
+    ignored = cluster.kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    return cluster.report(futures, "topic", "would create" if dry_run else "created", ignored=ignored, json=json)
 
 
 @with_options
 def delete_topics(
-    names: Names = _NO_NAMES,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine, if it is not there.")] = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    names: TopicNames = NO_TOPICS,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")] = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Delete topics with all that is in them."""
-    wanted = names.all()
-    if not wanted:
-        return fail("topics delete needs the name of a topic")
+    """Delete topics with all their records."""
+    wanted = _needed(names, "delete")
     cluster = brokers.cluster()
-    with cluster.errors("topics"):
-        futures = cluster.admin.delete_topics(
-            wanted, operation_timeout=cluster.timeout, request_timeout=cluster.timeout
-        )
-    passed = cluster.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
-    return _report(cluster, futures, "deleted", passed=passed, json=json)
+    futures = cluster.ask("delete_topics", "topics", wanted, operation_timeout=cluster.timeout)
+    ignored = cluster.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
+    return cluster.report(futures, "topic", "deleted", ignored=ignored, json=json)
 
 
 @with_options
 def alter_topics(
-    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many there shall be.")],
-    names: Names = _NO_NAMES,
-    dry_run: _DryRun = False,
-    brokers: wire.Brokers = wire.DEFAULT_BROKERS,
-    json: wire.Json = False,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="The new number.")],
+    names: TopicNames = NO_TOPICS,
+    dry_run: DryRun = False,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: JsonLines = False,
 ) -> int:
-    """Give topics more partitions. Keys then go to other partitions than before."""
-    wanted = names.all()
-    if not wanted:
-        return fail("topics alter needs the name of a topic")
+    """Add partitions to topics. Afterwards, keys map to other partitions than before."""
+    wanted = _needed(names, "alter")
     cluster = brokers.cluster()
     new = [cluster.api.NewPartitions(name, partitions) for name in wanted]
-    with cluster.errors("topics"):
-        futures = cluster.admin.create_partitions(
-            new, operation_timeout=cluster.timeout, request_timeout=cluster.timeout, validate_only=dry_run
-        )
-    return _report(cluster, futures, "would alter" if dry_run else "altered", passed=None, json=json)
-
-
-def _report(cluster: Cluster, futures: Mapping[str, Any], done: str, *, passed: int | None, json: bool) -> int:
-    """A line for each topic; an error of one does not hide what came of the others."""
-    out = Out()
-    code = FINE
-    for name, future in futures.items():
-        reason = None
-        did = True
-        try:
-            cluster.result(future, f"topic {name}")
-        except RequestFailedError as error:
-            cause = error.__cause__
-            did = False
-            if passed is None or not isinstance(cause, cluster.kafka.KafkaException) or cause.args[0].code() != passed:
-                reason, code = str(error), FAILED
-                fail(reason)
-        if json:
-            out.json({"topic": name, "done": did, "error": reason})
-        elif did:
-            out.line(f"{done} {name}")
-    out.flush()
-    return code
+    futures = cluster.ask("create_partitions", "topics", new, operation_timeout=cluster.timeout, validate_only=dry_run)
+    return cluster.report(futures, "topic", "would alter" if dry_run else "altered", json=json)
