@@ -502,7 +502,8 @@ class Node:
         """What this replica has, if it is asked (`seglog.replication.evidence_reports`)."""
         name = partition_name(self.world.topic.topic_id, number)
         partition, found = self.partitions.get(number), self.values.get(name)
-        if partition is None or found is None or self.me is None or self.has_resigned or not self.reports:
+        is_certain = not self.has_resigned and not self.in_doubt
+        if partition is None or found is None or self.me is None or not is_certain or not self.reports:
             return
         kept = self.directories.kept(partition.topic_partition)
         state = None if kept is None else partition.report(Stored(*found), self.me, kept)
