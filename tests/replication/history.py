@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from tests.replication.simulator import World
 
 
+def _kind(state: PartitionState) -> ElectionKind | None:
+    """Why its leader was elected; None if it was in sync, or eligible."""
+    recovery = state.recovery
+    return recovery.kind if recovery is not None and recovery.leader_epoch == state.leader_epoch else None
+
+
 class History:
     """By partition: what was acknowledged and read at which offset, up to where something was to be deleted, and the
     epoch of the last unclean election."""
@@ -67,12 +73,14 @@ class History:
         if is_new_epoch and state.leader != NO_LEADER and not is_left:
             me = next(member for member in state.isr if member.node_id == state.leader)
             self._check_evidence(number, former, state)
-            is_accepted = any(member.epoch == ANY_EPOCH for member in former.candidates)
-            is_chosen = state.recovery is not None and state.recovery.kind is ElectionKind.CHOSEN
-            # Of all replicas, which an accepted store asks, the longest has everything, if no more was lost than may be
-            is_longest = is_accepted and not is_chosen and not self.blackouts
-            if not is_longest and not self._has_kept(self.registered[me], former):
+            if not self._is_longest_whole(former, state) and not self._has_kept(self.registered[me], former):
                 self._elected_uncleanly(number, former, state)
+
+    def _is_longest_whole(self, former: PartitionState, state: PartitionState) -> bool:
+        """Whether the longest log has everything, though no replica says so: all replicas were asked, as an accepted
+        store does, and no more was lost than may be; or each append was flushed, though nothing says so."""
+        is_asked = any(member.epoch == ANY_EPOCH for member in former.candidates) or self.world.scenario.flushed
+        return is_asked and not self.blackouts and _kind(state) is ElectionKind.LONGEST
 
     def _has_kept(self, broker: Broker, former: PartitionState) -> bool:
         """Whether a new leader has all that it had as a candidate, by what its broker says, or its log; or all that
@@ -93,8 +101,7 @@ class History:
 
     def _check_evidence(self, number: int, former: PartitionState, state: PartitionState) -> None:
         """An election chooses among those that had everything, and whose disks still are those that had it."""
-        recovery = state.recovery
-        kind = recovery.kind if recovery is not None and recovery.leader_epoch == state.leader_epoch else None
+        kind = _kind(state)
         if kind is None and any(one.node_id == state.leader and one in former.isr for one in state.isr):
             return  # in sync in a session that is not over: if its broker is in another life, it is elected anew
         if kind in (ElectionKind.UNCLEAN, ElectionKind.CHOSEN):
