@@ -132,6 +132,18 @@ def test_every_file_that_a_page_names_exists() -> None:
     assert sorted(named) == []
 
 
+def test_every_module_that_a_page_names_exists() -> None:
+    source = _ROOT / "src" / "seglog"
+    packages = "|".join(path.name for path in source.iterdir() if path.is_dir())
+    named = {
+        f"{name}: {path}"
+        for name, text in {**_PAGES, **_DECISIONS, "ARCHITECTURE.md": (_ROOT / "ARCHITECTURE.md").read_text()}.items()
+        for path in re.findall(rf"`((?:{packages})/[\w/]+\.py)", text)
+        if not (source / path).exists()
+    }
+    assert sorted(named) == []
+
+
 @cache
 def _help(*words: str) -> str:
     printed = io.StringIO()
