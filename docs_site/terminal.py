@@ -15,7 +15,7 @@ from typing import Final
 
 _TARGET: Final = Path(__file__).parents[1] / "docs" / "demo.svg"
 _COLUMNS, _LINE, _CHARACTER = 112, 17, 7.25
-_MOST: Final = 7
+_MOST: Final = 3
 """Lines of output that a command or a step may have to be shown whole; of a longer one, the first two."""
 _COLOURS: Final = {"$": "#7fc8f8", "●": "#e8ecf1"}
 

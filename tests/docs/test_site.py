@@ -15,6 +15,7 @@ from docs_site.pages import gather
 from seglog.cli.main import COMMANDS, GROUPS
 from seglog.core.broker_config import BROKER_KEYS
 from seglog.protocol.apis import APIS, name_of
+from seglog.spark.options import read_options, write_options
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -70,6 +71,16 @@ def test_reference_names_every_command_key_and_api(site: Path) -> None:
     assert [key for key in BROKER_KEYS if f"`{key}`" not in keys] == []
     apis = (site / "compatibility.md").read_text()
     assert [name for name in map(name_of, APIS) if f" {name} |" not in apis] == []
+
+
+def test_spark_page_names_every_option() -> None:
+    """``paths`` is how Spark hands over ``load([…])``; options of one family share a row."""
+    page = (_ROOT / "docs" / "spark.md").read_text()
+    rows = "\n".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| "))
+    named = set(re.findall(r"`([\w.]+?)(?:\.[*<][^`]*)?`", rows))
+    families = ("compression.", "kafkaConsumer.", "fetchOffset.", "kafka.")
+    wanted = {name for name in {*read_options.OPTIONS, *write_options.OPTIONS} if not name.startswith(families)}
+    assert wanted - named == {"paths"}
 
 
 def test_tests_that_show_a_kip_exist() -> None:

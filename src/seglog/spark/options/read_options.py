@@ -103,7 +103,7 @@ def _timestamp(name: str, value: str) -> int:
     return text.number(name, value, low=0)
 
 
-_TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
+OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "path": lambda name, value: (text.text(name, value),),
     "paths": lambda name, value: tuple(text.json_list(name, value, '["/data/a", "/data/b"]')),
     "view": text.choice("records", "batches", "segments", "group-offsets"),
@@ -142,7 +142,7 @@ _TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
 }
 """Every option there is, with what makes a value of its text. ``paths`` is how Spark hands over ``load([…])``."""
 
-_SPELLING: Final = {name.lower(): name for name in _TABLE}
+_SPELLING: Final = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
 """What Spark adds to the options of ``CREATE TABLE … USING seglog``."""
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -229,7 +229,7 @@ def _values(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
             raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
         if lower in _SPELLING:
             name = _SPELLING[lower]
-            values[name] = _TABLE[name](name, value)
+            values[name] = OPTIONS[name](name, value)
         elif lower.startswith("kafka."):
             brokers.append(key)
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):

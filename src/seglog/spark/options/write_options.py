@@ -165,7 +165,7 @@ def _topics(name: str, value: str) -> dict[str, int | None]:
 
 _LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
 _LEVEL: Final = _number(-131072, 22)
-_TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
+OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "path": _text,
     "topic": _topic,
     "includeHeaders": _boolean,
@@ -183,7 +183,7 @@ _TABLE: Final[Mapping[str, Callable[[str, str], Any]]] = {
 }
 """Every option there is, with what makes a value of its text; and ``topic.<key of Kafka's topic configuration>``."""
 
-_SPELLING: Final = {name.lower(): name for name in _TABLE}
+_SPELLING: Final = {name.lower(): name for name in OPTIONS}
 _KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
 """Keys of the producer that count with the connector's ``kafka.`` too."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
@@ -209,7 +209,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             topic_config[lower.removeprefix("topic.")] = text
         elif lower in _SPELLING:
             name = _SPELLING[lower]
-            values[name] = _TABLE[name](name, text)
+            values[name] = OPTIONS[name](name, text)
         elif lower not in _SPARKS_OWN:
             raise InvalidConfigError(_unknown(key))
     if "path" not in values:
