@@ -143,6 +143,18 @@ def test_changes_at_once_are_all_there(tmp_path: Path) -> None:
     run(tmp_path, work, desks=2)
 
 
+def test_config_is_completed_and_what_a_topic_says_itself_is_kept(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.changes.create("t", [(1,)], {"segment.ms": "2"})
+        await desk.changes.complete_config("t", {"flush.messages": "1", "segment.ms": "9"})
+        assert desk.topics.overrides("t") == {"flush.messages": "1", "segment.ms": "2"}
+        await desk.changes.alter("t", {"flush.messages": "7"})
+        await desk.changes.complete_config("t", {"flush.messages": "1"})
+        assert desk.topics.overrides("t") == {"flush.messages": "7", "segment.ms": "2"}
+
+    run(tmp_path, work)
+
+
 def test_only_one_of_two_who_grow_a_topic_does(tmp_path: Path) -> None:
     async def work(desk: Desk, other: Desk) -> None:
         await desk.changes.create("t", [(1,)], {})

@@ -136,9 +136,10 @@ def test_cluster_leads_again_by_itself_after_a_power_cut_of_all_machines(memory:
             f"broker 2 leads since epoch {seen['plain', 0].leader_epoch}: its log is the longest of all that had "
             "everything. It ends at offset 90: records from there on may be missing"
         )
-        recovery = seen["flushed", 0].recovery
-        assert recovery is not None
-        assert recovery.kind == "proven"
+        for place in (("flushed", 0), ("__consumer_offsets", 0)):
+            recovery = seen[place].recovery
+            assert recovery is not None
+            assert recovery.kind == "proven", place
         assert values(cluster, "plain") == plain[:90]
         assert values(cluster, "flushed") == flushed
         consumer = Consumer(group)

@@ -49,7 +49,7 @@ from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.addresses import Address
 from seglog.core.broker_config import BrokerConfig
-from seglog.core.errors import InvalidConfigError
+from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.followed import Followed
 from seglog.replication.replica import Replica
@@ -64,6 +64,8 @@ from seglog.storage.formats.checkpoints import encode_id, new_cluster_id
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
 _CLUSTER: Final = "cluster"
+_OFFSETS_CONFIG: Final = {"flush.messages": "1"}
+"""After a power cut of all machines no committed offset is in doubt. Kafka loses some."""
 _STORE_PATIENCE_MS: Final = 18_000
 """How long a store may take to answer at the first start: ``zookeeper.connection.timeout.ms`` of Kafka 3."""
 _LAST_NOTE_SECONDS: Final = 1.0
@@ -82,6 +84,7 @@ class ClusterNode(Serving):
 
     directories: LogDirs
     topics: ClusterTopics
+    changes: ClusterChanges
     view: ClusterView
     membership: Membership
     office: Office
@@ -125,13 +128,14 @@ class ClusterNode(Serving):
         ids = ProducerIds(self.store)
         self._parts.push_async_callback(ids.close)
         settings = group_settings(current, is_alone=False)
-        offsets = TopicOfOffsets(self.topics, self.changes, settings, self.identity)
+        offsets = TopicOfOffsets(self.topics, self.changes, settings, self.identity, _OFFSETS_CONFIG)
         self.groups = GroupCoordinator(offsets, settings, ground=self._ground)
         self.changes.deleted = lambda gone: self.groups.topics_deleted([(gone.name, gone.topic_id)])
         self.replicas.changed.append(self._moved)
         self._begin("groups", self.groups.run())
         await self._open_to_clients(ids)
         await self._join()
+        self._begin("offsets-topic", self._flush_offsets())
         self._begin("warm-up", warm_up())
 
     async def _open_store(self, *, is_known: bool) -> MetadataStore:
@@ -463,6 +467,14 @@ class ClusterNode(Serving):
     def _measure_strays(self) -> tuple[int, int]:
         strays = self.directories.strays()
         return len(strays), sum(size_of(self._ground.fs, one.path) for one in strays)
+
+    async def _flush_offsets(self) -> None:
+        """A topic of offsets that an earlier release has made gets what a new one has, unless it says otherwise."""
+        if OFFSETS_TOPIC in self.view.topics:
+            try:
+                await self.changes.complete_config(OFFSETS_TOPIC, _OFFSETS_CONFIG)
+            except SeglogError as error:
+                _log.warning("%s is not flushed with each commit: %s", OFFSETS_TOPIC, error)
 
     def _moved(self, replica: Replica) -> None:
         if replica.topic_partition.topic == OFFSETS_TOPIC:

@@ -169,6 +169,10 @@ class ClusterChanges(TopicChanges):
 
         await self._change(name, None, altered)
 
+    async def complete_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Give a topic those of these keys that its own configuration does not have."""
+        await self._change(name, None, lambda state: replace(state, config={**config, **state.config}))
+
     def _check_config(self, overrides: Mapping[str, str]) -> None:
         """`InvalidConfigError` if a topic's own configuration does not go with the defaults of its broker."""
         self._topics.directories()[0].config.topics.with_overrides(overrides)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from seglog.broker.changes import TopicChanges
@@ -35,7 +36,8 @@ _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without trans
 
 
 class TopicOfOffsets:
-    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`."""
+    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`. ``config`` is what it is made
+    with besides what Kafka gives it."""
 
     def __init__(
         self,
@@ -43,7 +45,9 @@ class TopicOfOffsets:
         changes: TopicChanges,
         settings: GroupSettings,
         identity: Identity,
+        config: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._config = config
         self._topics = topics
         self._changes = changes
         self._settings = settings
@@ -67,7 +71,7 @@ class TopicOfOffsets:
     async def create(self) -> None:
         settings = self._settings
         factor = min(settings.offsets_topic_replication_factor, len(self._identity.racks()))
-        count, config = settings.offsets_topic_num_partitions, settings.topic_config()
+        count, config = settings.offsets_topic_num_partitions, {**settings.topic_config(), **self._config}
         topic = await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
         await self._changes.settled([topic], _SETTLED_SECONDS)
 

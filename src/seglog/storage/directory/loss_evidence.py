@@ -21,7 +21,7 @@ from seglog.storage.formats.life_file import PENDING, Life, boot_id, read_life, 
 from seglog.storage.formats.paths import LIFE
 
 ALWAYS_FLUSHED: Final = 1
-"""``flush.messages`` of a partition that is fsynced with each append."""
+"""``flush.messages`` of a partition that is flushed before anything is told of an append (`Log.flushed_end`)."""
 _logger = logging.getLogger("seglog")
 
 
@@ -102,7 +102,7 @@ def keep(flushed: Mapping[LogDir, Sequence[str]], past: Past, epoch: int, last: 
     """What each directory says from here on, for a broker that is about to be registered with ``epoch``: since which
     epoch nothing was lost. Durable when it returns.
 
-    ``flushed`` are the directories that are still in order, with those of their partitions that fsync each append
+    ``flushed`` are the directories that are still in order, with those of their partitions that flush each append
     (`flush_synced`). ``last`` is the epoch of this broker's last registration, None if that is not known.
     `LogDirOfflineError` if all their disks fail.
     """
@@ -137,7 +137,7 @@ def _is_stale(life: Life, last: int | None) -> bool:
 
 
 def flush_synced(directory: LogDir, partitions: Iterable[TopicPartition]) -> list[str]:
-    """Those of these partitions that fsync each append, with all that they have on the disk."""
+    """Those of these partitions that flush each append, with all that they have on the disk."""
     found = []
     for partition in partitions:
         log = directory.logs.get(partition)
