@@ -38,7 +38,7 @@ def test_errors_that_need_no_spark_come_at_once(tmp_path: Path) -> None:
         (("verify", tmp_path, "--conf", "spark.x"), "as in spark.driver.memory=4g"),
         (("dump", tmp_path, "--json", "--output", "x"), "exclude each other"),
         (("ingest", tmp_path / "x.csv", *into, "--bad-lines", "no"), "error or skip"),
-        (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "a name and a value"),
+        (("ingest", tmp_path / "x.csv", *into, "--header", "x"), "--header: 'x' is not NAME=EXPR"),
         (("ingest", tmp_path / "y.csv", *into), "No such file or directory"),
     ):
         ran = seglog_command("spark", *arguments)

@@ -1,7 +1,7 @@
-"""What an image's entry point runs: `seglog serve` by the variables and files that the image apache/kafka takes.
+"""The entry point of an image: `seglog serve` with the variables and files of the image apache/kafka.
 
 As there (``docker/resources/common-scripts``): ``KAFKA_LOG_RETENTION_MS`` is the key ``log.retention.ms``,
-``CLUSTER_ID`` the cluster's id; a mounted ``/mnt/shared/config/server.properties`` is read, and variables go over it.
+``CLUSTER_ID`` the cluster's id; a mounted ``/mnt/shared/config/server.properties`` is read, and variables override it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from seglog.cli.options import read_properties
 from seglog.cli.output import Out, fail
 from seglog.cli.serve import log_to_stderr, serve_keys
 from seglog.cli.signals import leave_on_signals
 from seglog.core.broker_config import keys_of_environment
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
-from seglog.storage.formats.properties import decode_properties
 
 if TYPE_CHECKING:
     from seglog.broker.serving import Serving
@@ -31,11 +31,11 @@ _HOST: Final = re.compile(r"://(\[[^\]]*\]|[^:,]*):")
 
 
 def container_keys(environment: Mapping[str, str], mounted: Mapping[str, str]) -> dict[str, str]:
-    """The broker's keys, from variables and from a mounted file. `InvalidConfigError` for a container that would be a
-    controller only.
+    """The broker's keys, from variables and from a mounted file. Raises `InvalidConfigError` for a container
+    that is only a controller.
 
-    Without listeners, those that are advertised are listened on, on all interfaces; without both, it is
-    ``localhost:9092`` as for a published port.
+    Without listeners, the broker listens on the advertised ports, on all interfaces; without both, it advertises
+    ``localhost:9092``, as for a published port.
 
     >>> container_keys({"KAFKA_ADVERTISED_LISTENERS": "OUT://kafka.test:19092", "PATH": "/bin"}, {})["listeners"]
     'OUT://0.0.0.0:19092'
@@ -44,7 +44,7 @@ def container_keys(environment: Mapping[str, str], mounted: Mapping[str, str]) -
     keys = {name: value for name, value in keys.items() if value.strip()}
     roles = {role.strip() for role in keys.get("process.roles", "broker").split(",")}
     if "broker" not in roles:
-        raise InvalidConfigError("KAFKA_PROCESS_ROLES has no broker: seglog has no controllers of their own")
+        raise InvalidConfigError("KAFKA_PROCESS_ROLES must contain broker: seglog has no separate controllers")
     if "listeners" not in keys:
         advertised = keys.setdefault("advertised.listeners", "PLAINTEXT://localhost:9092")
         keys["listeners"] = _HOST.sub("://0.0.0.0:", advertised)
@@ -54,7 +54,7 @@ def container_keys(environment: Mapping[str, str], mounted: Mapping[str, str]) -
 
 
 def ready_lines(node_id: int) -> list[str]:
-    """What those who start Kafka's images wait for in their output (Testcontainers' modules, compose files)."""
+    """The output of Kafka's images that tools such as Testcontainers' modules wait for."""
     return [
         f"[BrokerLifecycleManager id={node_id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.",
         f"[KafkaServer id={node_id}] started",
@@ -67,7 +67,6 @@ def main(mounted: str = MOUNTED) -> int:
     leave_on_signals()
     gc.disable()
     log_to_stderr(logging.WARNING)
-    fs = OsFs()
 
     def say_ready(node: Serving, seconds: float) -> None:
         out = Out()
@@ -78,8 +77,7 @@ def main(mounted: str = MOUNTED) -> int:
         out.flush()
 
     try:
-        found = decode_properties(fs.read(mounted), mounted) if fs.exists(mounted) else {}
-        keys = container_keys(os.environ, {key: one.value for key, one in found.items()})
+        keys = container_keys(os.environ, read_properties(mounted) if OsFs().exists(mounted) else {})
         return serve_keys(keys, say_ready, cluster_id=os.environ.get("CLUSTER_ID") or None)
     except (SeglogError, OSError) as error:
         return fail(str(error))

@@ -1,7 +1,7 @@
-"""`seglog`: one table of commands. A command's module is imported when it is asked for, so that each starts fast.
+"""`seglog`: one table of commands. A command's module is imported only if the command runs, so that each starts fast.
 
-To add a command: a line in `COMMANDS`, and a function of that name in the named module, with typer's parameters; it
-returns an exit code of `seglog.cli.output`. Commands under one word, such as `seglog spark`, are in `GROUPS`.
+To add a command, add a line to `COMMANDS` and a function of that name, with typer's parameters, to the module. It
+returns an exit code of `seglog.cli.output`. `GROUPS` has the commands under one word, such as `seglog spark`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seglog.core.errors import CorruptError, SeglogError
 
 _INTERRUPTED: Final = 130
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
-"""The root of typer's complaints about a command line (of click's, in a typer that still stands on it)."""
+"""The base class of typer's errors about a command line (of click's, in a typer that uses click)."""
 
 
 class Command(NamedTuple):
@@ -28,7 +28,7 @@ class Command(NamedTuple):
     module: str
     help: str
     function: str = ""
-    """Its name, if it is not the command's."""
+    """The name of the function, if it differs from the command's."""
 
 
 class Group(NamedTuple):
@@ -39,54 +39,52 @@ class Group(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
-    "ls": Command("offline.ls", "What is in a log directory: topics, partitions, segments."),
-    "dump": Command("dump.command", "What is in the files of a partition, as Kafka's DumpLogSegments prints it."),
+    "ls": Command("offline.ls", "List the topics, partitions and segments of a log directory."),
+    "dump": Command("dump.command", "Print the contents of log files, as Kafka's DumpLogSegments does."),
     "find": Command("offline.find", "Look up an offset or a timestamp, step by step."),
     "verify": Command("offline.verify", "Check every byte of log directories, partitions and files."),
-    "repair": Command("offline.repair", "Make a damaged partition or log directory whole again."),
+    "repair": Command("offline.repair", "Repair a damaged partition or log directory."),
     "serve": Command("serve", "Serve Kafka's protocol from a log directory."),
-    "produce": Command("wire.produce", "Lines of standard input or of files into a topic."),
-    "consume": Command("wire.consume", "Records of topics, as lines or JSON."),
-    "offsets": Command("wire.offsets", "Where partitions begin and end, or an offset by time."),
+    "produce": Command("wire.produce", "Send lines of stdin or of files to a topic."),
+    "consume": Command("wire.consume", "Print the records of topics, as lines or JSON."),
+    "offsets": Command("wire.offsets", "Show the first and last offsets of partitions, or offsets by time."),
 }
 
 TOPICS_COMMANDS: Final[Mapping[str, Command]] = {
-    "list": Command("wire.topics", "The names of all topics.", "list_topics"),
-    "describe": Command("wire.topics", "Partitions, leaders, replicas, configuration.", "describe_topics"),
-    "create": Command("wire.topics", "Make topics.", "create_topics"),
-    "delete": Command("wire.topics", "Delete topics with all that is in them.", "delete_topics"),
-    "alter": Command("wire.topics", "Give topics more partitions.", "alter_topics"),
+    "list": Command("wire.topics", "List the names of all topics.", "list_topics"),
+    "describe": Command("wire.topics", "Show partitions, leaders, replicas and configuration.", "describe_topics"),
+    "create": Command("wire.topics", "Create topics.", "create_topics"),
+    "delete": Command("wire.topics", "Delete topics with all their records.", "delete_topics"),
+    "alter": Command("wire.topics", "Add partitions to topics.", "alter_topics"),
 }
 
 CONFIGS_COMMANDS: Final[Mapping[str, Command]] = {
-    "describe": Command("wire.configs", "What is set, or with --all every key.", "describe_configs"),
-    "alter": Command("wire.configs", "Set keys and remove others.", "alter_configs"),
+    "describe": Command("wire.configs", "Show the keys that are set, or with --all every key.", "describe_configs"),
+    "alter": Command("wire.configs", "Set or remove keys.", "alter_configs"),
 }
 
 GROUPS_COMMANDS: Final[Mapping[str, Command]] = {
-    "list": Command("wire.groups", "All groups and their states.", "list_groups"),
-    "describe": Command("wire.groups", "Offsets and lag, members or states of groups.", "describe_groups"),
-    "delete": Command("wire.groups", "Delete groups that have no members.", "delete_groups"),
-    "delete-offsets": Command("wire.groups", "Forget a group's offsets for topics.", "delete_offsets"),
-    "reset-offsets": Command("wire.groups_reset", "Let a group go on from somewhere else.", "reset_offsets"),
+    "list": Command("wire.groups", "List all groups and their states.", "list_groups"),
+    "describe": Command("wire.groups", "Show offsets and lag, members or states of groups.", "describe_groups"),
+    "delete": Command("wire.groups", "Delete groups without members.", "delete_groups"),
+    "delete-offsets": Command("wire.groups", "Delete a group's offsets for topics.", "delete_offsets"),
+    "reset-offsets": Command("wire.groups_reset", "Change where a group continues.", "reset_offsets"),
 }
 
 CLUSTER_COMMANDS: Final[Mapping[str, Command]] = {
     "up": Command("cluster.up", "Run a cluster of several brokers on this machine."),
-    "status": Command("cluster.status", "How a cluster is, and what to do about what is wrong."),
-    "choose-leader": Command(
-        "cluster.choose_leader", "Let a replica lead that may have lost something.", "choose_leader"
-    ),
-    "add-broker": Command("cluster.moves", "Give new brokers their share of the partitions.", "add_broker"),
+    "status": Command("cluster.status", "Show the state of a cluster and advice for each problem."),
+    "choose-leader": Command("cluster.choose_leader", "Elect a replica that may lack records.", "choose_leader"),
+    "add-broker": Command("cluster.moves", "Move a share of the partitions to new brokers.", "add_broker"),
     "remove-broker": Command("cluster.moves", "Move everything off a broker.", "remove_broker"),
-    "upgrade": Command("cluster.upgrade", "Let brokers write the metadata of a later release."),
-    "replace-disk": Command("cluster.moves", "Wait until a broker has its replicas again.", "replace_disk"),
-    "backup": Command("cluster.backup", "Copy the metadata store into a file."),
-    "restore": Command("cluster.backup", "Write a backup into a new metadata store."),
-    "accept-store": Command("cluster.backup", "Go on with a metadata store that went back in time.", "accept_store"),
+    "upgrade": Command("cluster.upgrade", "Raise the metadata format after an upgrade."),
+    "replace-disk": Command("cluster.moves", "Wait until a broker with a new disk has its replicas.", "replace_disk"),
+    "backup": Command("cluster.backup", "Copy the metadata store to a file."),
+    "restore": Command("cluster.backup", "Write a backup to a new metadata store."),
+    "accept-store": Command("cluster.backup", "Accept a metadata store that went back in time.", "accept_store"),
     "rebuild": Command("cluster.backup", "Make a new metadata store from the log directories.", "rebuild_store"),
-    "strays": Command("cluster.log_dirs", "Replicas that the cluster does not name any more, and are kept."),
-    "leave": Command("cluster.log_dirs", "Take log directories out of their cluster, to serve them alone."),
+    "strays": Command("cluster.log_dirs", "List or remove replicas that are no longer assigned."),
+    "leave": Command("cluster.log_dirs", "Remove log directories from their cluster."),
 }
 
 RECORDS_COMMANDS: Final[Mapping[str, Command]] = {
@@ -94,46 +92,46 @@ RECORDS_COMMANDS: Final[Mapping[str, Command]] = {
 }
 
 LEADERS_COMMANDS: Final[Mapping[str, Command]] = {
-    "elect": Command("cluster.leaders", "Let the preferred replicas lead, or any where nobody leads."),
+    "elect": Command("cluster.leaders", "Elect the preferred replicas, or any replica without a leader."),
 }
 
 PARTITIONS_COMMANDS: Final[Mapping[str, Command]] = {
-    "reassign": Command("cluster.partitions", "Move replicas to other brokers, wait for it, or put them back."),
+    "reassign": Command("cluster.partitions", "Move replicas to other brokers, show or cancel moves."),
 }
 
 PERF_COMMANDS: Final[Mapping[str, Command]] = {
-    "append": Command("offline.perf", "How fast the engine appends here."),
-    "read": Command("offline.perf", "How fast the engine reads here."),
-    "verify": Command("offline.perf", "How fast the engine verifies here."),
-    "produce": Command("wire.perf", "How fast brokers take records."),
-    "consume": Command("wire.perf", "How fast brokers give records."),
-    "e2e": Command("wire.perf", "How long a record takes from producer to consumer."),
+    "append": Command("offline.perf", "Measure how fast the engine appends."),
+    "read": Command("offline.perf", "Measure how fast the engine reads."),
+    "verify": Command("offline.perf", "Measure how fast the engine verifies."),
+    "produce": Command("wire.perf", "Measure how fast brokers accept records."),
+    "consume": Command("wire.perf", "Measure how fast brokers deliver records."),
+    "e2e": Command("wire.perf", "Measure the latency from producer to consumer."),
 }
 
 SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "verify": Command("spark.verify", "Check every byte of log directories, on all cores of a cluster."),
-    "dump": Command("spark.dump", "Records, batches or offsets of groups as a table, JSON or Parquet."),
-    "ingest": Command("spark.ingest", "Files into a topic, exactly once: CSV, JSON lines, Parquet, text."),
+    "dump": Command("spark.dump", "Show records, batches or group offsets as a table, JSON or Parquet."),
+    "ingest": Command("spark.ingest", "Append files to a topic, exactly once: CSV, JSON lines, Parquet, text."),
     "compact": Command("spark.compact", "Keep the last record of each key, one partition on all cores."),
     "diff": Command("spark.diff", "Compare two replicas, or a source and its copy, record by record."),
-    "export": Command("spark.export", "Write topics as Parquet, each time what is new, exactly once."),
+    "export": Command("spark.export", "Write the new records of topics as Parquet, exactly once."),
 }
 
 GROUPS: Final[Mapping[str, Group]] = {
-    "topics": Group("Topics of a cluster (this and what follows needs seglog[client]).", TOPICS_COMMANDS),
+    "topics": Group("Topics of a cluster (needs seglog[client]).", TOPICS_COMMANDS),
     "configs": Group("Configurations of topics and brokers.", CONFIGS_COMMANDS),
     "groups": Group("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
-    "records": Group("Records of topics.", RECORDS_COMMANDS),
-    "leaders": Group("Who leads partitions.", LEADERS_COMMANDS),
-    "partitions": Group("Where the replicas of partitions are.", PARTITIONS_COMMANDS),
-    "cluster": Group("Several brokers that replicate: run, look at, grow and shrink a cluster.", CLUSTER_COMMANDS),
-    "perf": Group("How fast the engine is on this machine, and brokers over the wire.", PERF_COMMANDS),
+    "records": Group("Delete records of topics.", RECORDS_COMMANDS),
+    "leaders": Group("Elect leaders of partitions.", LEADERS_COMMANDS),
+    "partitions": Group("Reassign the replicas of partitions.", PARTITIONS_COMMANDS),
+    "cluster": Group("Run, check, grow and shrink a cluster of brokers.", CLUSTER_COMMANDS),
+    "perf": Group("Measure the speed of the engine and of brokers.", PERF_COMMANDS),
     "spark": Group("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 fine, 1 damage found, 2 usage or I/O error."""
+    """Run one command; returns the exit code: 0 success, 1 damage found, 2 usage or I/O error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) == 1 and given[0] in GROUPS:
         given.append("--help")
@@ -190,7 +188,7 @@ def _load(command: Command, name: str) -> Callable[..., int]:
     def run(*arguments: object, **options: object) -> int:
         try:
             return function(*arguments, **options)
-        except BrokenPipeError:  # caught here, for typer would make it an exit code of 1
+        except BrokenPipeError:  # typer would turn it into exit code 1
             leave_quietly_on_broken_pipe()
             return FINE
 
@@ -198,7 +196,7 @@ def _load(command: Command, name: str) -> Callable[..., int]:
 
 
 def _not_loaded() -> int:
-    """Stands in `--help` for a command that was not asked for."""
+    """Stands for the commands of `--help` whose modules are not loaded."""
     return FAILED
 
 
@@ -218,15 +216,15 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Takes the options that stand before a command."""
+    """The options before a command."""
 
 
 def _no_options() -> None:
-    """A group has none of its own."""
+    """A group has no options."""
 
 
 def _hint(error: Exception) -> str:
-    """Where to read more; for an option that is not there, the options that are."""
+    """Where to read more; for an unknown option, the known ones."""
     context = getattr(error, "ctx", None)
     if context is None:
         return "(see seglog --help)"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from seglog.cli.options import with_options
+from seglog.cli.options import OptionError, check_choice, key_values, read_properties, with_options
 from seglog.cli.output import FINE, Out, fail, warn
 from seglog.cli.signals import act_on_signals, leave_on_signals
 from seglog.core.clock import SystemClock
@@ -26,8 +26,8 @@ T = TypeVar("T")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-class Keys(NamedTuple):
-    """The options that say what the broker's keys are."""
+class BrokerOptions(NamedTuple):
+    """The options that set keys of the broker."""
 
     data_dir: Annotated[
         str | None,
@@ -35,7 +35,7 @@ class Keys(NamedTuple):
             "--data-dir",
             "-d",
             metavar="DIR",
-            help="Where the logs are, several with commas between; by default a place of yours.",
+            help="Log directories, separated by commas; by default one below your home.",
             show_default=False,
         ),
     ] = None
@@ -45,13 +45,13 @@ class Keys(NamedTuple):
             "--listen",
             "-l",
             metavar="HOST:PORT",
-            help="Where to listen (127.0.0.1:9092), or NAME://HOST:PORT; more than once for more.",
+            help="Listener (127.0.0.1:9092), or NAME://HOST:PORT; repeat the option for more.",
             show_default=False,
         ),
     ] = None
     config: Annotated[
         str | None,
-        typer.Option("--config", "-c", metavar="FILE", help="A server.properties of Kafka's.", show_default=False),
+        typer.Option("--config", "-c", metavar="FILE", help="A server.properties file.", show_default=False),
     ] = None
     settings: Annotated[
         list[str] | None,
@@ -62,50 +62,41 @@ class Keys(NamedTuple):
         typer.Option(
             "--cluster",
             metavar="STORE",
-            help="Be one of several brokers: sqlite:FILE on this machine, or zookeeper://HOST:PORT,.../NAME.",
+            help="Join a cluster by its store: sqlite:FILE on this machine, or zookeeper://HOST:PORT,.../NAME.",
             show_default=False,
         ),
     ] = None
     node_id: Annotated[
         int | None,
-        typer.Option("--node-id", metavar="N", help="This broker's number.", show_default=False),
+        typer.Option("--node-id", metavar="N", help="This broker's id.", show_default=False),
     ] = None
     metrics: Annotated[
         str | None,
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="Where to tell metrics for Prometheus, /metrics, and the state: /health, /ready.",
+            help="Serve /metrics for Prometheus, /health and /ready here.",
             show_default=False,
         ),
     ] = None
     environment: Annotated[
-        bool, typer.Option("--environment", help="Take keys from variables KAFKA_..., as Kafka's image does.")
+        bool, typer.Option("--environment", help="Read keys from variables KAFKA_..., as Kafka's image does.")
     ] = False
 
     def mapping(self) -> dict[str, str]:
-        """The broker's keys: of the file, over that of the environment, over that of the command line."""
+        """The broker's keys. The environment overrides the file, and the command line overrides both."""
         from seglog.core.addresses import parse_host_port
         from seglog.core.broker_config import keys_of_environment
-        from seglog.core.fs import OsFs
-        from seglog.storage.formats.properties import decode_properties
 
-        mapping: dict[str, str] = {}
-        if self.config is not None:
-            found = decode_properties(OsFs().read(self.config), self.config)
-            mapping.update({key: one.value for key, one in found.items()})
+        mapping = {} if self.config is None else read_properties(self.config)
         if self.environment:
             mapping.update(keys_of_environment(os.environ))
-        for text in self.settings or ():
-            key, equals, value = text.partition("=")
-            if not equals or not key.strip():
-                raise typer.BadParameter(f"--set {text!r} is not KEY=VALUE")
-            mapping[key.strip()] = value.strip()
+        mapping.update({key: value.strip() for key, value in key_values("--set", self.settings).items()})
         if self.listen:
             try:
                 mapping["listeners"] = ",".join(str(parse_host_port(text)) for text in self.listen)
             except ValueError as error:
-                raise typer.BadParameter(f"--listen: {error}") from error
+                raise OptionError(f"--listen: {error}") from error
         if self.data_dir is not None:
             mapping["log.dirs"] = self.data_dir
         elif not mapping.get("log.dirs") and not mapping.get("log.dir"):
@@ -114,21 +105,20 @@ class Keys(NamedTuple):
         return mapping | {key: str(value) for key, value in own.items() if value is not None}
 
 
-_NONE: Final = Keys()
+_NONE: Final = BrokerOptions()
 
 
 @with_options
 def serve(
-    keys: Keys = _NONE,
-    json: Annotated[bool, typer.Option("--json", help="Say that it is ready as one JSON document.")] = False,
+    keys: BrokerOptions = _NONE,
+    json: Annotated[bool, typer.Option("--json", help="Print the ready message as a JSON document.")] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> int:
     """Serve Kafka's protocol from a log directory."""
-    if log_level not in _LEVELS:
-        return fail(f"there is no log level {log_level!r}: {', '.join(_LEVELS)}")
+    check_choice("--log-level", log_level, _LEVELS)
     leave_on_signals()
-    gc.disable()  # while modules are loaded, of which nothing is garbage: that takes a third of the time otherwise
+    gc.disable()  # modules are not garbage: collecting while they load takes a third of the time
     log_to_stderr(_LEVELS[log_level])
     return serve_keys(
         keys.mapping(), lambda node, seconds: _say_ready(node, seconds, as_json=json), until_eof=until_eof
@@ -142,9 +132,11 @@ def serve_keys(
     cluster_id: str | None = None,
     until_eof: bool = False,
 ) -> int:
-    """Serve with these keys until a signal comes; ``say_ready`` is given how many seconds the start took. A new
-    directory becomes one of this cluster, and one of another cluster is refused. ``until_eof``: also until standard
-    input ends, which whoever has started us holds open."""
+    """Serve with these keys until SIGTERM or SIGINT. ``say_ready`` gets the seconds that the start took.
+
+    A new directory joins the cluster ``cluster_id``; a directory of another cluster is refused. ``until_eof``: stop
+    also when stdin closes, which the parent process holds open.
+    """
     clock = SystemClock()
     started = clock.monotonic()
     hide_hypothesis()
@@ -169,7 +161,7 @@ def serve_keys(
                     gc.enable()
                     await node.over.wait()
             except StoreFailedError:
-                if not node.over.is_set():  # else it was ended while it waited for its metadata store
+                if not node.over.is_set():  # else the broker was stopped while it waited for its metadata store
                     raise
         return node.failure
 
@@ -178,14 +170,14 @@ def serve_keys(
 
 
 def _at_eof(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
-    """Standard input has something, or nothing any more."""
+    """Stdin has data or is closed."""
     if not os.read(sys.stdin.fileno(), 4096):
         loop.remove_reader(sys.stdin.fileno())
         end()
 
 
 def kind_of_broker(config: BrokerConfig) -> type[Serving]:
-    """One that is alone starts without what only a cluster needs."""
+    """A broker on its own does not load the modules of a cluster."""
     if config.cluster_store:
         from seglog.broker.cluster_app import ClusterNode
 
@@ -230,7 +222,7 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:
-    """The user's own, by the rules of XDG.
+    """The directory of the user, by the rules of XDG.
 
     >>> default_data_dir({"HOME": "/home/ann"}), default_data_dir({"XDG_DATA_HOME": "/data"})
     ('/home/ann/.local/share/seglog', '/data/seglog')
@@ -242,7 +234,7 @@ def default_data_dir(environment: Mapping[str, str]) -> str:
 
 
 class _Lines(logging.Formatter):
-    """One line a record, as key=value: easy to read, and to search by machine."""
+    """Formats a record as one line of key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")

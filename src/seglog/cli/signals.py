@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, for what serves until one of them comes."""
+"""SIGTERM and SIGINT, for commands that run until one of them arrives."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Termination:
-    """Whether SIGTERM has come, for work that checks it between two steps and so leaves none half done."""
+    """Whether SIGTERM has arrived; work checks it between two steps, so that no step is left unfinished."""
 
     has_come = False
 
 
 @contextmanager
 def note_termination(*, wanted: bool = True) -> Iterator[Termination]:
-    """Within it the first SIGTERM is only noted. The second one kills, as always."""
+    """Only note the first SIGTERM. The second one kills, as usual."""
     found = Termination()
     if not wanted:
         yield found
@@ -40,24 +40,23 @@ def note_termination(*, wanted: bool = True) -> Iterator[Termination]:
 
 
 def leave_on_signals() -> None:
-    """They end the process at once, and well, for as long as modules are loaded: nothing is open yet."""
+    """Exit at once with code 0 while modules are loaded: nothing is open yet."""
     for number in _SIGNALS:
         signal.signal(number, lambda *_: os._exit(FINE))
 
 
 @contextmanager
 def act_on_signals(act: Callable[[], object]) -> Iterator[None]:
-    """Within it ``act`` is called by the running loop whenever one comes. Behind it all is closed: whoever asks for the
-    end once more changes nothing any more.
+    """Call ``act`` in the running loop at each signal. Afterwards signals are ignored, because everything is closed.
 
-    Not by the loop's own handlers: from the moment in which it takes them away, a signal kills.
+    The loop's own handlers do not do: once the loop removes them, a signal kills.
     """
     loop = asyncio.get_running_loop()
     called = False
 
     def call(*_: object) -> None:
         nonlocal called
-        if not called:  # of a thousand at once each interrupts the one before
+        if not called:  # among a thousand at once, each interrupts the handler of the one before
             called = True
             loop.call_soon_threadsafe(come)
 

@@ -96,7 +96,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert (ended.code, ended.lines[2:]) == (
         1,
         [
-            "t-0: offsets 20 to 23: 4 records missing in the right log, which has ended before",
+            "t-0: offsets 20 to 23: 4 records missing in the right log, which ends earlier",
             "1 partition: 1 different",
         ],
     )
@@ -126,7 +126,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     for arguments, reason in (
         ((b1, tmp_path / "none"), "No such file or directory"),
         ((b1, b2, "--topic", "nix"), "has a topic 'nix'"),
-        ((b1, b2, "--until", "noon"), "--until noon: highWatermark or logEnd"),
+        ((b1, b2, "--until", "noon"), "--until must be highWatermark or logEnd, not noon"),
         ((b1, b2 / "t-0"), "one is a partition's directory and the other a log directory"),
     ):
         wrong = run("spark", "diff", *arguments)

@@ -377,6 +377,6 @@ def test_the_command(run: Run, tmp_path: Path, log_dir: str) -> None:
     done = run(*command, "--bad-lines", "skip")
     assert done.lines == ["1 file, 14 B: 2 records into topic t, 1 bad lines skipped"]
     assert f"skipped: {tmp_path}/x.csv, line 3: " in done.err
-    assert run(*command).lines == ["all of it is in topic t already; nothing was written (--again: once more)"]
+    assert run(*command).lines == ["topic t has all of these records already; nothing was written (--again repeats it)"]
     (document,) = run(*command, "--again", "--bad-lines", "skip", "--json").objects
     assert (document["records"], document["bad_lines"], document["topic"]) == (2, 1, "t")

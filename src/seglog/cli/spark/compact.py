@@ -1,4 +1,4 @@
-"""`seglog spark compact`: of each key the last record stays, on all cores that Spark has."""
+"""`seglog spark compact`: keep the last record of each key, on all cores of Spark."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ def compact(
     path: Annotated[str, typer.Argument(metavar="DIR", help="A log directory that no broker has open.")],
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this topic; may be given again.", show_default="all compacted ones"),
+        typer.Option(
+            metavar="NAME", help="Only this topic; repeat the option for more.", show_default="all compacted ones"
+        ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Compact the named topics although DIR does not say that they are compacted."),
+        typer.Option("--force", help="Compact the named topics even if DIR does not configure compaction for them."),
     ] = False,
     min_dirty_ratio: Annotated[
-        float, typer.Option(metavar="SHARE", min=0, max=1, help="Leave alone what has no larger dirty part.")
+        float, typer.Option(metavar="SHARE", min=0, max=1, help="Skip partitions with a smaller dirty share.")
     ] = 0.0,
     roll: Annotated[
-        bool, typer.Option("--roll", help="Begin a new active segment first, so that all before it is cleaned.")
+        bool, typer.Option("--roll", help="Roll the active segment first, so that it is cleaned too.")
     ] = False,
     dry_run: DryRun = False,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> int:
-    """Compact topics as Kafka's cleaner does. Exit code 1 if a partition is damaged, which is left as it is."""
+    """Compact topics as Kafka's cleaner does. A damaged partition is not changed; the exit code is then 1."""
     check_paths([path])
     with session("compact", master, conf) as spark:
         from seglog.spark.jobs.compact import job
@@ -53,11 +55,8 @@ def compact(
                 dry_run=dry_run,
                 progress=advance,
             )
-    out = Out()
-    try:
+    with Out() as out:
         _show(out, done, as_json=json)
-    finally:
-        out.flush()
     return DAMAGE if done.failed else FINE
 
 
@@ -97,7 +96,7 @@ def _show_partitions(out: Out, done: CompactionResult) -> None:
 
 
 def summary(done: CompactionResult) -> str:
-    """A line that says what was done."""
+    """The result in one line."""
     count = len(done.partitions)
     rest = f", {done.clean} had nothing to clean" if done.clean else ""
     rest += f", {len(done.failed)} failed" if done.failed else ""

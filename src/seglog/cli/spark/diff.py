@@ -1,4 +1,4 @@
-"""`seglog spark diff`: two replicas, or a source and its copy, beside each other."""
+"""`seglog spark diff`: compare two replicas, or a source and its copy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, show_table
-from seglog.cli.spark.session import Conf, Json, Master, check_paths, session
+from seglog.cli.options import check_choice
+from seglog.cli.output import DAMAGE, FINE, Out, count, progress, show_table
+from seglog.cli.spark.session import Conf, Json, Master, Topics, check_paths, session
 from seglog.storage.offline.compare import COPY, REPLICAS, Finding, Kind
 
 if TYPE_CHECKING:
@@ -18,35 +19,28 @@ if TYPE_CHECKING:
 def diff(
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A log directory or a partition's.", show_default=False)],
     right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another one.", show_default=False)],
-    topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this topic; may be given again.", show_default="all")
-    ] = None,
+    topic: Topics = None,
     until: Annotated[
-        str, typer.Option(metavar="WHERE", help="highWatermark: what both say is committed; logEnd: everything.")
+        str, typer.Option(metavar="WHERE", help="highWatermark: records committed in both; logEnd: all records.")
     ] = "highWatermark",
     copy: Annotated[
         bool,
-        typer.Option(
-            "--copy", help="RIGHT is a copy: other batches, leader epochs, producers, topic ids are no difference."
-        ),
+        typer.Option("--copy", help="RIGHT is a copy: ignore batch limits, leader epochs, producers and topic ids."),
     ] = False,
-    ignore_epochs: Annotated[
-        bool, typer.Option("--ignore-epochs", help="Other leader epochs are no difference.")
-    ] = False,
+    ignore_epochs: Annotated[bool, typer.Option("--ignore-epochs", help="Ignore leader epochs.")] = False,
     compacted: Annotated[
-        bool, typer.Option("--compacted", help="What compaction does is no difference: records with keys may be gone.")
+        bool, typer.Option("--compacted", help="Ignore missing records that have a key, as after compaction.")
     ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Tell N differences of a partition.")] = 5,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Print at most N differences per partition.")] = 5,
     output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write all differences as Parquet, into a new directory.")
+        str | None, typer.Option(metavar="DIR", help="Write all differences as Parquet to a new directory.")
     ] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> int:
-    """Tell where two logs differ. Exit code 0 if they do not, 1 if they do, 2 if they cannot be compared."""
-    if until not in ("highWatermark", "logEnd"):
-        return fail(f"--until {until}: highWatermark or logEnd")
+    """Show where two logs differ. Exit code 0: they are equal, 1: they differ, 2: they cannot be compared."""
+    check_choice("--until", until, ("highWatermark", "logEnd"))
     check_paths((left, right))
     rules = COPY if copy else REPLICAS._replace(epochs=not ignore_epochs)
     rules = rules._replace(compaction=not compacted)
@@ -73,7 +67,7 @@ def diff(
 
 
 def as_document(compared: Compared) -> dict[str, Any]:
-    """``end`` of a range is exclusive. ``records`` are all that were compared, also where they are the same."""
+    """``end`` of a range is exclusive. ``records`` counts all records compared, equal or not."""
     pair = compared.pair
     return {
         "topic": pair.partition.topic,
@@ -126,7 +120,7 @@ def _show(out: Out, compared: list[Compared], limit: int) -> None:
         if len(differences) > limit:
             out.line(f"{one.pair.partition}: … and {len(differences) - limit} more: --limit N, --json or --output DIR")
     different = sum(not one.is_fine for one in compared)
-    out.line(f"{len(compared)} partition{'s' if len(compared) != 1 else ''}: {different or 'none'} different")
+    out.line(f"{count(len(compared), 'partition')}: {different or 'none'} different")
 
 
 def sentence(finding: Finding) -> str:
@@ -134,19 +128,19 @@ def sentence(finding: Finding) -> str:
     >>> sentence(Finding(Kind.DIFFERS, 5, 7, 2, ("value", "epoch")))
     'offsets 5 to 6: 2 records with another value, epoch'
     >>> sentence(Finding(Kind.MISSING, 9, 10, 1, side="left", place="end"))
-    'offset 9: 1 record missing in the left log, which has ended before'
+    'offset 9: 1 record missing in the left log, which ends earlier'
     >>> sentence(Finding(Kind.DAMAGED, 9, 12, 3, side="right", reason="b/t-0/0.log, position 7: stored CRC 1 is not 2"))
     'offsets 9 to 11: damaged in the right log: b/t-0/0.log, position 7: stored CRC 1 is not 2'
     """
     where = f"offset {finding.first}" if finding.end - finding.first == 1 else (
         f"offsets {finding.first} to {finding.end - 1}"
     )  # fmt: skip
-    count = f"{finding.records} record{'s' if finding.records != 1 else ''}"
+    records = count(finding.records, "record")
     if finding.fields:
-        return f"{where}: {count} with another {', '.join(finding.fields)}"
+        return f"{where}: {records} with another {', '.join(finding.fields)}"
     if finding.kind is Kind.DAMAGED:
         return f"{where}: damaged in the {finding.side} log: {finding.reason}"
     if not finding.side:
-        return f"{where}: {count} the same, in other batches"
-    why = {"start": ", which begins behind", "end": ", which has ended before", "inside": ""}[finding.place]
-    return f"{where}: {count} missing in the {finding.side} log{why}"
+        return f"{where}: {records} the same, in other batches"
+    why = {"start": ", which begins later", "end": ", which ends earlier", "inside": ""}[finding.place]
+    return f"{where}: {records} missing in the {finding.side} log{why}"

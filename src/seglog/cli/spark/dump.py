@@ -1,4 +1,4 @@
-"""`seglog spark dump`: records, batches, segments or groups' offsets as a table, as JSON lines, or into Parquet."""
+"""`seglog spark dump`: records, batches, segments or group offsets as a table, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seglog.cli.options import key_values
 from seglog.cli.output import FINE, Out, fail, progress, show_table
-from seglog.cli.spark.session import Conf, Json, Master, session
-from seglog.core.errors import InvalidConfigError
+from seglog.cli.spark.session import Conf, Json, Master, Options, Topics, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,31 +24,26 @@ def dump(
     view: Annotated[
         str, typer.Option(metavar="NAME", help="records, batches, segments, or group-offsets.")
     ] = "records",
-    topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this topic; may be given again.", show_default="all")
-    ] = None,
+    topic: Topics = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only these columns; others are not even decoded.")
+        str | None, typer.Option(metavar="A,B", help="Only these columns; others are not decoded.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Only rows for which this holds, as in \"verdict != 'ok'\".")
+        str | None, typer.Option(metavar="SQL", help="Only rows that match, as in \"verdict != 'ok'\".")
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="One of the data source's, as startingOffsets; may be given again."),
-    ] = None,
+    option: Options = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show at most so many rows. JSON and Parquet have them all.")
+        int, typer.Option(metavar="N", min=0, help="Show at most N rows. JSON and Parquet contain all rows.")
     ] = 20,
-    output: Annotated[str | None, typer.Option(metavar="DIR", help="Write Parquet, into a new directory.")] = None,
+    output: Annotated[str | None, typer.Option(metavar="DIR", help="Write Parquet to a new directory.")] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> int:
-    """Show what is in the files, or write it; nothing is changed."""
+    """Show the contents of the files, or write them as Parquet. The files are not changed."""
     if json and output is not None:
         return fail("--json and --output exclude each other")
-    options = dict(_pair(one) for one in option or ())
+    options = key_values("--option", option)
     if columns is not None:
         options["columns"] = columns
     with session("dump", master, conf) as spark:
@@ -57,8 +52,7 @@ def dump(
         frame = job.dump(spark, paths, view=view, topics=topic or (), options=options)
         if where is not None:
             frame = frame.where(where)
-        out = Out()
-        try:
+        with Out() as out:
             if output is not None:
                 out.line(f"{_write(spark, frame, output)} rows in {output}")
             elif json:
@@ -66,20 +60,11 @@ def dump(
                     out.json(document)
             else:
                 _show(out, frame, limit)
-        finally:
-            out.flush()
     return FINE
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise InvalidConfigError(f"--option {text}: a name and a value, as in startingOffsets=earliest")
-    return name, value
-
-
 def _write(spark: SparkSession, frame: DataFrame, output: str) -> int:
-    """Rows written. A bar counts Spark's tasks."""
+    """Returns the number of rows. The progress bar counts Spark's tasks."""
     from seglog.spark.jobs.progress import watched
 
     tasks = frame.rdd.getNumPartitions()
@@ -93,11 +78,11 @@ def _show(out: Out, frame: DataFrame, limit: int) -> None:
     numbers = [name for name, type_ in frame.dtypes if type_ in ("int", "bigint")]
     show_table(out, frame.columns, [[_cell(cell) for cell in row] for row in rows[:limit]], right=numbers)
     if len(rows) > limit:
-        out.line("… and more: --limit N shows N rows, --json or --output DIR has them all")
+        out.line("… and more: --limit N shows N rows, --json or --output DIR all rows")
 
 
 def _cell(value: Any) -> object:
-    """As much of it as a line takes."""
+    """A value, shortened to fit a line."""
     if isinstance(value, bytes | bytearray):
         text = bytes(value[:_SHOWN_BYTES]).decode(errors="backslashreplace")
         shown = "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)

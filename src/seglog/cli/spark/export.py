@@ -1,4 +1,4 @@
-"""`seglog spark export`: topics as Parquet by topic and date, each time what is new."""
+"""`seglog spark export`: write the new records of topics as Parquet, by topic and date."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from seglog.cli.options import key_values
 from seglog.cli.output import FINE, Out, format_size, progress, show_table, warn
 from seglog.cli.spark.session import Conf, DryRun, Json, Master, session
-from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.storage.offline.verify import measure
 
@@ -21,28 +21,34 @@ _COLUMNS: Final = "key,value,partition,offset,timestamp,timestampType,headers"
 
 def export(
     path: Annotated[str, typer.Argument(metavar="DIR", help="A log directory; it may be in use.")],
-    output: Annotated[str, typer.Argument(metavar="OUT", help="A directory for Parquet files, or one of an export.")],
+    output: Annotated[
+        str, typer.Argument(metavar="OUT", help="A directory for Parquet files, new or of an earlier export.")
+    ],
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this topic; may be given again.", show_default="all but internal ones"),
+        typer.Option(
+            metavar="NAME", help="Only this topic; repeat the option for more.", show_default="all but internal ones"
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the source: startingOffsets, until, failOnDataLoss …"),
     ] = None,
-    columns: Annotated[str, typer.Option(metavar="NAMES", help="Columns of the files, with commas.")] = _COLUMNS,
+    columns: Annotated[
+        str, typer.Option(metavar="NAMES", help="Columns of the files, separated by commas.")
+    ] = _COLUMNS,
     key: Annotated[str, typer.Option(metavar="FORMAT", help="binary, string or json.")] = "binary",
     value: Annotated[str, typer.Option(metavar="FORMAT", help="binary, string or json.")] = "binary",
     compression: Annotated[str, typer.Option(metavar="CODEC", help="none, snappy, gzip, lz4 or zstd.")] = "zstd",
-    max_file_bytes: Annotated[
-        int, typer.Option(metavar="BYTES", min=1, help="Begin a new file when one has as many.")
-    ] = 256 << 20,
+    max_file_bytes: Annotated[int, typer.Option(metavar="BYTES", min=1, help="Size at which a new file starts.")] = 256
+    << 20,
     dry_run: DryRun = False,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> int:
-    """Write as Parquet what OUT does not hold yet of DIR. Every record is there once, whenever a job dies."""
+    """Write the records of DIR that OUT does not have yet as Parquet. Each record is written exactly once, even if a
+    job fails."""
     options = _options(topic, option)
     with session("export", master, conf) as spark:
         from seglog.spark.jobs.export import job
@@ -61,24 +67,16 @@ def export(
                 dry_run=dry_run,
                 progress=advance,
             )
-    out = Out()
-    try:
+    with Out() as out:
         if json:
             out.json(asdict(done))
         else:
             _show(out, done)
-    finally:
-        out.flush()
     return FINE
 
 
 def _options(topics: list[str] | None, given: list[str] | None) -> dict[str, str]:
-    options = {}
-    for one in given or ():
-        key, separator, value = one.partition("=")
-        if not separator:
-            raise InvalidConfigError(f"--option {one}: as in startingOffsets=earliest")
-        options[key] = value
+    options = key_values("--option", given)
     if topics:
         options["subscribe"] = ",".join(topics)
     return options
@@ -95,9 +93,9 @@ def _show(out: Out, done: ExportResult) -> None:
 
 
 def summary(done: ExportResult) -> str:
-    """A line that says what was done."""
+    """The result in one line."""
     offsets = sum(one.end - one.start for one in done.ranges)
     if done.dry_run:
         return f"{offsets} offsets of {len(done.ranges)} partitions to export; nothing was changed"
-    finished = f"; {done.finished} files of a run that had died were put in place first" if done.finished else ""
+    finished = f"; {done.finished} files of a failed run were completed first" if done.finished else ""
     return f"{done.records} records exported to {done.files} files, {format_size(done.bytes)}{finished}"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
-from seglog.cli.options import with_options
-from seglog.cli.output import FINE, Out, fail, format_size, progress, warn
+from seglog.cli.options import check_choice, key_values, with_options
+from seglog.cli.output import FINE, Out, count, format_size, progress, warn
 from seglog.cli.spark.session import Conf, DryRun, Json, Master, check_paths, session
-from seglog.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from seglog.spark.jobs.ingest import Columns, IngestResult, Input
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 _UNITS = ("s", "ms", "us", "ns")
 
 
-class Fields(NamedTuple):
-    """What of a line is what of a record."""
+class FieldOptions(NamedTuple):
+    """The parts of a line that become the fields of a record."""
 
     value: Annotated[
         str | None,
@@ -36,7 +35,7 @@ class Fields(NamedTuple):
         str | None, typer.Option(metavar="COLUMN", help="The partition.", show_default="by the key")
     ] = None
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=EXPR", help="A record header; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME=EXPR", help="A record header; repeat the option for more.")
     ] = None
 
     def columns(self, headers: Mapping[str, str]) -> Columns:
@@ -47,20 +46,24 @@ class Fields(NamedTuple):
         return Columns(**given, headers=headers)
 
 
-class Lines(NamedTuple):
-    """How files are read."""
+class ReaderOptions(NamedTuple):
+    """The format of the files."""
 
-    no_names: Annotated[bool, typer.Option("--no-names", help="CSV without a line of names: f0, f1 …")] = False
+    no_names: Annotated[bool, typer.Option("--no-names", help="CSV without a header line: columns f0, f1 …")] = False
     names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of CSV's columns, with --no-names.")] = None
-    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Between values of CSV.")] = None
-    multiline: Annotated[bool, typer.Option("--multiline", help="Quoted values of CSV may hold line ends.")] = False
+    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Delimiter of CSV.")] = None
+    multiline: Annotated[bool, typer.Option("--multiline", help="Quoted values of CSV may contain line ends.")] = False
     pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Of text: named groups are columns. Or common, combined: a web server's."),
+        typer.Option(
+            metavar="REGEX", help="For text: named groups become columns. common, combined: logs of web servers."
+        ),
     ] = None
-    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="What to do about them.")] = "error"
-    again: Annotated[bool, typer.Option("--again", help="Also what was ingested before.")] = False
-    take_unfinished: Annotated[bool, typer.Option("--take-unfinished", help="Also a last line without an end.")] = False
+    bad_lines: Annotated[str, typer.Option(metavar="error|skip", help="Fail at a bad line, or skip it.")] = "error"
+    again: Annotated[bool, typer.Option("--again", help="Ingest files again that were ingested before.")] = False
+    take_unfinished: Annotated[
+        bool, typer.Option("--take-unfinished", help="Read a last line without a line end too.")
+    ] = False
 
     def input(self, file_format: str | None) -> Input:
         from seglog.spark.jobs.ingest import Input
@@ -72,8 +75,8 @@ class Lines(NamedTuple):
         return Input(**given)
 
 
-_LINE: Final = Fields()
-_BY_NAME: Final = Lines()
+_LINE: Final = FieldOptions()
+_BY_NAME: Final = ReaderOptions()
 
 
 @with_options
@@ -83,17 +86,20 @@ def ingest(
         typer.Argument(metavar="FILE...", help="Files, directories or globs, in the order of the records."),
     ],
     log_dir: Annotated[str, typer.Option("--into", metavar="DIR", help="The log directory.")],
-    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic; it is made if it is not there.")],
+    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic; created if it does not exist.")],
     partitions: Annotated[int | None, typer.Option(metavar="N", min=1, help="Partitions of a new topic.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="csv, json, parquet or text.", show_default="by the name"),
+        typer.Option("--format", metavar="NAME", help="csv, json, parquet or text.", show_default="by the file name"),
     ] = None,
-    fields: Fields = _LINE,
-    lines: Lines = _BY_NAME,
+    fields: FieldOptions = _LINE,
+    lines: ReaderOptions = _BY_NAME,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="One of the sink's, as compression.type=zstd; may be given again."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An option of the sink, such as compression.type=zstd; repeat the option for more.",
+        ),
     ] = None,
     dry_run: DryRun = False,
     master: Master = None,
@@ -102,22 +108,21 @@ def ingest(
 ) -> int:
     """Append the records of files to a topic: all of them, or none if there is an error.
 
-    What an earlier run has read is passed over, and of files that have grown the new lines are read.
+    Files that an earlier run has read are skipped; of files that have grown, the new lines are read.
     """
-    if lines.bad_lines not in ("error", "skip"):
-        return fail(f"--bad-lines is error or skip, not {lines.bad_lines}")
-    if fields.timestamp_unit not in _UNITS:
-        return fail(f"--timestamp-unit is {', '.join(_UNITS)}, not {fields.timestamp_unit}")
+    check_choice("--bad-lines", lines.bad_lines, ("error", "skip"))
+    check_choice("--timestamp-unit", fields.timestamp_unit, _UNITS)
     check_paths([path for path in paths if not set(path) & set("*?[")])
-    headers, options = _pairs("--header", fields.header), _pairs("--option", option)
+    headers = key_values("--header", fields.header, shape="NAME=EXPR")
+    options = key_values("--option", option, shape="NAME=VALUE")
     with session("ingest", master, conf) as spark:
         from seglog.core.fs import OsFs
         from seglog.spark.jobs.ingest import job
         from seglog.spark.jobs.ingest.rows import Format
         from seglog.spark.jobs.ingest.splits import list_files
 
-        if file_format is not None and file_format not in get_args(Format):
-            return fail(f"--format is {', '.join(get_args(Format))}, not {file_format}")
+        if file_format is not None:
+            check_choice("--format", file_format, get_args(Format))
         fs = OsFs()
         with progress("reading", sum(fs.stat(file).size for file in list_files(fs, paths))) as advance:
             done = job.ingest(
@@ -142,38 +147,26 @@ def _print(done: IngestResult, *, json: bool) -> None:
     for example in done.bad_examples:
         warn(f"seglog: skipped: {example}")
     for path, size in done.unfinished.items():
-        warn(f"seglog: {path}: the last line has no end; its {size} bytes are left (--take-unfinished)")
-    out = Out()
-    try:
+        warn(f"seglog: {path}: the last line has no line end; its {size} bytes were skipped (--take-unfinished)")
+    with Out() as out:
         if json:
             out.json(_document(done))
         else:
             for row in done.preview:
                 out.line(", ".join(f"{name}={_shown(cell)}" for name, cell in row.items()))
             out.line(summary(done))
-    finally:
-        out.flush()
 
 
 def summary(done: IngestResult) -> str:
-    files = f"{done.files} file{'s' if done.files != 1 else ''}, {format_size(done.bytes)}"
+    """The result in one line."""
+    files = f"{count(done.files, 'file')}, {format_size(done.bytes)}"
     if done.dry_run:
         return f"{files} would be read by {done.tasks} tasks into topic {done.topic}; nothing was written"
     if done.already:
-        return f"all of it is in topic {done.topic} already; nothing was written (--again: once more)"
+        return f"topic {done.topic} has all of these records already; nothing was written (--again repeats it)"
     bad = f", {done.bad_lines} bad lines skipped" if done.bad_lines else ""
     known = f", {done.known} files had nothing new" if done.known else ""
     return f"{files}: {done.records} records into topic {done.topic}{bad}{known}"
-
-
-def _pairs(name: str, given: Sequence[str] | None) -> dict[str, str]:
-    found = {}
-    for one in given or ():
-        left, separator, right = one.partition("=")
-        if not separator or not left:
-            raise InvalidConfigError(f"{name} {one}: a name and a value with = between")
-        found[left] = right
-    return found
 
 
 def _document(done: IngestResult) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the jobs of `seglog spark` share: their options, and a session that is there for one command.
+"""Options and the Spark session that the commands of `seglog spark` share.
 
 A job is a module ``cli/spark/<job>.py`` with a function of its name; see `seglog.cli.main.SPARK_COMMANDS`.
 """
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from seglog.cli.options import OptionError, key_values
 from seglog.cli.output import warn
-from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.errors import SeglogError
 from seglog.core.extras import require
 
 if TYPE_CHECKING:
@@ -25,27 +26,37 @@ Master = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Where Spark runs: local[4], spark://host:7077 … Under spark-submit, what that was told.",
+        help="Where Spark runs: local[4], spark://host:7077 … Under spark-submit, its own master.",
         show_default="local[*]",
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be given again.", show_default=False),
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", help="A setting of Spark; repeat the option for more.", show_default=False
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="NAME", help="Only this topic; repeat the option for more.", show_default="all"),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="An option of the data source; repeat the option for more."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM already."""
+"""Set by spark-submit, which has already started the JVM."""
 
 
 @contextmanager
 def session(job: str, master: str | None = None, conf: Sequence[str] | None = None) -> Iterator[SparkSession]:
-    """A session for one job: the one that runs, else a new one, which is stopped at the end.
+    """A session for one job: the active one, or a new one, which is stopped at the end.
 
-    Errors of Spark that are raised inside come out as ours, in one line; where the reason may be in what the JVM and
-    the workers printed, that is kept in a file which is named on stderr.
+    Errors of Spark raised inside become errors of seglog, in one line. If the reason may be in the output of the JVM
+    and the workers, that output is kept in a file, which is named on stderr.
     """
     sql = require("pyspark.sql", "spark", purpose="a job on Spark")
     from seglog.spark.jobs.failure import JobFailedError, plain_errors
@@ -69,7 +80,7 @@ def session(job: str, master: str | None = None, conf: Sequence[str] | None = No
                 spark.stop()
     except JobFailedError:
         is_wanted = True
-        warn(f"seglog: what Spark said is in {log}")
+        warn(f"seglog: the output of Spark is in {log}")
         raise
     finally:
         if not is_wanted:
@@ -87,17 +98,15 @@ def _master(master: str | None) -> str:
 
 
 def _settings(conf: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for one in conf:
-        key, separator, value = one.partition("=")
-        if not separator or not key.startswith("spark."):
-            raise InvalidConfigError(f"--conf {one}: a setting of Spark's as in spark.driver.memory=4g")
-        settings[key] = value
+    settings = key_values("--conf", conf, shape="KEY=VALUE, as in spark.driver.memory=4g")
+    for key in settings:
+        if not key.startswith("spark."):
+            raise OptionError(f"--conf {key}: settings of Spark start with spark., as in spark.driver.memory=4g")
     return settings
 
 
 def check_paths(paths: Sequence[str]) -> None:
-    """Before Spark takes seconds to start: `SeglogError` for a path that is not there."""
+    """Raise `SeglogError` for a path that does not exist, before Spark takes seconds to start."""
     for path in paths:
         if not os.path.exists(path):
             raise SeglogError(f"{path}: No such file or directory")

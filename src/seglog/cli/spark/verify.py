@@ -1,4 +1,4 @@
-"""`seglog spark verify`: what `seglog verify` looks at and finds, on all cores that Spark has."""
+"""`seglog spark verify`: the checks of `seglog verify`, on all cores of Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def verify(
     strict: Strict = False,
     output: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Write the findings as Parquet too, into a new directory."),
+        typer.Option(metavar="DIR", help="Also write the findings as Parquet to a new directory."),
     ] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> int:
-    """Check every byte and change nothing. Exit code 1 if there is damage; what is only unusual is a note."""
+    """Check every byte and change nothing. The exit code is 1 if there is damage. A note is unusual, but not damage."""
     check_paths(paths)
     with session("verify", master, conf) as spark:
         from seglog.spark.jobs import verify as job
