@@ -93,6 +93,7 @@ class Reader:
                 self._start(re.sub(r"^\S*/", "", start).replace("%H", "host"))
 
     def close(self) -> None:
+        self.names.clear()  # clients end with their page
         codes = []
         for process in reversed(self._staying):
             process.send_signal(signal.SIGTERM)
