@@ -31,7 +31,7 @@ class Command(NamedTuple):
     """The name of the function, if it differs from the command's."""
 
 
-class Group(NamedTuple):
+class CommandGroup(NamedTuple):
     """Commands under one word."""
 
     help: str
@@ -117,16 +117,16 @@ SPARK_COMMANDS: Final[Mapping[str, Command]] = {
     "export": Command("spark.export", "Write the new records of topics as Parquet, exactly once."),
 }
 
-GROUPS: Final[Mapping[str, Group]] = {
-    "topics": Group("Topics of a cluster (needs seglog[client]).", TOPICS_COMMANDS),
-    "configs": Group("Configurations of topics and brokers.", CONFIGS_COMMANDS),
-    "groups": Group("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
-    "records": Group("Delete records of topics.", RECORDS_COMMANDS),
-    "leaders": Group("Elect leaders of partitions.", LEADERS_COMMANDS),
-    "partitions": Group("Reassign the replicas of partitions.", PARTITIONS_COMMANDS),
-    "cluster": Group("Run, check, grow and shrink a cluster of brokers.", CLUSTER_COMMANDS),
-    "perf": Group("Measure the speed of the engine and of brokers.", PERF_COMMANDS),
-    "spark": Group("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
+GROUPS: Final[Mapping[str, CommandGroup]] = {
+    "topics": CommandGroup("Topics of a cluster (needs seglog[client]).", TOPICS_COMMANDS),
+    "configs": CommandGroup("Configurations of topics and brokers.", CONFIGS_COMMANDS),
+    "groups": CommandGroup("Consumer groups: offsets, lag, members.", GROUPS_COMMANDS),
+    "records": CommandGroup("Delete records of topics.", RECORDS_COMMANDS),
+    "leaders": CommandGroup("Elect leaders of partitions.", LEADERS_COMMANDS),
+    "partitions": CommandGroup("Reassign the replicas of partitions.", PARTITIONS_COMMANDS),
+    "cluster": CommandGroup("Run, check, grow and shrink a cluster of brokers.", CLUSTER_COMMANDS),
+    "perf": CommandGroup("Measure the speed of the engine and of brokers.", PERF_COMMANDS),
+    "spark": CommandGroup("Jobs on Spark, on this machine or a cluster (needs seglog[spark]).", SPARK_COMMANDS),
 }
 
 

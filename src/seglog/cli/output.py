@@ -220,14 +220,14 @@ def format_time(timestamp: int | None) -> str:
     return f"{text}.{timestamp % 1000:03d}Z" if timestamp % 1000 else f"{text}Z"
 
 
-class Progress(Protocol):
+class ProgressCallback(Protocol):
     """Advances by an amount, in the unit of the total (mostly bytes)."""
 
     def __call__(self, amount: int) -> None: ...
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Progress]:
+def progress(label: str, total: int) -> Iterator[ProgressCallback]:
     """Show a bar on stderr after two seconds, if stderr is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield _draw_nothing
@@ -258,7 +258,7 @@ class _LateBar:
         self._done = 0
         self._now = SystemClock().monotonic
         self._start = self._now()
-        self._draw: Progress | None = None
+        self._draw: ProgressCallback | None = None
         self._stop: Callable[[], None] = _nothing
 
     def __call__(self, amount: int) -> None:

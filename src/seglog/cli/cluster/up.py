@@ -40,7 +40,7 @@ class LayoutError(SeglogError):
     """The directory belongs to another cluster than the one requested, or its layout file is invalid."""
 
 
-class Layout(NamedTuple):
+class ClusterLayout(NamedTuple):
     """``nodes``: the listener of each broker by its id (port 0: not chosen yet)."""
 
     store: str
@@ -117,7 +117,7 @@ def _check_settings(given: Sequence[str]) -> None:
 
 async def _run(
     directory: str,
-    layout: Layout,
+    layout: ClusterLayout,
     commands: Sequence[tuple[int, Sequence[str]]],
     stop: asyncio.Event,
     *,
@@ -188,7 +188,7 @@ async def _kill_on_second(stop: asyncio.Event, children: Sequence[ChildBroker]) 
         child.kill()
 
 
-def _layout(directory: str, nodes: int | None, store: str | None, listen: str | None) -> Layout:
+def _layout(directory: str, nodes: int | None, store: str | None, listen: str | None) -> ClusterLayout:
     """The layout found in the directory, extended as requested."""
     found = _read(directory)
     count = nodes or (len(found.nodes) if found else _NODES)
@@ -207,7 +207,7 @@ def _layout(directory: str, nodes: int | None, store: str | None, listen: str | 
         ids.append(ids[-1] + 1 if ids else 1)
     addresses = _addresses(listen or _FIRST, count)
     known = found.nodes if found and listen is None else {}
-    return Layout(address, {node: known.get(node, addresses[at]) for at, node in enumerate(ids)})
+    return ClusterLayout(address, {node: known.get(node, addresses[at]) for at, node in enumerate(ids)})
 
 
 def _store(address: str) -> str:
@@ -232,7 +232,7 @@ def _addresses(first: str, count: int) -> list[str]:
     return [str(address._replace(port=port)).partition("://")[2] for port in ports]
 
 
-def _arguments(directory: str, layout: Layout, node: int, given: Sequence[str], log_level: str) -> list[str]:
+def _arguments(directory: str, layout: ClusterLayout, node: int, given: Sequence[str], log_level: str) -> list[str]:
     count = len(layout.nodes)
     defaults = {
         "default.replication.factor": min(3, count),
@@ -248,7 +248,7 @@ def _arguments(directory: str, layout: Layout, node: int, given: Sequence[str], 
     ]
 
 
-def _read(directory: str) -> Layout | None:
+def _read(directory: str) -> ClusterLayout | None:
     path = os.path.join(directory, _LAYOUT)
     if not OsFs().exists(path):
         return None
@@ -256,7 +256,7 @@ def _read(directory: str) -> Layout | None:
         told = json_module.loads(OsFs().read(path))
         if told["form"] != _FORM:
             raise LayoutError(f"{path} has form {told['form']}: a later release of seglog wrote it")
-        return Layout(str(told["store"]), {int(node): str(address) for node, address in told["nodes"].items()})
+        return ClusterLayout(str(told["store"]), {int(node): str(address) for node, address in told["nodes"].items()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LayoutError(f"{path} cannot be read: {error!r}") from error
 
@@ -270,7 +270,7 @@ def _make(directory: str) -> None:
         raise LayoutError(f"{directory} is not a directory: choose another --data-dir")
 
 
-def _write(directory: str, layout: Layout) -> None:
+def _write(directory: str, layout: ClusterLayout) -> None:
     fs, path = OsFs(), os.path.join(directory, _LAYOUT)
     fs.write(f"{path}.new", layout.encode())
     fs.rename(f"{path}.new", path)

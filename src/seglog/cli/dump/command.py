@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from seglog.cli.dump.index_text import Findings, dump_offset_index, dump_time_index, dump_txn_index
+from seglog.cli.dump.index_text import IndexFindings, dump_offset_index, dump_time_index, dump_txn_index
 from seglog.cli.dump.log_text import ChunkText, log_title, render_plain
 from seglog.cli.dump.options import Decoder, DumpOptions
 from seglog.cli.dump.snapshot_text import dump_snapshot
@@ -208,7 +208,7 @@ class _TextDump:
         for line in [*self._index_notes, *self._gap_notes]:
             warn(line)
 
-    def _note(self, findings: Findings) -> None:
+    def _note(self, findings: IndexFindings) -> None:
         self._index_notes += findings.lines
         self.damage += findings.damage
 

@@ -33,7 +33,7 @@ _TXN_ENTRY: Final = Struct(">bxqqqq")
 assert _TXN_ENTRY.size == 34
 
 
-class Findings(NamedTuple):
+class IndexFindings(NamedTuple):
     """Mismatches as lines for stderr, and how many of them are damage."""
 
     lines: list[str]
@@ -49,7 +49,7 @@ class _LogBatch(NamedTuple):
     last_offset: int
 
 
-def dump_offset_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Out) -> Findings:
+def dump_offset_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Out) -> IndexFindings:
     """Print an ``.index``. ``shown``: the path in the text. Raises `CorruptIndexError` where Kafka's tool stops."""
     base = base_offset(os.path.basename(path))
     log = open_file(fs, _beside(path, LOG))
@@ -57,11 +57,11 @@ def dump_offset_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: 
     count = len(data) // OFFSET_ENTRY.size
     if count == 0:
         out.line(f"{shown} is empty.")
-        return Findings([], 0)
+        return IndexFindings([], 0)
     if options.sanity_only:
         _check_sanity(path, data, OFFSET_ENTRY, base)
         out.line(f"{shown} passed sanity check.")
-        return Findings([], 0)
+        return IndexFindings([], 0)
     mismatches: dict[int, int] = {}
     damage = 0
     for slot in range(count):
@@ -85,10 +85,10 @@ def dump_offset_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: 
     lines = [
         f"  Index offset: {offset}, log offset: {found}" for offset, found in sorted(mismatches.items(), reverse=True)
     ]
-    return Findings([f"Mismatches in :{os.path.abspath(shown)}", *lines] if lines else [], damage)
+    return IndexFindings([f"Mismatches in :{os.path.abspath(shown)}", *lines] if lines else [], damage)
 
 
-def dump_time_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Out) -> Findings:
+def dump_time_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Out) -> IndexFindings:
     """Print a ``.timeindex``; needs the ``.log`` and the ``.index`` beside it."""
     base = base_offset(os.path.basename(path))
     log = open_file(fs, _beside(path, LOG))
@@ -97,7 +97,7 @@ def dump_time_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Ou
     if options.sanity_only:
         _check_sanity(path, data, TIME_ENTRY, base)
         out.line(f"{shown} passed sanity check.")
-        return Findings([], 0)
+        return IndexFindings([], 0)
     problems = _TimeProblems()
     batches = _Batches(log)
     previous = NO_TIMESTAMP
@@ -148,7 +148,7 @@ class _TimeProblems:
         self.not_found: list[tuple[int, int]] = []
         self.damage = 0
 
-    def findings(self, path: str) -> Findings:
+    def findings(self, path: str) -> IndexFindings:
         lines: list[str] = []
         if self.mismatched:
             lines.append(f"Found timestamp mismatch in :{path}")
@@ -159,7 +159,7 @@ class _TimeProblems:
         if self.not_found:
             lines.append(f"The following indexed offsets are not found in :{path}")
             lines += [f"Indexed offset: {entry}, found log offset: {found}" for entry, found in self.not_found]
-        return Findings(lines, self.damage)
+        return IndexFindings(lines, self.damage)
 
 
 class _Batches:

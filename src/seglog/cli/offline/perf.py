@@ -66,14 +66,14 @@ class PerfLoad(NamedTuple):
         return bytes(encode_batch(made, codec=self.codec))
 
 
-class Limit(NamedTuple):
+class PerfLimit(NamedTuple):
     """Stop after this many records or seconds, whichever comes first; None: no limit."""
 
     records: int | None
     seconds: float | None
 
 
-class Result(NamedTuple):
+class PerfResult(NamedTuple):
     """The work done, the seconds it took, and the latency of each append or read (none for a verification)."""
 
     records: int
@@ -141,12 +141,12 @@ def verify(
 
 def _perf(work: str, given: LoadOptions, seconds: float | None, directory: str | None, *, json: bool) -> int:
     load = given.load()
-    limit = Limit(_RECORDS if given.records is None and seconds is None else given.records, seconds)
+    limit = PerfLimit(_RECORDS if given.records is None and seconds is None else given.records, seconds)
     with _place(directory) as path:
         with LogDir.open(path, background=True) as opened:
             log = _log(opened, load)
             if work != _APPEND and log.log_end_offset == log.log_start_offset:
-                _run(_APPEND, _appends(log, load, limit.records or _RECORDS), Limit(None, None))
+                _run(_APPEND, _appends(log, load, limit.records or _RECORDS), PerfLimit(None, None))
             if work == _APPEND:
                 _print(work, load, _run(work, _appends(log, load, limit.records), limit), json=json)
             elif work == _READ:
@@ -219,7 +219,7 @@ def _size(headers: Sequence[BatchHeader]) -> int:
     return sum(header.size for header in headers)
 
 
-def _run(work: str, steps: Iterator[PerfStep], limit: Limit) -> Result:
+def _run(work: str, steps: Iterator[PerfStep], limit: PerfLimit) -> PerfResult:
     """Run steps up to the limit. The seconds include the time between steps."""
     latencies = array("d")
     records = total = 0
@@ -240,18 +240,18 @@ def _run(work: str, steps: Iterator[PerfStep], limit: Limit) -> Result:
                 break
             if limit.records is not None and records >= limit.records:
                 break
-    return Result(records, total, now - began, latencies)
+    return PerfResult(records, total, now - began, latencies)
 
 
-def _verify(path: str) -> tuple[Result, bool]:
+def _verify(path: str) -> tuple[PerfResult, bool]:
     """Check the whole partition; returns also whether it is damaged."""
     with progress(_VERIFY, measure([path])) as advance:
         before = _now()
         verified = verify_paths([path], progress=advance)
-        return Result(verified.records, verified.bytes, _now() - before), verified.is_damaged
+        return PerfResult(verified.records, verified.bytes, _now() - before), verified.is_damaged
 
 
-def _print(work: str, load: PerfLoad, result: Result, *, json: bool) -> None:
+def _print(work: str, load: PerfLoad, result: PerfResult, *, json: bool) -> None:
     facts = {"recordSize": load.record_size, "batchSize": load.batch_size, "codec": load.codec.name.lower()}
     title = f"ms of each {work} ({len(result.latencies):,})"
     print_rates(

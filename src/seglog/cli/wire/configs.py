@@ -25,7 +25,7 @@ _SOURCES: Final = {
 _INHERITED: Final = (4, 5)
 
 
-class Entity(NamedTuple):
+class ConfigEntity(NamedTuple):
     """A topic or a broker. A broker without a name stands for the defaults of all brokers."""
 
     kind: str
@@ -52,22 +52,22 @@ class EntityOptions(NamedTuple):
         bool, typer.Option("--entity-default", help="With --entity-type brokers: --broker-defaults.")
     ] = False
 
-    def entities(self, topics: Sequence[str], command: str) -> list[Entity]:
-        found = [Entity("topic", name) for name in dict.fromkeys(topics)]
-        found += [Entity("broker", name) for name in self.brokers or ()]
+    def entities(self, topics: Sequence[str], command: str) -> list[ConfigEntity]:
+        found = [ConfigEntity("topic", name) for name in dict.fromkeys(topics)]
+        found += [ConfigEntity("broker", name) for name in self.brokers or ()]
         has_defaults = self.broker_defaults
         if self.entity_type is not None:
             kind = self.entity_type.removesuffix("s")
             if kind not in ("topic", "broker"):
                 check_choice("--entity-type", self.entity_type, ("topics", "brokers"))
-            found += [Entity(kind, name) for name in self.entity_names or ()]
+            found += [ConfigEntity(kind, name) for name in self.entity_names or ()]
             has_defaults = has_defaults or (self.entity_default and kind == "broker")
         elif self.entity_names:
             raise OptionError("--entity-name needs --entity-type")
         for entity in found:
             if entity.kind == "broker" and not entity.name.isdecimal():
                 raise OptionError(f"{entity.name!r} is not a broker id")
-        found += [Entity("broker", "")] if has_defaults else []
+        found += [ConfigEntity("broker", "")] if has_defaults else []
         if not found:
             raise OptionError(f"configs {command} needs a topic, --broker or --broker-defaults")
         return found
@@ -178,12 +178,12 @@ def parse_configs(given: Sequence[str] | None, option: str) -> dict[str, str]:
     }
 
 
-def _resource(cluster: Cluster, entity: Entity, **more: Any) -> Any:
+def _resource(cluster: Cluster, entity: ConfigEntity, **more: Any) -> Any:
     types = cluster.api.ResourceType
     return cluster.api.ConfigResource(types.TOPIC if entity.kind == "topic" else types.BROKER, entity.name, **more)
 
 
-def _read(cluster: Cluster, entity: Entity) -> list[ConfigValue]:
+def _read(cluster: Cluster, entity: ConfigEntity) -> list[ConfigValue]:
     if not entity.name:
         with cluster.own_admin() as admin:
             return sorted(admin.describe_broker_defaults())
@@ -195,7 +195,7 @@ def _read(cluster: Cluster, entity: Entity) -> list[ConfigValue]:
     )
 
 
-def _alter(cluster: Cluster, entity: Entity, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
+def _alter(cluster: Cluster, entity: ConfigEntity, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
     if not entity.name:
         with cluster.own_admin() as admin:
             admin.alter_broker_defaults(changes, validate_only=dry_run)

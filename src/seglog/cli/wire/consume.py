@@ -11,9 +11,17 @@ from seglog.cli.options import ISOLATION_LEVELS, OptionError, check_choice, with
 from seglog.cli.output import FINE, Out
 from seglog.cli.signals import Termination, note_termination
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, TopicNames
-from seglog.cli.wire.formats import ConsumedRecord, Formats, check_format, compile_format, record_object, show, unescape
+from seglog.cli.wire.formats import (
+    ConsumedRecord,
+    RecordFormats,
+    check_format,
+    compile_format,
+    record_object,
+    show,
+    unescape,
+)
 from seglog.cli.wire.partition_lists import check_partitions, partition_numbers
-from seglog.cli.wire.start_offsets import Start, find_starts, parse_start
+from seglog.cli.wire.start_offsets import StartPosition, find_starts, parse_start
 from seglog.cluster.moves import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
@@ -24,7 +32,7 @@ _WAIT: Final = 0.2
 Write = Callable[[Out, ConsumedRecord], None]
 
 
-class ReadOptions(NamedTuple):
+class ConsumeOptions(NamedTuple):
     """The range of records to read, and the group that reads them."""
 
     offset: Annotated[
@@ -70,11 +78,11 @@ class ReadOptions(NamedTuple):
         if self.from_beginning and self.offset not in (None, "beginning"):
             raise OptionError(f"consume takes --from-beginning or --offset {self.offset}, not both")
 
-    def start(self) -> Start:
+    def start(self) -> StartPosition:
         is_stored = self.group is not None and not self.from_beginning
         return parse_start(self.offset or ("stored" if is_stored else "beginning"))
 
-    def settings(self, start: Start) -> dict[str, object]:
+    def settings(self, start: StartPosition) -> dict[str, object]:
         """The consumer's settings for librdkafka."""
         return {
             "group.id": self.group or "seglog-consume",
@@ -128,11 +136,11 @@ class PrintOptions(NamedTuple):
                 (self.header_format, "--header-format"),
             )
         )
-        formats = Formats(key, value, header, unescape(self.null))
+        formats = RecordFormats(key, value, header, unescape(self.null))
         return _writer(formats, self.format_string, self.key_separator, json=json)
 
 
-_ALL: Final = ReadOptions()
+_ALL: Final = ConsumeOptions()
 _PLAIN: Final = PrintOptions()
 
 
@@ -143,7 +151,7 @@ def consume(
         list[str] | None,
         typer.Option("--partition", "-p", metavar="0,2-4", help="Only these partitions.", show_default="all"),
     ] = None,
-    reading: ReadOptions = _ALL,
+    reading: ConsumeOptions = _ALL,
     shown: PrintOptions = _PLAIN,
     brokers: Brokers = DEFAULT_BROKERS,
     json: Annotated[
@@ -188,7 +196,7 @@ def _chosen(there: dict[str, list[int]], only: Sequence[int]) -> list[Place]:
     return [(topic, number) for topic, numbers in there.items() for number in numbers if not only or number in only]
 
 
-def _writer(formats: Formats, format_string: str | None, key_separator: str | None, *, json: bool) -> Write:
+def _writer(formats: RecordFormats, format_string: str | None, key_separator: str | None, *, json: bool) -> Write:
     if json:
         return lambda out, record: out.json(record_object(record, formats))
     if format_string is not None:

@@ -27,7 +27,7 @@ class FilePosition(NamedTuple):
     position: int
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line without its newline; ``end`` is where the next one begins."""
 
     data: bytes
@@ -48,7 +48,7 @@ class FollowedFile:
         self._from_end = from_end
         self._at = at
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[FileLine]:
         """The lines written since the last call."""
         while True:
             if self._file is None and not self._open():
@@ -61,7 +61,7 @@ class FollowedFile:
             yield from self.rest()
             self.close()
 
-    def whole(self) -> Iterator[Line]:
+    def whole(self) -> Iterator[FileLine]:
         """All lines of the file, once. Raises FileNotFoundError."""
         if not self._open():
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), self._path)
@@ -69,12 +69,12 @@ class FollowedFile:
         yield from self.rest()
         self.close()
 
-    def rest(self) -> Iterator[Line]:
+    def rest(self) -> Iterator[FileLine]:
         """The rest after the last newline, as a line."""
         if self._rest:
             data, self._rest = self._rest, b""
             self._position += len(data)
-            yield Line(data, self._path, FilePosition(self._inode, self._position))
+            yield FileLine(data, self._path, FilePosition(self._inode, self._position))
 
     def close(self) -> None:
         if self._file is not None:
@@ -102,7 +102,7 @@ class FollowedFile:
         self._at, self._from_end = None, False
         return True
 
-    def _read(self) -> Iterator[Line]:
+    def _read(self) -> Iterator[FileLine]:
         assert self._file is not None
         while True:
             at = self._position + len(self._rest)
@@ -115,7 +115,7 @@ class FollowedFile:
             *whole, self._rest = (self._rest + data).split(b"\n")
             for line in whole:
                 self._position += len(line) + 1
-                yield Line(line, self._path, FilePosition(self._inode, self._position))
+                yield FileLine(line, self._path, FilePosition(self._inode, self._position))
             if len(self._rest) > _LONGEST:
                 raise RequestFailedError(f"{self._path}: no newline within {_LONGEST} bytes from {self._position} on")
 

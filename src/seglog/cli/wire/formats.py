@@ -30,7 +30,7 @@ class ConsumedRecord(NamedTuple):
     leader_epoch: int | None
 
 
-class Formats(NamedTuple):
+class RecordFormats(NamedTuple):
     """The format of keys, values and headers, and the text for null."""
 
     key: str
@@ -98,7 +98,7 @@ def _short(data: bytes) -> str:
     return repr(f"{text}…" if len(data) > 60 else text)
 
 
-def record_object(record: ConsumedRecord, formats: Formats) -> dict[str, Any]:
+def record_object(record: ConsumedRecord, formats: RecordFormats) -> dict[str, Any]:
     """The fields of `seglog dump --records --json`; fields that a client does not receive are null."""
     return {
         "topic": record.topic,
@@ -118,7 +118,7 @@ def record_object(record: ConsumedRecord, formats: Formats) -> dict[str, Any]:
     }
 
 
-def compile_format(text: str, formats: Formats) -> Callable[[ConsumedRecord], bytes]:
+def compile_format(text: str, formats: RecordFormats) -> Callable[[ConsumedRecord], bytes]:
     r"""A format string of kcat's: %s value, %k key, %S and %K their sizes (-1 of null), %R the value's size as four
     bytes, %t topic, %p partition, %o offset, %T timestamp, %h headers, %%; and the escapes \n \r \t \0 \\ \xNN.
     """
@@ -168,7 +168,7 @@ def _escape(text: str, position: int) -> tuple[bytes, int]:
     return _ESCAPES[name], position + 1
 
 
-def _field(name: str, formats: Formats) -> Callable[[ConsumedRecord], bytes]:
+def _field(name: str, formats: RecordFormats) -> Callable[[ConsumedRecord], bytes]:
     key, value, header, null = formats
     fields: dict[str, Callable[[ConsumedRecord], bytes]] = {
         "s": lambda record: show(record.value, value, null),

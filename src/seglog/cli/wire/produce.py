@@ -14,7 +14,7 @@ import typer
 from seglog.cli.options import OptionError, check_choice, key_values, with_options
 from seglog.cli.output import FINE, Out, fail
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers
-from seglog.cli.wire.follow import FilePosition, FollowedFile, Line, PositionFile
+from seglog.cli.wire.follow import FileLine, FilePosition, FollowedFile, PositionFile
 from seglog.cli.wire.formats import check_format, parse, unescape
 from seglog.cli.wire.input_lines import LineReader, OutgoingRecord, read_object
 from seglog.cli.wire.partition_choice import PARTITIONERS
@@ -249,7 +249,7 @@ class _LineFeed:
             self._save_now_and_then()
             self._sender.wait(_LOOK_EVERY)
 
-    def _line(self, line: Line, number: int) -> None:
+    def _line(self, line: FileLine, number: int) -> None:
         self._send(line.data, f"{line.path}, line {number} since the start")
         self._sent[line.path] = line.end
 

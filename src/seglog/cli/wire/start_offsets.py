@@ -21,33 +21,33 @@ _WORDS: Final = {
 }
 
 
-class Start(NamedTuple):
+class StartPosition(NamedTuple):
     """``kind``: beginning, end, stored, offset, last (``value`` records before the end) or time (in ms)."""
 
     kind: str
     value: int = 0
 
 
-def parse_start(text: str) -> Start:
+def parse_start(text: str) -> StartPosition:
     """
     >>> parse_start("latest"), parse_start("17"), parse_start("-5"), parse_start("@2013-01-01T00:00Z")
-    (Start(kind='end', value=0), Start(kind='offset', value=17), Start(kind='last', value=5), \
-Start(kind='time', value=1356998400000))
+    (StartPosition(kind='end', value=0), StartPosition(kind='offset', value=17), StartPosition(kind='last', value=5), \
+StartPosition(kind='time', value=1356998400000))
     """
     if text in _WORDS:
-        return Start(_WORDS[text])
+        return StartPosition(_WORDS[text])
     if re.fullmatch(r"-?[0-9]{1,18}", text):
         number = int(text)
-        return Start("last", -number) if text.startswith("-") else Start("offset", number)
+        return StartPosition("last", -number) if text.startswith("-") else StartPosition("offset", number)
     if "@" in text[:2]:  # kcat has s@TIME
         try:
-            return Start("time", parse_time(text.partition("@")[2]))
+            return StartPosition("time", parse_time(text.partition("@")[2]))
         except ValueError:
             pass
     raise OptionError(f"--offset must be beginning, end, an offset, -N or @TIME, not {text}")
 
 
-def find_starts(cluster: Cluster, partitions: Sequence[Place], start: Start) -> dict[Place, int]:
+def find_starts(cluster: Cluster, partitions: Sequence[Place], start: StartPosition) -> dict[Place, int]:
     """Each partition's first offset to read. An offset out of range is an error; it is not replaced by another one."""
     if start.kind == "stored":
         raise OptionError("--offset stored needs --group")
