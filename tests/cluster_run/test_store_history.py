@@ -128,9 +128,12 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         for where in (("--store", cluster.store), ("-b", cluster[1].address)):
             status = seglog_command("cluster", "status", *where)
             assert (status.code, status.text.count("strays: broker ")) == (1, 2), where
-        stop(cluster)
 
         rebuilt = f"sqlite:{memory / 'cluster' / 'rebuilt.sqlite'}"
+        refused = seglog_command("cluster", "rebuild", "--store", rebuilt, *map(str, directories))
+        assert (refused.code, "is in use: stop all brokers first" in refused.err) == (2, True), "brokers run"
+        stop(cluster)
+
         told = command("rebuild", "--store", rebuilt, *directories).text
         assert "new: only strays have it" in told
         replace_store(cluster, rebuilt)

@@ -20,6 +20,8 @@ from seglog.core.errors import LogClosedError, LogDirInUseError
 from seglog.core.types import Buffer
 
 _READ_CHUNK: Final = 1 << 20
+_STAT_BLOCK: Final = 512
+"""Bytes in which st_blocks counts, whatever the file system's own blocks are."""
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -43,9 +45,13 @@ def write_error(error: OSError, path: str) -> OSError:
 
 
 class FileStat(NamedTuple):
-    """Size in bytes, time of last change in milliseconds, and what kind of entry it is."""
+    """Size in bytes, time of last change in milliseconds, and what kind of entry it is.
+
+    ``used``: bytes of it that take room; a file that was pre-allocated has more.
+    """
 
     size: int
+    used: int
     mtime_ms: int
     is_dir: bool
     is_file: bool
@@ -371,6 +377,7 @@ class OsFs:
         mode = found.st_mode
         return FileStat(
             size=found.st_size,
+            used=min(found.st_size, found.st_blocks * _STAT_BLOCK),
             mtime_ms=found.st_mtime_ns // 1_000_000,
             is_dir=stat_module.S_ISDIR(mode),
             is_file=stat_module.S_ISREG(mode),

@@ -299,8 +299,10 @@ class MemoryFs:
         with self.mutex:
             node = self._find(path)
             is_file = isinstance(node, MemoryInode)
+            size = len(node.data) if isinstance(node, MemoryInode) else 0
             return FileStat(
-                size=len(node.data) if isinstance(node, MemoryInode) else 0,
+                size=size,
+                used=size,
                 mtime_ms=node.mtime_ms,
                 is_dir=not is_file,
                 is_file=is_file,

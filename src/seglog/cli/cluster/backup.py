@@ -24,13 +24,13 @@ from seglog.cluster.model import generation_of
 from seglog.cluster.rebuild import FoundReplica, rebuild
 from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, Versioned, in_commits
 from seglog.core.clock import SystemClock
-from seglog.core.errors import InvalidLogDirError
-from seglog.core.fs import Fs, OsFs, write_atomically
+from seglog.core.errors import InvalidLogDirError, LogDirInUseError
+from seglog.core.fs import Fs, OsFs, is_locked, write_atomically
 from seglog.storage.directory.cluster_mark import ClusterMark, read_mark
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.strays import find_strays
 from seglog.storage.formats.checkpoints import read_leader_epochs, read_partition_metadata
-from seglog.storage.formats.paths import list_partitions
+from seglog.storage.formats.paths import LOCK, list_partitions
 from seglog.storage.formats.topics_file import read_topics
 
 _LOADS: Final = 50
@@ -98,6 +98,8 @@ def rebuild_store(
         mark = read_mark(fs, path) if fs.exists(path) else None
         if mark is None:
             raise InvalidLogDirError(f"{path} does not belong to a cluster of seglog")
+        if is_locked(os.path.join(path, LOCK)):
+            raise LogDirInUseError(f"{path} is in use: stop all brokers first, they would go on with the former store")
         marks[path] = mark
         found += _replicas(fs, path, mark)
     clusters = {mark.cluster_id for mark in marks.values()}

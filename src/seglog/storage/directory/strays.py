@@ -128,13 +128,13 @@ def read_stray(fs: Fs, path: str) -> Stray:
 
 
 def size_of(fs: Fs, path: str) -> int:
-    """Bytes of all files in a directory; 0 of what goes away meanwhile."""
+    """Bytes that all files in a directory take, without holes of indexes; 0 of what goes away meanwhile."""
     total = 0
     try:
         for name in fs.listdir(path):
             child = os.path.join(path, name)
             found = fs.stat(child)
-            total += size_of(fs, child) if found.is_dir else found.size
+            total += size_of(fs, child) if found.is_dir else found.used
     except FileNotFoundError:
         return total
     return total
