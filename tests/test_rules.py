@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import seglog
+
 _SOURCES = Path(__file__).parent.parent / "src"
 _MODULES = sorted(_SOURCES.rglob("*.py"))
 _FILE_CALLS = {"open", "os.open", "os.mkdir", "os.makedirs", "os.rename", "os.replace", "os.unlink", "os.remove"}
@@ -65,6 +67,28 @@ def test_an_engine_starts_without_the_extras(tmp_path: Path) -> None:
         "heavy = {'numpy', 'numba', 'pyarrow', 'pyspark', 'pandas', 'typer', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
     )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_small_read_needs_no_extra(tmp_path: Path) -> None:
+    """`seglog.scan` hands out Arrow and costs three times as much CPU for one record."""
+    program = (
+        "import sys, seglog\n"
+        "from seglog.cli.main import main\n"
+        "with seglog.open(sys.argv[1], create=False) as directory:\n"
+        "    assert [bytes(record.value) for record in directory.log('t').records()] == [b'v']\n"
+        "    assert directory.log('t').offset_for_timestamp(0).offset == 0\n"
+        "for command in (['ls', sys.argv[1]], ['dump', '--records', sys.argv[1] + '/t-0'], ['verify', sys.argv[1]]):\n"
+        "    assert main(command) == 0, command\n"
+        "heavy = {'numpy', 'numba', 'pyarrow', 'pyspark', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
+    )
+    with seglog.open(tmp_path / "log") as directory:
+        directory.create_topic("t")
+        directory.log("t").append_records([seglog.NewRecord(b"v")])
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=False
     )
