@@ -13,13 +13,7 @@ import numpy as np
 
 from seglog.cli.dump.log_text import ChunkText, render_chunk
 from seglog.cli.dump.options import DumpOptions
-from seglog.core.errors import CorruptError
-from seglog.core.fs import File, OsFs
-from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD
-from seglog.records.compression import Codec, decompress
-from seglog.records.machine import I64, U8
-from seglog.records.record import NewRecord, encode_batch
-from seglog.records.text_kernels import (
+from seglog.cli.dump.text_kernels import (
     CONTENTS,
     DEEP,
     S_BATCH,
@@ -35,6 +29,12 @@ from seglog.records.text_kernels import (
     render_batches,
     render_records,
 )
+from seglog.core.errors import CorruptError
+from seglog.core.fs import File, OsFs
+from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD
+from seglog.records.compression import Codec, decompress
+from seglog.records.machine import I64, U8
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.offline.inspect import Chunk, read_chunks
 
 _ROOM_BYTES: Final = 64 << 20

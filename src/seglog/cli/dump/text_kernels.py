@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from seglog.cli.dump.string_kernels import put, put_boolean, put_field, put_number, put_utf8, read_varint, text
 from seglog.records.machine import (
     I64,
     U8,
@@ -23,7 +24,6 @@ from seglog.records.machine import (
     put8,
     uint32_at,
 )
-from seglog.records.string_kernels import put, put_boolean, put_field, put_number, put_utf8, read_varint, text
 
 
 class Stop(IntEnum):
