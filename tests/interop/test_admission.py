@@ -28,8 +28,8 @@ from seglog.core.types import MAX_INT64
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
 from seglog.records.view import decode
+from seglog.storage.formats.leader_epochs import encode_epochs
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin
-from seglog.storage.log.epochs import encode_epochs
 from seglog.storage.log.producers import decode_snapshot, encode_snapshot
 from tests.cases import case
 from tests.kafka import oracle
@@ -107,7 +107,7 @@ def test_kafka_refuses_and_writes_the_same(
     snapshot = (directory / f"{log.end_offset:020d}.snapshot").read_bytes()
     assert snapshot == encode_snapshot(log.producers)
     assert encode_snapshot(decode_snapshot(snapshot)) == snapshot
-    assert (directory / "leader-epoch-checkpoint").read_bytes() == encode_epochs(log.epochs)
+    assert (directory / "leader-epoch-checkpoint").read_bytes() == encode_epochs(log.epochs.entries)
 
 
 def test_a_follower_takes_and_refuses_the_same(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_follower_takes_and_refuses_the_same(tmp_path: Path) -> None:
         assert (directory / "00000000000000000000.log").read_bytes() == follower.data
         snapshot = (directory / f"{follower.end_offset:020d}.snapshot").read_bytes()
         assert snapshot == encode_snapshot(follower.producers)
-        assert (directory / "leader-epoch-checkpoint").read_bytes() == encode_epochs(follower.epochs)
+        assert (directory / "leader-epoch-checkpoint").read_bytes() == encode_epochs(follower.epochs.entries)
 
 
 FOLLOWER_ERRORS: Final = {

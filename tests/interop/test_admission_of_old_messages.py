@@ -13,8 +13,8 @@ from seglog.records.batch import entries
 from seglog.records.compression import compress
 from seglog.records.record import NewRecord, encode_batch
 from seglog.records.view import decode
+from seglog.storage.formats.leader_epochs import encode_epochs
 from seglog.storage.log.admit import AppendPlan, Origin
-from seglog.storage.log.epochs import encode_epochs
 from tests.cases import case
 from tests.kafka import oracle
 from tests.records.peers import PEERS, wrapper
@@ -129,4 +129,4 @@ def test_a_follower_takes_old_messages_as_they_are_and_forgets_its_epochs(tmp_pa
         assert isinstance(plan, AppendPlan)
         assert (answer.get("lastOffset"), answer.get("maxTimestamp")) == (plan.last_offset, plan.max_timestamp)
     assert (tmp_path / "f-0" / "00000000000000000000.log").read_bytes() == log.data
-    assert (tmp_path / "f-0" / "leader-epoch-checkpoint").read_bytes() == encode_epochs(log.epochs)
+    assert (tmp_path / "f-0" / "leader-epoch-checkpoint").read_bytes() == encode_epochs(log.epochs.entries)

@@ -20,8 +20,8 @@ from seglog.storage.directory import log_dirs_opening
 from seglog.storage.directory import loss_evidence as life
 from seglog.storage.directory.cluster_mark import read_marks, write_mark
 from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.formats.leader_epochs import EpochEntry
 from seglog.storage.log import log, retention
-from seglog.storage.log import truncation as trim
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 from seglog.storage.log.log import Log
@@ -167,7 +167,7 @@ def _kafka_9491(patch: Patch) -> None:
     def end_at(log: Log, offset: int) -> None:
         log.log_end_offset, log.recovery_point = offset, min(log.recovery_point, offset)
 
-    patch.setattr(trim, "_end_at", end_at)
+    patch.setattr(Log, "_end_at", end_at)
     patch.setattr(LogDir, "_lower_checkpoints", lambda *_: None)
 
 
@@ -196,8 +196,8 @@ def _kafka_5634(patch: Patch) -> None:
 def _kafka_16541(patch: Patch) -> None:
     """The file of the epochs is written anew, and nothing of it fsynced."""
 
-    def write(fs: Fs, path: str, epochs: LeaderEpochs) -> None:
-        data = "".join(f"{line}\n" for line in (0, len(epochs), *(f"{a} {b}" for a, b in epochs.entries))).encode()
+    def write(fs: Fs, path: str, entries: Sequence[EpochEntry]) -> None:
+        data = "".join(f"{line}\n" for line in (0, len(entries), *(f"{a} {b}" for a, b in entries))).encode()
         file = fs.open(f"{path}/leader-epoch-checkpoint", create=True)
         try:
             file.truncate(0)

@@ -17,8 +17,8 @@ from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.storage.formats import checkpoints as checkpoint
 from seglog.storage.formats.checkpoints import CleanShutdown, MetaProperties
+from seglog.storage.formats.leader_epochs import read_leader_epochs, write_leader_epochs
 from seglog.storage.formats.properties import decode_properties, encode_properties
-from seglog.storage.log.epochs import LeaderEpochs
 from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 from tests.cases import case
 
@@ -97,10 +97,10 @@ def test_malformed_offsets(tmp_path: Path, line: str, reason: str) -> None:
 
 def test_leader_epochs_of_a_partition(tmp_path: Path) -> None:
     partition = str(tmp_path)
-    assert checkpoint.read_leader_epochs(FS, partition).entries == []
-    checkpoint.write_leader_epochs(FS, partition, LeaderEpochs([(0, 0), (3, 120)]))
+    assert read_leader_epochs(FS, partition) == []
+    write_leader_epochs(FS, partition, [(0, 0), (3, 120)])
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n3 120\n"
-    assert checkpoint.read_leader_epochs(FS, partition).entries == [(0, 0), (3, 120)]
+    assert read_leader_epochs(FS, partition) == [(0, 0), (3, 120)]
 
 
 # partition.metadata

@@ -29,9 +29,11 @@ from seglog.core.fs import Fs, OsFs, is_locked, write_atomically
 from seglog.storage.directory.cluster_mark import ClusterMark, read_mark
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.strays import find_strays
-from seglog.storage.formats.checkpoints import read_leader_epochs, read_partition_metadata
+from seglog.storage.formats.checkpoints import read_partition_metadata
+from seglog.storage.formats.leader_epochs import read_leader_epochs
 from seglog.storage.formats.paths import LOCK, list_partitions
 from seglog.storage.formats.topics_file import read_topics
+from seglog.storage.log.epochs import LeaderEpochs
 
 _LOADS: Final = 50
 """Reads of a store that keeps changing, before the backup fails."""
@@ -132,13 +134,13 @@ def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
         topic_id = read_partition_metadata(fs, place.path)
         if topic_id is None:
             continue
-        epoch = read_leader_epochs(fs, place.path).latest
+        epoch = LeaderEpochs(read_leader_epochs(fs, place.path)).latest
         config = entries[topic].config if topic in entries else None
         yield FoundReplica(topic, topic_id, number, mark.node_id, place.path, epoch, config, generation=mark.generation)
     for found in find_strays(fs, path):
         stray = found.stray
         if stray.topic_id is not None:
-            epoch = read_leader_epochs(fs, found.path).latest
+            epoch = LeaderEpochs(read_leader_epochs(fs, found.path)).latest
             yield FoundReplica(
                 *(stray.partition.topic, stray.topic_id, stray.partition.partition, mark.node_id, found.path, epoch),
                 config=stray.config,

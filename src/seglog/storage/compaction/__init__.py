@@ -1,8 +1,8 @@
 """Compaction of a log: of each key the last record stays (``LogCleaner.java``, ``LogCleanerManager.java``).
 
-Three steps, each in its own place: decide what to clean (`dirty`, pure), write ``.cleaned`` segments (`cleaner`, here
-or in a child process), put them in place of the old ones under the log's lock (`replace`). In between the log is
-appended to and read as ever; where it was truncated, or segments went away, what was cleaned of it is thrown away.
+Three steps, each in its own place: decide what to clean (`cleanable`, pure), write ``.cleaned`` segments (`cleaner`,
+here or in a child process), put them in place of the old ones under the log's lock (`Log.replace_segments`). In between
+the log is appended to and read as ever; if it was truncated, or segments went away, what was cleaned is thrown away.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from seglog.storage.compaction.cleanable import Cleanable, SegmentFacts, cleanab
 from seglog.storage.compaction.cleaned_segment import remove_cleaned
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean, wait_for
 from seglog.storage.compaction.offset_map import capacity
-from seglog.storage.compaction.replacement import replace_segments
 from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, LastRecord, Mapped, Round, Source
 from seglog.storage.formats.paths import CLEANED
 from seglog.storage.log.log import Log
@@ -122,7 +121,7 @@ class _Watch:
     def replace(self, bases: Collection[int], new: Segment) -> None:
         """Put ``new`` in place of a group. Called with the log's lock held, behind `holds`."""
         self._forget(bases)
-        replace_segments(self.log, [new], [self._waiting.pop(base) for base in bases])
+        self.log.replace_segments([new], [self._waiting.pop(base) for base in bases])
         self._known = self.log.segments
 
     def _forget(self, bases: Collection[int]) -> None:

@@ -22,10 +22,10 @@ from seglog.records.offset_kernels import Fact
 from seglog.records.rewrite_kernels import Action
 from seglog.storage.compaction.batch_filter import BatchFilter
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
-from seglog.storage.compaction.cleaner import filter_batch, map_batch
 from seglog.storage.compaction.compiled_offset_map import as_array
 from seglog.storage.compaction.compiled_walk import Table, Walk, decompress_run, entry_at, raise_bad
 from seglog.storage.compaction.offset_map import Keys, LastKnown
+from seglog.storage.compaction.plain_cleaner import filter_batch, map_batch
 from seglog.storage.compaction.round import Round
 
 _OUTPUT: Final = 4 << 20

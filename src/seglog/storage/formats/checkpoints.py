@@ -21,9 +21,8 @@ from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs, write_atomically
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition
 from seglog.storage.formats.checkpoint_lines import decode_lines, encode_lines, number
-from seglog.storage.formats.paths import CLEAN_SHUTDOWN, LEADER_EPOCHS, META_PROPERTIES, PARTITION_METADATA
+from seglog.storage.formats.paths import CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA
 from seglog.storage.formats.properties import Property, decode_properties, encode_properties
-from seglog.storage.log.epochs import LeaderEpochs, decode_epochs, encode_epochs
 
 T = TypeVar("T")
 
@@ -104,20 +103,6 @@ def line_of_offset(fs: Fs, path: str, partition: str) -> int | None:
 
 def write_offsets(fs: Fs, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     write_atomically(fs, path, encode_offsets(offsets))
-
-
-def read_leader_epochs(fs: Fs, partition_path: str) -> LeaderEpochs:
-    """Of a partition; empty where there is no file."""
-    path = os.path.join(partition_path, LEADER_EPOCHS)
-    data = _read(fs, path)
-    return decode_epochs(data, path) if data is not None else LeaderEpochs()
-
-
-def write_leader_epochs(fs: Fs, partition_path: str, epochs: LeaderEpochs) -> None:
-    write_atomically(fs, os.path.join(partition_path, LEADER_EPOCHS), encode_epochs(epochs))
-
-
-# partition.metadata
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:

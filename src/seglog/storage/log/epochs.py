@@ -1,4 +1,4 @@
-"""Which leader epoch wrote from which offset on: the content of ``leader-epoch-checkpoint``.
+"""Which leader epoch wrote from which offset on: what ``leader-epoch-checkpoint`` says.
 
 Rules of KIP-101, KIP-279 and Kafka's ``LeaderEpochFileCache.java``. Invariant: epochs and start offsets of the entries
 both strictly increase. An epoch's end offset is the start of the next that is known, or the log's end for the last.
@@ -10,16 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from seglog.core.errors import CorruptCheckpointError
 from seglog.core.types import MAX_INT64, NO_EPOCH
-from seglog.storage.formats.checkpoint_lines import decode_lines, encode_lines, number
+from seglog.storage.formats.leader_epochs import EpochEntry
 
 UNKNOWN_OFFSET: Final = -1
-
-
-class EpochEntry(NamedTuple):
-    epoch: int
-    start_offset: int
 
 
 class EpochEnd(NamedTuple):
@@ -146,23 +140,3 @@ class LeaderEpochs:
         made = LeaderEpochs()
         made._epochs, made._starts = self._epochs.copy(), self._starts.copy()
         return made
-
-
-def encode_epochs(epochs: LeaderEpochs) -> bytes:
-    """The text of ``leader-epoch-checkpoint``: version 0, count, then ``epoch start`` a line.
-
-    >>> encode_epochs(LeaderEpochs([(0, 0), (3, 120)]))
-    b'0\\n2\\n0 0\\n3 120\\n'
-    """
-    return encode_lines([f"{epoch} {start}" for epoch, start in epochs.entries])
-
-
-def decode_epochs(data: bytes, file: str | None = None) -> LeaderEpochs:
-    """Read that text; `CorruptCheckpointError` names the file and line that are wrong."""
-    entries = []
-    for at, line in decode_lines(data, file):
-        fields = line.split()
-        if len(fields) != 2:
-            raise CorruptCheckpointError(f"line {at}: {line[:80]!r} is not an epoch and an offset", file=file)
-        entries.append((number(fields[0], at, file), number(fields[1], at, file, MAX_INT64)))
-    return LeaderEpochs(entries)

@@ -14,16 +14,22 @@ from typing import Final, NamedTuple
 
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
-from seglog.core.errors import InvalidReadError, InvalidRecordError, LogClosedError, LogDirFullError, SeglogError
+from seglog.core.errors import (
+    InvalidReadError,
+    InvalidRecordError,
+    LogClosedError,
+    LogDirFullError,
+    OffsetOutOfRangeError,
+    SeglogError,
+)
 from seglog.core.fs import Fs, NoSpaceError
-from seglog.core.types import NO_TIMESTAMP, Buffer, TopicPartition
+from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.formats.checkpoints import write_leader_epochs
-from seglog.storage.formats.paths import segment_paths
+from seglog.storage.formats.leader_epochs import write_leader_epochs
+from seglog.storage.formats.paths import DELETED, SWAP, segment_paths
 from seglog.storage.log import producer_snapshots as snapshots
 from seglog.storage.log import reads, retention
-from seglog.storage.log import truncation as trim
 from seglog.storage.log.admit import AppendPlan, Duplicate, Origin, admit
 from seglog.storage.log.dir_health import Background, DirHealth, Inline
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
@@ -309,7 +315,7 @@ class Log:
             self._assign_epoch(epoch, self.log_end_offset)
 
     def write_epochs(self) -> None:
-        self._health.make_room(lambda: write_leader_epochs(self.fs, self.path, self.epochs))
+        self._health.make_room(lambda: write_leader_epochs(self.fs, self.path, self.epochs.entries))
 
     # High watermark and stable offset
 
@@ -558,32 +564,217 @@ class Log:
         """Where the largest epoch at or below ``epoch`` ends (KIP-101, KIP-279)."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # Making it shorter: see `seglog.storage.log.truncation`
+    # Making it shorter
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop all from the batch that holds ``offset`` on; whether there was anything to drop."""
+        """Drop all from the batch that holds ``offset`` on (``UnifiedLog.truncateTo``); whether there was any."""
         with self.lock, self._guard(), self._flushing:
-            return trim.truncate_to(self, offset)
+            return self._truncate_to(offset)
+
+    def _truncate_to(self, offset: int) -> bool:
+        if offset < 0:
+            raise ValueError(f"cannot truncate {self.topic_partition} to offset {offset}")
+        if offset >= self.log_end_offset:
+            # The epochs may know of more than the log has (KAFKA-10706)
+            self._forget_epochs_from(self.log_end_offset)
+            return False
+        if self.segments[0].base_offset > offset:
+            self._truncate_fully(offset)
+            return True
+        kept = [segment for segment in self.segments if segment.base_offset <= offset]
+        gone = self.segments[len(kept) :]
+        self.segments = tuple(kept)
+        self.manifest.forget_from(self.active.base_offset)
+        self._remove_segments(gone[::-1], later=False)  # from the end: a crash in between leaves no hole
+        with _without_undo():
+            self.active.truncate_to(offset, self.clock.now_ms())
+        end = self.active.next_offset()  # the batch that holds the offset is gone whole: the log ends before it
+        self._end_at(end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        self._forget_epochs_from(end)
+        self.producers = snapshots.after_truncation(
+            self.fs, self.path, self.segments, self.producers, self.log_start_offset, end
+        )
+        self.refresh_stable_offset()
+        return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log begins and ends at ``offset``."""
         with self.lock, self._guard(), self._flushing:
-            trim.truncate_fully_and_start_at(self, offset)
+            self._truncate_fully(offset)
+
+    def _truncate_fully(self, offset: int) -> None:
+        if not 0 <= offset <= MAX_INT64:
+            raise ValueError(f"{self.topic_partition} cannot start at offset {offset}")
+        gone = self.segments
+        stale = [segment for segment in gone if segment.base_offset != offset]
+        self.manifest.forget_from(0)
+        self._remove_segments(stale, later=False)
+        reused = next((segment for segment in gone if segment.base_offset == offset), None)
+        if reused is not None:
+            reused.close(write=False)
+        with _without_undo():
+            self.segments = (self.new_segment(offset),)
+        for snapshot in snapshots.list_snapshots(self.fs, self.path):
+            self.fs.unlink(snapshots.snapshot_path(self.path, snapshot))
+        self.producers = Producers()
+        self.producers.map_end_offset = offset
+        snapshots.take_if_room(self.fs, self.path, self.producers)
+        self._end_at(offset)
+        self.log_start_offset = offset
+        self.high_watermark = offset
+        if self.epochs.clear():
+            self._write_fewer_epochs()
+        self.refresh_stable_offset()
+
+    def _end_at(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.lower_recovery_point(offset)
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def _forget_epochs_from(self, offset: int) -> None:
+        if self.epochs.truncate_from_end(offset):
+            self._write_fewer_epochs()
+
+    def _write_fewer_epochs(self) -> None:
+        """Fewer epochs than the file has. On a full disk it keeps them: a start forgets those beyond the log anyway."""
+        with suppress(NoSpaceError):
+            self.write_epochs()
 
     def delete_records(self, before: int, checkpoint: Callable[[], object] = lambda: None) -> int:
-        """Move the log's start to ``before`` (-1: the high watermark) and return it; retention takes the files.
+        """Move the log's start to ``before`` (-1: the high watermark) and return it (KIP-107); retention deletes files.
 
         ``checkpoint`` writes the new start down: see `LogDir.delete_records`. Else a crash may bring the records back.
         """
         with self.lock, self._guard():
-            return trim.delete_records(self, before, checkpoint)
+            target = self.high_watermark if before == -1 else before
+            if not self.log_start_offset <= target <= self.high_watermark:
+                raise OffsetOutOfRangeError(
+                    f"records of {self.topic_partition} can be deleted up to an offset from {self.log_start_offset} to "
+                    f"the high watermark {self.high_watermark}, not {target}"
+                )
+            self._move_start(target, checkpoint)
+            return target
+
+    def _move_start(self, offset: int, checkpoint: Callable[[], object] = lambda: None) -> None:
+        if offset > self.log_start_offset:
+            before, self.log_start_offset = self.log_start_offset, offset
+            try:
+                checkpoint()  # before epochs are forgotten: a log that begins earlier after a crash would lack them
+            except BaseException:
+                self.log_start_offset = before
+                raise
+            if self.epochs.truncate_from_start(offset):
+                self._write_fewer_epochs()
+            self.producers.on_log_start(offset)
+            self.refresh_stable_offset()
 
     def delete_old_segments(self) -> list[retention.Expired]:
-        """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why."""
+        """Apply ``cleanup.policy=delete`` and the log's start offset; what went, and why
+        (``UnifiedLog.deleteOldSegments``)."""
         with self.lock, self._guard():
-            return trim.delete_old_segments(self)
+            expired = retention.expired_segments(
+                self._facts(),
+                config=self.config,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                now_ms=self.clock.now_ms(),
+            )
+            if not expired:
+                return []
+            bases = {segment.base_offset for segment in expired}
+            if self.active.base_offset in bases:  # the last one goes too: what is appended next needs a place
+                self.roll()
+            gone = [segment for segment in self.segments if segment.base_offset in bases]
+            self.segments = tuple(segment for segment in self.segments if segment.base_offset not in bases)
+            self._move_start(self.segments[0].base_offset)
+            self.manifest.forget(bases)
+            self._remove_segments(gone, later=True)
+            return expired
 
-    # Life
+    def _facts(self) -> list[retention.SegmentFacts]:
+        segments = self.segments
+        return [
+            retention.SegmentFacts(
+                base_offset=segment.base_offset,
+                next_base_offset=segments[at + 1].base_offset if at + 1 < len(segments) else self.log_end_offset,
+                size=segment.size,
+                largest_timestamp=segment.largest_timestamp(),
+                is_active=at + 1 == len(segments),
+            )
+            for at, segment in enumerate(segments)
+        ]
+
+    def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """Put ``new``, open on their ``.cleaned`` files, which are on the disk, in the place of ``old``, neighbours.
+
+        ::
+
+            new:  .cleaned ──1──► .swap ─────────────3──► plain name
+            old:              plain name ──2──► .deleted ──────► gone after file.delete.delay.ms
+
+        A crash at any moment leaves the one or the other (``LocalLog.java``). Before the last file's step 1 is done the
+        next start drops all that is new; from then on it drops what is old and carries on with step 3
+        (`seglog.storage.log.crash_cleanup`). What is old it tells by offsets: segments behind the new one's last batch,
+        since nothing of them stayed, may outlive a crash, as if it was not their turn yet; the next round takes them.
+
+        Both are ascending. Called with the lock held. Readers go on undisturbed: they see the old segments or the new
+        ones, and keep files that they have open.
+        """
+        bases = {segment.base_offset for segment in new}
+        replaced = [segment.base_offset for segment in old]
+        self.manifest.forget(replaced)  # before a crash can leave the new ones in their place
+        for segment in sorted(new, key=lambda segment: -segment.base_offset):
+            segment.rename(SWAP)
+        first = self.segments.index(old[0])
+        assert self.segments[first : first + len(old)] == tuple(old), "a group is of neighbours"
+        self.segments = (*self.segments[:first], *new, *self.segments[first + len(old) :])
+        self.manifest.forget(replaced)  # a flush may have written them down again
+        for segment in old:
+            if segment.base_offset in bases:  # its producer snapshot is the new segment's now
+                segment.rename(DELETED)
+                self.background.schedule(self.config.file_delete_delay_ms, segment.delete)
+            else:
+                self._remove_segments([segment], later=True)
+        for segment in sorted(new, key=lambda segment: segment.base_offset):
+            segment.rename("")
+        self.fs.fsync_dir(self.path)
+
+    def _remove_segments(self, segments: Sequence[Segment], *, later: bool) -> None:
+        """Take away files that no reader finds any more: at once, or ``.deleted`` and after ``file.delete.delay.ms``.
+
+        On a full disk nothing waits: whoever reads them keeps them open until the end.
+        """
+        self.names_changed()
+        later = later and not self.is_full
+        for segment in segments:
+            snapshot = snapshots.snapshot_path(self.path, segment.base_offset)
+            has_snapshot = self.fs.exists(snapshot) and segment.base_offset != self.active.base_offset
+            if later:
+                try:
+                    segment.rename(DELETED)
+                    if has_snapshot:
+                        self.fs.rename(snapshot, snapshot + DELETED)
+                except NoSpaceError:  # of the directory, for longer names
+                    segment.delete()
+                    if has_snapshot:
+                        self.fs.unlink(snapshot)
+                    continue
+                self.background.schedule(self.config.file_delete_delay_ms, self._deletion(segment, snapshot + DELETED))
+            else:
+                segment.delete()
+                if has_snapshot:
+                    self.fs.unlink(snapshot)
+
+    def _deletion(self, segment: Segment, snapshot: str) -> Callable[[], None]:
+        def delete() -> None:
+            segment.delete()
+            if self.fs.exists(snapshot):
+                self.fs.unlink(snapshot)
+
+        return delete
+
+    # Opening and closing
 
     def close(self) -> None:
         """Snapshot, trim, flush and close. After a failure only the files are closed."""
@@ -658,6 +849,15 @@ class Log:
             raise LogClosedError(f"{self.path} is {'deleted' if self.deleted else 'closed'}")
         if self._health.failure is not None:
             self._health.check()
+
+
+@contextmanager
+def _without_undo() -> Iterator[None]:
+    """What cannot be undone: if there is no room even after files have gone, the directory is out of use."""
+    try:
+        yield
+    except NoSpaceError as error:
+        raise OSError(error.errno, error.strerror, error.filename) from error
 
 
 def _invalid_read(offset: object, max_bytes: object, up_to: object) -> SeglogError:

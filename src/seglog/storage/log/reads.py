@@ -5,19 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from seglog.core.errors import CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import File
-from seglog.core.types import NO_EPOCH, NO_TIMESTAMP
+from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from seglog.records import view
 from seglog.records.batch import BatchHeader, Entry, entries
 from seglog.records.record import Record
+from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.segment import Segment
 from seglog.storage.log.transaction_index import AbortedTxn
-
-if TYPE_CHECKING:
-    from seglog.storage.log.log import Log
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -121,6 +119,25 @@ class AbortedFilter:
         return header.is_transactional
 
 
+class Readable(Protocol):
+    """What reading asks of a log: `seglog.storage.log.log.Log`."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def segments(self) -> Sequence[Segment]: ...
+    @property
+    def epochs(self) -> LeaderEpochs: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+
+
 def segment_at(segments: Sequence[Segment], offset: int) -> int:
     """Position in ``segments`` of the one that ``offset`` belongs to, -1 before the first."""
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
@@ -133,7 +150,7 @@ def segments_between(segments: Sequence[Segment], start: int, end: int) -> Seque
     return segments[first : last + 1]
 
 
-def fetch(log: Log, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
+def fetch(log: Readable, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
     """See `Log.read`."""
     segments = log.segments
     log_start, log_end, high_watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
@@ -195,7 +212,7 @@ def _aborted(segments: Sequence[Segment], at: int, start: int, end: int) -> list
     return sorted(found, key=lambda txn: txn.first_offset)
 
 
-def offset_for_timestamp(log: Log, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
+def offset_for_timestamp(log: Readable, timestamp: int, *, check_crcs: bool = True) -> FoundOffset | None:
     """See `Log.offset_for_timestamp`; rules of ``UnifiedLog.fetchOffsetByTimestamp``."""
     segments = log.segments
     if timestamp == EARLIEST:

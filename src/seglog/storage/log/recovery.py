@@ -27,12 +27,14 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.storage.formats.checkpoints import line_of_offset, read_leader_epochs, write_leader_epochs
+from seglog.storage.formats.checkpoints import line_of_offset
+from seglog.storage.formats.leader_epochs import read_leader_epochs, write_leader_epochs
 from seglog.storage.formats.paths import LOG_START_OFFSETS, SegmentPaths, list_segments
 from seglog.storage.log import producer_recovery as reload
 from seglog.storage.log import producer_snapshots as snapshots
 from seglog.storage.log.crash_cleanup import Leftovers, clear_leftovers
 from seglog.storage.log.dir_health import Background, DirHealth
+from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.log import LoadedLog, Log
 from seglog.storage.log.manifest import Difference, Manifest, differences, exchanged
 from seglog.storage.log.producers import Producers
@@ -209,7 +211,7 @@ class _Loader:
         self._has_gaps = has_gaps
         self._expiration_ms = producer_id_expiration_ms
         self._progress = progress
-        self._epochs = read_leader_epochs(fs, path)
+        self._epochs = LeaderEpochs(read_leader_epochs(fs, path))
         self._epochs_changed = False
         self._segments: list[Segment] = []
         self._producers: Producers | None = None
@@ -255,7 +257,7 @@ class _Loader:
         self._epochs_changed |= self._epochs.truncate_from_end(end)
         self._epochs_changed |= self._epochs.truncate_from_start(known.log_start_offset)
         if self._epochs_changed:
-            write_leader_epochs(self._fs, self._path, self._epochs)
+            write_leader_epochs(self._fs, self._path, self._epochs.entries)
         active = self._segments[-1]
         left = self._manifest.active
         if known.clean and left is not None and (left.base_offset, left.size) == (active.base_offset, active.size):

@@ -25,7 +25,8 @@ from seglog.spark.read.directories.partitions import MissingDirectory, find_part
 from seglog.spark.read.planning import select
 from seglog.spark.read.ranges import PartitionExtent
 from seglog.spark.runtime.log_dir_mount import LogDirMount
-from seglog.storage.formats.checkpoints import encode_id, read_leader_epochs, read_partition_metadata
+from seglog.storage.formats.checkpoints import encode_id, read_partition_metadata
+from seglog.storage.formats.leader_epochs import read_leader_epochs
 from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
 from seglog.storage.formats.watermarks import WATERMARKS
 from seglog.storage.log.epochs import LeaderEpochs
@@ -171,7 +172,7 @@ class _Bounds:
             log_start = self._dir(path).log_starts.get(partition, 0)
             try:
                 extent = read_extent(self._fs, path, partition, log_start, permissive=self._options.permissive)
-                epochs = read_leader_epochs(self._fs, path) if several else LeaderEpochs()
+                epochs = LeaderEpochs(read_leader_epochs(self._fs, path) if several else ())
                 found.append((extent, self._replica(extent, epochs)))
             except FileNotFoundError:
                 continue

@@ -13,8 +13,8 @@ from uuid import UUID
 from seglog.core.clock import Clock
 from seglog.core.fs import File, Fs
 from seglog.storage.formats.checkpoints import encode_partition_metadata
+from seglog.storage.formats.leader_epochs import encode_epochs
 from seglog.storage.formats.paths import LEADER_EPOCHS, MANIFEST, PARTITION_METADATA, WITNESS, SegmentPaths
-from seglog.storage.log.epochs import encode_epochs
 from seglog.storage.log.manifest import Manifest, Sealed
 from seglog.storage.log.producer_snapshots import snapshot_path
 from seglog.storage.log.quarantine import forget_refused_start, save_log
@@ -177,7 +177,7 @@ def _make_the_rest(
     runs = [run for summary in summaries for run in summary.epochs]
     known = build_epochs(plan.epochs, runs) if epochs else plan.epochs
     if known is not None and (known.truncate_from_end(end + 1) or epochs):
-        work.replace(os.path.join(path, LEADER_EPOCHS), [encode_epochs(known)])
+        work.replace(os.path.join(path, LEADER_EPOCHS), [encode_epochs(known.entries)])
     if topic_id is not None:
         work.replace(os.path.join(path, PARTITION_METADATA), [encode_partition_metadata(topic_id)])
     return end, made.ongoing

@@ -14,6 +14,7 @@ from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import MAX_INT32
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.storage.formats.checkpoints import decode_partition_metadata, encode_partition_metadata
+from seglog.storage.formats.leader_epochs import decode_epochs, encode_epochs
 from seglog.storage.formats.paths import (
     LEADER_EPOCHS,
     LOG,
@@ -27,7 +28,7 @@ from seglog.storage.formats.paths import (
     parse_file_name,
     segment_paths,
 )
-from seglog.storage.log.epochs import LeaderEpochs, decode_epochs, encode_epochs
+from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.log.manifest import Sealed
 from seglog.storage.offline.findings import Finding, damage, note
@@ -254,13 +255,13 @@ def read_epochs(fs: Fs, file: str, findings: list[Finding]) -> LeaderEpochs | No
     """None where there is no file, or none that can be read: a finding."""
     try:
         data = fs.read(file)
-        epochs = decode_epochs(data, file)
+        epochs = LeaderEpochs(decode_epochs(data, file))
     except FileNotFoundError:
         return None
     except CorruptCheckpointError as error:
         findings.append(damage(file, error.reason, position=error.position))
         return None
-    if data and encode_epochs(epochs) != data:
+    if data and encode_epochs(epochs.entries) != data:
         findings.append(damage(file, "epochs or offsets do not rise, or the text is not as Kafka writes it"))
     return epochs
 
