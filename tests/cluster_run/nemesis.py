@@ -66,8 +66,6 @@ class Nemesis:
             while not faults or (len(faults) < 2 and self._rng.random() < _AGAIN):
                 if not bag:
                     bag = self._rng.sample(self._kinds, len(self._kinds))
-                if bag[-1] == self._fill and faults:
-                    break
                 free = [node for node in self._cluster.running if all(node != fault.node_id for fault in faults)]
                 faults.append(self._strike(bag.pop(), self._rng.choice(free)))
                 count += 1
@@ -136,17 +134,10 @@ class Nemesis:
         return Fault(f"a cut from {some} {ways}", node_id, self._links.heal)
 
     def _fill(self, node_id: int) -> Fault:
-        """Its replicas there count as lost when it comes back: no other may be lost before they are in sync again."""
-        broker, disk = self._cluster[node_id], self._disks[node_id]
-        self._cluster.wait_healthy()
+        """It goes on without a restart once there is room, and has lost nothing."""
+        disk = self._disks[node_id]
         disk.fill()
-
-        def replace() -> None:
-            disk.free()
-            (broker.kill if self._rng.random() < 0.5 else broker.stop)()
-            broker.start()
-
-        return Fault("full disk", node_id, replace)
+        return Fault("full disk", node_id, disk.free)
 
     def _kill_server(self, _: int) -> Fault:
         at = self._rng.randrange(len(self._servers))
