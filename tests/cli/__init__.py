@@ -1,1 +1,1 @@
-"""What a user types, and what comes back."""
+"""Tests of the command line: its options, output and exit codes."""

@@ -1,4 +1,4 @@
-"""`run`: a command in this process, which saves the start of an interpreter; and brokers for those that need one."""
+"""`run` runs a command in this process, which saves the start of an interpreter; `wire` runs it against a broker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """Running, with what tests leave in it: use topics and groups of your own.
+    """A broker that all tests of the package share: use your own topics and groups.
 
-    Its cleaning does not begin: it would, 30 s from the start on, delete the records of 1970 that tests are reading.
+    Retention is off: 30 s after the start it would delete the records of 1970 that tests read.
     """
     settings = {"log.initial.task.delay.ms": str(24 * 3600 * 1000)}
     with RunningNode(tmp_path_factory.mktemp("broker") / "log", settings) as running:
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 @pytest.fixture
 def wire(run: Run, broker: RunningNode, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command to that broker; what is given as ``stdin`` is its standard input."""
+    """Run a command against that broker, with ``stdin`` as its standard input."""
 
     def act(*arguments: str, stdin: bytes = b"") -> Ran:
         with monkeypatch.context() as patch:
@@ -46,5 +46,5 @@ def wire(run: Run, broker: RunningNode, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def topic_name() -> str:
-    """One that no other test has."""
+    """A topic name that no other test uses."""
     return f"topic-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Run the command as a shell would, or in this process."""
+"""Run the command in its own process, or in this one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCE = str(Path(seglog.cli.main.__file__).parents[2])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a command printed, and its exit code."""
+    """The output of a command and its exit code."""
 
     code: int
     out: bytes
@@ -45,7 +45,7 @@ Run = Callable[..., Ran]
 
 
 def run_here(capture: pytest.CaptureFixture[bytes]) -> Run:
-    """Something that runs `seglog` with its arguments in this process, and returns what pytest captured of it."""
+    """A function that runs `seglog` in this process and returns the output that pytest captured."""
 
     def run(*arguments: str | Path) -> Ran:
         capture.readouterr()
@@ -70,12 +70,12 @@ def seglog_command(*arguments: str | Path, cwd: Path | None = None, env: dict[st
 
 
 def printed_on(terminal: int) -> bytes:
-    """All that was printed on the other end of a terminal, up to the end of whoever has it; closes this one."""
+    """All output on the other end of a terminal, until its process ends; closes this end."""
     printed = b""
     while True:
         try:
             part = os.read(terminal, 1000)
-        except OSError:  # nobody has the other end any more
+        except OSError:  # the other end is closed
             part = b""
         if not part:
             os.close(terminal)
@@ -84,7 +84,7 @@ def printed_on(terminal: int) -> bytes:
 
 
 def start_seglog(*arguments: str | Path, stdout: int = subprocess.PIPE, columns: int = 200) -> subprocess.Popen[bytes]:
-    """The same, without waiting for its end; stdout is a pipe if nothing else is given."""
+    """Start `seglog` in its own process and do not wait; stdout is a pipe by default."""
     return subprocess.Popen(
         _command(arguments), stdout=stdout, env={**_environment(), "TERM": "xterm", "COLUMNS": str(columns)}
     )

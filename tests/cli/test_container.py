@@ -1,4 +1,4 @@
-"""The image's entry point: which keys the variables of apache/kafka's image come to, and that it serves."""
+"""The entry point of the image: keys from the variables of apache/kafka's image, and serving."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TESTCONTAINERS = {
     "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
     "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
 }
-"""What Testcontainers' module for apache/kafka sets."""
+"""The variables that Testcontainers' module for apache/kafka sets."""
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_variables_become_keys(
     assert container_keys(environment, mounted) == expected
 
 
-def test_what_testcontainers_sets_is_a_configuration_without_complaints() -> None:
+def test_settings_of_testcontainers_are_accepted_without_warnings() -> None:
     config = BrokerConfig.from_mapping(container_keys(TESTCONTAINERS, {}))
     assert [str(one) for one in config.broker_listeners] == ["PLAINTEXT://0.0.0.0:9092", "BROKER://0.0.0.0:9093"]
     assert config.node_id == 1
     assert not [note for note in config.notes if "unknown" in note]
 
 
-def test_a_controller_alone_is_refused() -> None:
+def test_refuses_a_container_without_the_broker_role() -> None:
     with pytest.raises(InvalidConfigError, match="KAFKA_PROCESS_ROLES"):
         container_keys({"KAFKA_PROCESS_ROLES": "controller"}, {})
 
 
-def test_others_find_the_lines_that_they_wait_for() -> None:
+def test_prints_the_ready_lines_of_kafka_images() -> None:
     text = "\n".join(ready_lines(1))
     for pattern in (
         r".*Transitioning from RECOVERY to RUNNING.*",
@@ -112,7 +112,7 @@ def test_others_find_the_lines_that_they_wait_for() -> None:
         assert re.search(pattern, text)
 
 
-def test_it_serves_under_the_cluster_id_until_it_is_stopped(tmp_path: Path) -> None:
+def test_serves_under_the_cluster_id_until_sigterm(tmp_path: Path) -> None:
     mounted = tmp_path / "server.properties"
     mounted.write_text("num.partitions=7\n")
     environment = {
@@ -149,7 +149,7 @@ def test_it_serves_under_the_cluster_id_until_it_is_stopped(tmp_path: Path) -> N
     assert "cluster.id" in again.stderr
 
 
-def test_the_image_starts_what_there_is() -> None:
+def test_image_entry_point_exists() -> None:
     dockerfile = (_DEPLOY / "Dockerfile").read_text()
     assert 'CMD ["/etc/kafka/docker/run"]' in dockerfile
     assert os.path.dirname(MOUNTED) in dockerfile
@@ -161,7 +161,7 @@ def test_the_image_starts_what_there_is() -> None:
             assert (_DEPLOY.parent / name).exists()
 
 
-def test_the_units_options_are_serves() -> None:
+def test_systemd_unit_uses_options_of_serve() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None, delimiters=["="])
     unit.read(_DEPLOY / "seglog.service")
     command = shlex.split(unit["Service"]["execstart"])

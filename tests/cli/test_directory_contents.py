@@ -1,4 +1,4 @@
-"""What is inside of a directory decides what it is, and what is healthy is not called damaged."""
+"""The contents of a directory decide its kind, and healthy directories are not reported as damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def damaged_log_dir(path: Path) -> Path:
     return path
 
 
-def test_a_log_directory_named_as_a_partition_is_looked_through(tmp_path: Path, run: Run) -> None:
+def test_searches_a_log_directory_named_like_a_partition(tmp_path: Path, run: Run) -> None:
     logs = damaged_log_dir(tmp_path / "broker-1")
     assert look(logs).is_damaged
     assert run("verify", logs).code == 1
@@ -38,7 +38,7 @@ def test_a_log_directory_named_as_a_partition_is_looked_through(tmp_path: Path, 
     assert [Path(one.plan.path).name for one in plan_repair(str(logs)).partitions] == [PARTITION]
 
 
-def test_without_its_own_files_it_is_still_known_by_its_partitions(tmp_path: Path) -> None:
+def test_recognises_a_log_directory_by_its_partitions(tmp_path: Path) -> None:
     logs = damaged_log_dir(tmp_path / "broker-1")
     for file in logs.iterdir():
         if file.is_file():
@@ -47,7 +47,7 @@ def test_without_its_own_files_it_is_still_known_by_its_partitions(tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", ["verify", "ls", "repair"])
-def test_the_directory_of_a_cluster_is_refused_by_name(tmp_path: Path, run: Run, command: str) -> None:
+def test_refuses_a_directory_of_log_directories_and_names_them(tmp_path: Path, run: Run, command: str) -> None:
     damaged_log_dir(tmp_path / "cluster" / "broker-1")
     make_dir(tmp_path / "cluster" / "broker-2")
     ran = run(command, tmp_path / "cluster")
@@ -57,7 +57,7 @@ def test_the_directory_of_a_cluster_is_refused_by_name(tmp_path: Path, run: Run,
         verify([str(tmp_path / "cluster")])
 
 
-def test_an_empty_directory_is_what_its_name_says(tmp_path: Path) -> None:
+def test_recognises_an_empty_directory_by_its_name(tmp_path: Path) -> None:
     for name, expected in (("web-0", True), ("web", False)):
         (tmp_path / name).mkdir()
         assert is_partition(OsFs(), str(tmp_path / name)) is expected
@@ -65,7 +65,7 @@ def test_an_empty_directory_is_what_its_name_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [(INDEX,), (TIMES,), (INDEX, TIMES)])
 @pytest.mark.parametrize("clean", [True, False])
-def test_an_empty_active_segment_may_have_no_index_yet(logs: Path, names: tuple[str, ...], clean: bool) -> None:
+def test_accepts_an_empty_active_segment_without_index(logs: Path, names: tuple[str, ...], clean: bool) -> None:
     with open_dir(logs) as directory:
         directory.create_topic("t")
     for name in names:
@@ -78,13 +78,13 @@ def test_an_empty_active_segment_may_have_no_index_yet(logs: Path, names: tuple[
     assert look(logs).findings == []
 
 
-def test_the_index_of_a_segment_with_records_must_be_there(logs: Path) -> None:
+def test_reports_a_missing_index_of_a_segment_with_records(logs: Path) -> None:
     partition = make_dir(logs)
     (partition / INDEX).unlink()
     assert [Path(one.file).name for one in damage(look(logs))] == [INDEX]
 
 
-def test_files_of_ours_are_no_strangers(logs: Path) -> None:
+def test_accepts_files_of_seglog(logs: Path) -> None:
     make_dir(logs)
     for name in ("seglog.watermarks", "seglog.store", "seglog.metadata"):
         (logs / name).write_bytes(b"")
@@ -92,7 +92,7 @@ def test_files_of_ours_are_no_strangers(logs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [LOG, INDEX, "leader-epoch-checkpoint", "partition.metadata", f"{9:020d}.log", "pipe"])
-def test_a_fifo_is_reported_and_nothing_waits_for_it(logs: Path, run: Run, name: str) -> None:
+def test_reports_a_fifo_without_blocking(logs: Path, run: Run, name: str) -> None:
     partition = make_dir(logs)
     (partition / name).unlink(missing_ok=True)
     os.mkfifo(partition / name)
@@ -106,7 +106,7 @@ def test_a_fifo_is_reported_and_nothing_waits_for_it(logs: Path, run: Run, name:
 
 
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "meta.properties", "seglog.topics"])
-def test_special_files_beside_partitions_are_reported(logs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_special_files_beside_partitions(logs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_dir(logs)
     (logs / name).unlink()
     monkeypatch.chdir(logs)  # a socket's path is short

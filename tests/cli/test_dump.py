@@ -1,4 +1,4 @@
-"""`seglog dump` on files made by hand: what no golden directory has, and what each finding means for the exit code."""
+"""`seglog dump` on files made by hand: cases that no golden directory has, and the exit code of each finding."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_lines_of_a_small_log(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
-def test_without_metadata_a_bar_stands_before_what_is_there(run: Run, tmp_path: Path) -> None:
+def test_skip_record_metadata_prints_a_bar_before_the_contents(run: Run, tmp_path: Path) -> None:
     records = [NewRecord(b"v", b"k"), NewRecord(b"v"), NewRecord(None, b"k"), NewRecord(None)]
     log = write_log(tmp_path, [encode_batch(records)])
     lines = run("dump", "--print-data-log", "--skip-record-metadata", log).text.split("\n")
@@ -61,7 +61,7 @@ def test_number_decoders_read_the_first_bytes_of_a_longer_value(name: str, size:
         assert lines[3:] == ["| payload: -2"] * 3
 
 
-def test_max_bytes_ends_before_the_batch_that_reaches_over_it(run: Run, tmp_path: Path) -> None:
+def test_max_bytes_excludes_the_batch_that_exceeds_it(run: Run, tmp_path: Path) -> None:
     batch = _batch(b"x" * 100)
     log = write_log(tmp_path, [batch, batch])
     for limit, batches in ((len(batch) - 1, 0), (len(batch), 1), (2 * len(batch) - 1, 1), (2 * len(batch), 2)):
@@ -69,7 +69,7 @@ def test_max_bytes_ends_before_the_batch_that_reaches_over_it(run: Run, tmp_path
         assert (ran.code, len(ran.lines)) == (0, 2 + batches)
 
 
-def test_a_torn_tail_is_counted(run: Run, tmp_path: Path) -> None:
+def test_counts_the_bytes_of_a_torn_tail(run: Run, tmp_path: Path) -> None:
     batch = _batch(b"x")
     log = write_log(tmp_path, [batch, batch[:40]])
     ran = run("dump", log)
@@ -77,7 +77,7 @@ def test_a_torn_tail_is_counted(run: Run, tmp_path: Path) -> None:
     assert ran.lines[-1] == f"Found 40 invalid bytes at the end of {log.name}"
 
 
-def test_a_directory_without_logs_is_no_success(run: Run, tmp_path: Path) -> None:
+def test_a_directory_without_logs_fails(run: Run, tmp_path: Path) -> None:
     for arguments in ([tmp_path], ["--records", "--json", tmp_path]):
         ran = run("dump", *arguments)
         assert (ran.code, ran.out) == (2, b"")
@@ -86,7 +86,7 @@ def test_a_directory_without_logs_is_no_success(run: Run, tmp_path: Path) -> Non
     assert run("dump", tmp_path).code == 0
 
 
-def test_a_wrong_crc_is_shown_and_is_damage(run: Run, tmp_path: Path) -> None:
+def test_prints_a_wrong_crc_and_exits_with_1(run: Run, tmp_path: Path) -> None:
     batch = bytearray(_batch(b"abc"))
     batch[-2] ^= 1
     ran = run("dump", "--print-data-log", write_log(tmp_path, [batch, _batch(b"def", offset=1)]))
@@ -95,7 +95,7 @@ def test_a_wrong_crc_is_shown_and_is_damage(run: Run, tmp_path: Path) -> None:
     assert ran.lines[-1].endswith("payload: def")
 
 
-def test_records_that_cannot_be_read_end_the_dump_where_kafka_ends(run: Run, tmp_path: Path) -> None:
+def test_unreadable_records_end_the_dump_where_kafka_stops(run: Run, tmp_path: Path) -> None:
     first = bytearray(_batch(b"abc", b"def"))
     first[60] = 3  # claims one record more than there is
     log = write_log(tmp_path, [first, _batch(b"never reached", offset=2)])
@@ -115,14 +115,14 @@ def test_an_unknown_codec_ends_the_dump_in_the_middle_of_a_line(run: Run, tmp_pa
     assert "unknown compression type 7" in ran.err
 
 
-def test_gaps_are_told_and_are_no_damage(run: Run, tmp_path: Path) -> None:
+def test_reports_offset_gaps_without_counting_damage(run: Run, tmp_path: Path) -> None:
     log = write_log(tmp_path, [_batch(b"a", offset=3), _batch(b"b", offset=9)])
     ran = run("dump", "--deep-iteration", log)
     assert ran.code == 0
     assert ran.err == f"Non-consecutive offsets in {log}\n  3 is followed by 9\n"
 
 
-def test_index_entries_that_lookups_survive_are_no_damage(run: Run, tmp_path: Path) -> None:
+def test_harmless_index_mismatches_are_not_damage(run: Run, tmp_path: Path) -> None:
     """Up to Kafka 3.9 an entry stands for a whole append: its last offset, at the position of its first batch."""
     batches = [_batch(b"a", b"b", offset=2 * i) for i in range(4)]
     write_log(tmp_path, batches)
@@ -176,21 +176,21 @@ def test_an_index_without_its_log_is_an_io_error(run: Run, tmp_path: Path) -> No
     assert not (tmp_path / f"{_EMPTY_NAME}.log").exists()
 
 
-def test_other_files_are_ignored_by_name(run: Run, tmp_path: Path) -> None:
+def test_ignores_unknown_files_and_names_them(run: Run, tmp_path: Path) -> None:
     for name in ("leader-epoch-checkpoint", f"{_EMPTY_NAME}.log.deleted", "x.txt"):
         (tmp_path / name).write_bytes(b"0\n0\n")
         ran = run("dump", tmp_path / name)
         assert (ran.code, ran.err) == (0, f"Ignoring unknown file {tmp_path / name}\n")
 
 
-def test_a_log_by_another_name_is_refused(run: Run, tmp_path: Path) -> None:
+def test_refuses_a_log_without_base_offset_in_its_name(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.log").write_bytes(b"")
     ran = run("dump", tmp_path / "mine.log")
     assert ran.code == 2
     assert "named by its base offset" in ran.err
 
 
-def test_a_link_is_followed(run: Run, tmp_path: Path) -> None:
+def test_follows_a_symbolic_link(run: Run, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     log = write_log(tmp_path / "elsewhere", [_batch(b"a")])
     link = tmp_path / log.name
@@ -210,7 +210,7 @@ def test_a_partition_is_dumped_segment_by_segment(run: Run, tmp_path: Path) -> N
         assert [line for line in run("dump", path).lines if line.startswith("Dumping")] == expected
 
 
-def test_records_of_damaged_batches_are_left_out_and_told(run: Run, tmp_path: Path) -> None:
+def test_records_skips_and_reports_damaged_batches(run: Run, tmp_path: Path) -> None:
     directory = tmp_path / "web.logs-3"
     directory.mkdir()
     bad = bytearray(_batch(b"b", offset=1))
@@ -227,7 +227,7 @@ def test_records_of_damaged_batches_are_left_out_and_told(run: Run, tmp_path: Pa
     assert second == f"seglog: {log}, position {2 * position}: {position - 1} bytes at the end are not a whole batch"
 
 
-def test_json_of_records_tells_null_from_empty(run: Run, tmp_path: Path) -> None:
+def test_json_of_records_distinguishes_null_from_empty(run: Run, tmp_path: Path) -> None:
     records = [NewRecord(b"", None, 5, (("h", b""), ("é", None))), NewRecord(None, b"", 5)]
     old = legacy_message(0, 2, None, b"old")
     ran = run("dump", "--records", write_log(tmp_path, [encode_batch(records, leader_epoch=3), old]))

@@ -34,7 +34,7 @@ _OPTIONS = [
 
 
 def _facts(rendered: Iterator[tuple[Chunk, ChunkText]]) -> tuple[object, ...]:
-    """Everything that the lines around the chunks depend on."""
+    """All values on which the lines around the chunks depend."""
     text, gaps, invalid, last, error = b"", list[tuple[int, int]](), 0, None, None
     try:
         for _, chunk in rendered:
@@ -80,8 +80,8 @@ def test_chunks_of_a_few_batches(options: DumpOptions, tmp_path: Path, monkeypat
     _compare(log, options)
 
 
-def test_text_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little room for text and gaps: what is written is put aside, and a batch that never fits takes the plain path."""
+def test_renders_text_larger_than_its_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small buffers for text and gaps: full ones are saved, and a batch that never fits takes the plain path."""
     monkeypatch.setattr(dump_fast, "_ROOM_BYTES", 4000)
     monkeypatch.setattr(dump_fast, "_GAPS", 6)
     random = Random(3)
@@ -100,7 +100,7 @@ def test_numbers_of_every_length(tmp_path: Path) -> None:
     case(len(numbers))
 
 
-def test_only_large_logs_are_worth_the_compiled_path(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uses_the_compiled_path_only_for_large_logs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path, [encode_batch([NewRecord(b"v", timestamp=1)] * 20)])
     used: list[int] = []
 
@@ -118,7 +118,7 @@ def test_only_large_logs_are_worth_the_compiled_path(run: Run, tmp_path: Path, m
     assert len(used) == 1, "one line is not many"
 
 
-def test_without_the_extra_the_plain_path_does_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_falls_back_to_the_plain_path_without_numba(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log(tmp_path, [encode_batch([NewRecord(b"v", timestamp=1)] * 20)])
     monkeypatch.setattr(dump_command, "_MANY_LINES", 0)
     expected = run("dump", "--print-data-log", log)
@@ -128,5 +128,5 @@ def test_without_the_extra_the_plain_path_does_it(run: Run, tmp_path: Path, monk
     assert ran.err == "seglog: dumping large logs fast needs numba: pip install 'seglog[fast]'\n"
 
 
-def test_plain_and_fast_are_asked_the_same_way() -> None:
+def test_plain_and_fast_path_have_the_same_signature() -> None:
     assert dump_log.render_plain.__annotations__ == render_fast.__annotations__

@@ -55,7 +55,7 @@ def test_files_in_one_run_follow_each_other(root: Path, run: Run, monkeypatch: p
     assert run("dump", *(f"{partition}/{file}" for file in files)).out == ran.out
 
 
-def test_records_are_what_the_java_consumer_read(root: Path, run: Run) -> None:
+def test_records_match_those_of_the_java_consumer(root: Path, run: Run) -> None:
     for partition in golden.partitions(root):
         ran = run("dump", "--records", "--json", golden.log_dir(root) / partition)
         assert ran.code == 0, ran.err
@@ -64,7 +64,7 @@ def test_records_are_what_the_java_consumer_read(root: Path, run: Run) -> None:
         assert shown == [_consumed_facts(record) for record in golden.expected_records(root, partition)], partition
 
 
-def test_read_committed_leaves_out_what_the_java_consumer_left_out(root: Path, run: Run) -> None:
+def test_read_committed_skips_the_same_records_as_the_java_consumer(root: Path, run: Run) -> None:
     found = 0
     for partition in golden.partitions(root):
         if not (root / "expected" / partition / "read_committed.jsonl").exists():
@@ -77,7 +77,7 @@ def test_read_committed_leaves_out_what_the_java_consumer_left_out(root: Path, r
     assert found
 
 
-def test_json_of_every_file_is_read(root: Path, run: Run) -> None:
+def test_json_of_every_file_parses(root: Path, run: Run) -> None:
     ran = run("dump", "--json", golden.log_dir(root))
     assert ran.code == 0, ran.err
     objects = ran.objects

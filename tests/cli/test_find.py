@@ -27,7 +27,7 @@ def _found(run: Run, partition: Path, *arguments: str) -> dict[str, object]:
 
 
 def test_records_are_found_by_offset(root: Path, run: Run) -> None:
-    """The first, the last, and some between, of every partition that a consumer could read."""
+    """The first, the last and some other records of every partition that a consumer could read."""
     looked = 0
     for name in golden.partitions(root):
         records = golden.expected_records(root, name)
@@ -39,7 +39,7 @@ def test_records_are_found_by_offset(root: Path, run: Run) -> None:
 
 
 def test_records_are_found_by_timestamp(root: Path, run: Run) -> None:
-    """The first in offset order that is not earlier, which is what Kafka's ListOffsets answers."""
+    """The first record in offset order at or after the time, as Kafka's ListOffsets returns it."""
     looked = 0
     for name in golden.partitions(root):
         records = [record for record in golden.expected_records(root, name) if record.timestamp >= 0]
@@ -52,7 +52,7 @@ def test_records_are_found_by_timestamp(root: Path, run: Run) -> None:
     assert looked > 30
 
 
-def test_an_explanation_goes_from_segment_to_record(root: Path, run: Run) -> None:
+def test_explain_prints_steps_from_segment_to_record(root: Path, run: Run) -> None:
     name = "rolled-0" if (golden.log_dir(root) / "rolled-0").exists() else "v2-rolled-0"
     partition = golden.log_dir(root) / name
     steps = _found(run, partition, "--offset", "100")["steps"]
@@ -68,7 +68,7 @@ def test_an_explanation_goes_from_segment_to_record(root: Path, run: Run) -> Non
     assert run("find", partition, "--offset", "100").text == text[text.index("offset 100  timestamp") :]
 
 
-def test_without_indexes_the_segment_is_read_from_its_start(root: Path, run: Run, tmp_path: Path) -> None:
+def test_reads_the_segment_from_its_start_without_indexes(root: Path, run: Run, tmp_path: Path) -> None:
     name = golden.partitions(root)[-1]
     source = golden.log_dir(root) / name
     copy = tmp_path / name
@@ -81,14 +81,14 @@ def test_without_indexes_the_segment_is_read_from_its_start(root: Path, run: Run
             assert bare["offset"] == indexed["offset"]
 
 
-def test_a_time_after_the_last_record_is_no_error(root: Path, run: Run) -> None:
+def test_a_time_after_the_last_record_succeeds(root: Path, run: Run) -> None:
     partition = golden.log_dir(root) / golden.partitions(root)[-1]
     ran = run("find", partition, "--timestamp", "2100-01-01")
     assert (ran.code, ran.text) == (0, "no record is at or after that time\n")
     assert _found(run, partition, "--timestamp", "2100-01-01T00:00:00+01:00")["found"] is False
 
 
-def test_an_offset_outside_of_the_log_is_an_error(root: Path, run: Run) -> None:
+def test_an_offset_out_of_range_fails(root: Path, run: Run) -> None:
     partition = golden.log_dir(root) / golden.partitions(root)[-1]
     ran = run("find", partition, "--offset", "100000")
     assert ran.code == 2
@@ -99,7 +99,7 @@ def test_an_offset_outside_of_the_log_is_an_error(root: Path, run: Run) -> None:
         assert _found(run, deleted, "--offset", "7")["offset"] == 7
 
 
-def test_a_wrong_crc_is_named(root: Path, run: Run, tmp_path: Path) -> None:
+def test_reports_a_wrong_crc(root: Path, run: Run, tmp_path: Path) -> None:
     name = "codec-none-0" if (golden.log_dir(root) / "codec-none-0").exists() else "v2-none-0"
     copy = tmp_path / name
     copy.mkdir()
@@ -119,7 +119,7 @@ def test_times_on_the_command_line() -> None:
     assert parse_time("2013-01-01T00:00:00-05:00") == 1357016400000
 
 
-def test_a_wrong_time_or_both_questions(root: Path, run: Run) -> None:
+def test_refuses_a_wrong_time_and_both_options(root: Path, run: Run) -> None:
     partition = golden.log_dir(root) / golden.partitions(root)[0]
     assert run("find", partition, "--timestamp", "yesterday").code == 2
     assert run("find", partition, "--timestamp", "1", "--offset", "1").err == (

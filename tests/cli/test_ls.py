@@ -24,7 +24,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return golden.unpack(tmp_path_factory.mktemp("golden"), version)
 
 
-def test_a_kafka_directory_partition_by_partition(root: Path, run: Run) -> None:
+def test_lists_the_partitions_of_a_kafka_directory(root: Path, run: Run) -> None:
     ran = run("ls", "--json", golden.log_dir(root))
     assert (ran.code, ran.err) == (0, "")
     document = json.loads(ran.text)
@@ -94,12 +94,12 @@ def test_one_partition_by_any_path(root: Path, run: Run, monkeypatch: pytest.Mon
     assert run("ls").text == expected
 
 
-def test_an_empty_directory_has_nothing_in_it(run: Run, tmp_path: Path) -> None:
+def test_lists_an_empty_directory(run: Run, tmp_path: Path) -> None:
     ran = run("ls", tmp_path)
     assert (ran.code, ran.lines) == (0, ["0 topics, 0 partitions, 0 segments, 0 B"])
 
 
-def test_directories_on_their_way_out_are_named_apart(run: Run, tmp_path: Path) -> None:
+def test_lists_directories_set_aside_separately(run: Run, tmp_path: Path) -> None:
     gone = f"t-0.{'0' * 32}-delete"
     (tmp_path / "t-1").mkdir()
     (tmp_path / gone).mkdir()
@@ -108,7 +108,7 @@ def test_directories_on_their_way_out_are_named_apart(run: Run, tmp_path: Path) 
     assert document["setAside"] == [gone]
 
 
-def test_a_torn_tail_is_damage_only_where_nobody_can_be_writing(run: Run, tmp_path: Path) -> None:
+def test_a_torn_tail_is_damage_only_in_sealed_segments(run: Run, tmp_path: Path) -> None:
     partition = tmp_path / "t-0"
     partition.mkdir()
     batch = bytes(encode_batch([NewRecord(b"v", timestamp=5)]))
@@ -126,7 +126,7 @@ def test_a_torn_tail_is_damage_only_where_nobody_can_be_writing(run: Run, tmp_pa
     assert "position 69, offset 0: size 0 is under 14" in run("ls", partition).err
 
 
-def test_internal_topics_are_left_out_on_request(run: Run, tmp_path: Path) -> None:
+def test_excludes_internal_topics_on_request(run: Run, tmp_path: Path) -> None:
     for name in ("t-0", "__consumer_offsets-0", "__consumer_offsets-1"):
         (tmp_path / name).mkdir()
         write_log(tmp_path / name, [encode_batch([NewRecord(b"v", timestamp=5)])])
@@ -135,7 +135,7 @@ def test_internal_topics_are_left_out_on_request(run: Run, tmp_path: Path) -> No
     assert [one["topic"] for one in document["partitions"]] == ["t"]
 
 
-def test_on_a_terminal_the_table_is_drawn_by_rich(tmp_path: Path) -> None:
+def test_draws_the_table_with_rich_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     write_log(tmp_path / "t-0", [encode_batch([NewRecord(b"v", timestamp=5)])])
     terminal, shown = os.openpty()
@@ -168,7 +168,7 @@ COLUMNS = ("topic", "partition", "offset", "member", "host")
 ROW = ("a-topic-of-a-shop", 7, 123456789, "rdkafka-4c5e1b7e-9b1e-4b6f-8a3e-1c2d3e4f5a6b", "/127.0.0.1")
 
 
-def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> None:
+def test_a_narrow_terminal_does_not_cut_cells(tmp_path: Path) -> None:
     (tmp_path / "flights-0").mkdir()
     write_log(tmp_path / "flights-0", [encode_batch([NewRecord(b"v", timestamp=1357034400000)])])
     terminal, shown = os.openpty()
@@ -181,7 +181,7 @@ def test_a_narrow_terminal_does_not_cut_what_is_in_the_table(tmp_path: Path) -> 
     assert max(map(len, lines)) <= 40
 
 
-def test_room_that_is_preallocated_is_no_damage(tmp_path: Path, run: Run) -> None:
+def test_preallocated_space_is_not_damage(tmp_path: Path, run: Run) -> None:
     with LogDir.open(tmp_path / "logs") as opened:
         opened.create_topic("t", 1, {"preallocate": True, "segment.bytes": 1 << 20})
         opened.log("t").append(encode_batch([NewRecord(b"v", timestamp=1)]))

@@ -1,4 +1,4 @@
-"""The frame around all commands: exit codes, one clear line on errors, a fast start."""
+"""All commands: exit codes, errors in one line, a fast start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.logs import write_log
 from tests.cli.run import Run, seglog_command, start_seglog
 
 
-def test_help_lists_the_commands_and_no_argument_is_help(run: Run) -> None:
+def test_no_argument_prints_the_help_with_all_commands(run: Run) -> None:
     with_help, without = run("--help"), run()
     assert (with_help.code, without.code) == (0, 0)
     assert with_help.text == without.text
@@ -61,7 +61,7 @@ def test_a_missing_file_has_no_traceback(tmp_path: Path) -> None:
     assert ran.err == f"seglog: {missing}: No such file or directory\n"
 
 
-def test_nothing_heavy_is_imported_for_a_dump(tmp_path: Path) -> None:
+def test_dump_imports_no_heavy_modules(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").write_bytes(b"")
     code = (
         "import sys; from seglog.cli.main import main; main(['dump', '--print-data-log', sys.argv[1]]);"
@@ -73,7 +73,7 @@ def test_nothing_heavy_is_imported_for_a_dump(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     """`seglog dump ... | head -1`: 4 MB do not fit into a pipe."""
     log = write_log(tmp_path, [encode_batch([NewRecord(b"v" * 1000, timestamp=1)] * 4000)])
     with start_seglog("dump", "--print-data-log", log) as process:
@@ -83,7 +83,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert process.wait(timeout=60) == 0
 
 
-def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_none(tmp_path: Path) -> None:
+def test_a_closed_stdout_fails_and_a_closed_stderr_does_not(tmp_path: Path) -> None:
     code = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, '-m', *sys.argv[2:]])"
     for descriptor, arguments, expected in (
         ("1", ("ls", str(tmp_path)), (2, "", "seglog: stdout is closed\n")),
@@ -96,7 +96,7 @@ def test_a_closed_stdout_is_an_error_and_a_closed_stderr_is_none(tmp_path: Path)
         assert (done.returncode, done.stdout, done.stderr) == expected
 
 
-def test_a_name_that_is_not_utf8_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_prints_a_name_that_is_not_utf8_unchanged(tmp_path: Path) -> None:
     partition = os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff-0")
     os.mkdir(partition)
     write_log(Path(partition), [encode_batch([NewRecord(b"v", timestamp=1)])])
@@ -108,13 +108,13 @@ def test_a_name_that_is_not_utf8_is_shown_as_it_is(tmp_path: Path) -> None:
         assert "bad\\udcff-0" in str(documents)
 
 
-def test_dumping_what_is_not_there_fails(tmp_path: Path) -> None:
+def test_dumping_a_missing_path_fails(tmp_path: Path) -> None:
     for options in ([], ["--json"], ["--records", "--json"]):
         ran = seglog_command("dump", *options, "nowhere", cwd=tmp_path)
         assert (ran.code, ran.out, ran.err) == (2, b"", "seglog: nowhere: No such file or directory\n")
 
 
-def test_an_empty_path_is_not_the_directory_one_is_in(tmp_path: Path) -> None:
+def test_an_empty_path_does_not_mean_the_working_directory(tmp_path: Path) -> None:
     write_log(tmp_path, [encode_batch([NewRecord(b"v", timestamp=1)])])
     before = sorted(os.listdir(tmp_path))
     for arguments in (["ls", ""], ["dump", ""], ["verify", ""], ["repair", "", "--yes"], ["find", "", "--offset", "0"]):
@@ -123,7 +123,7 @@ def test_an_empty_path_is_not_the_directory_one_is_in(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_link_is_repaired_where_it_points(tmp_path: Path) -> None:
+def test_repairs_the_target_of_a_link(tmp_path: Path) -> None:
     partition = tmp_path / "web-0"
     partition.mkdir()
     write_log(partition, [encode_batch([NewRecord(b"v", timestamp=1)])])

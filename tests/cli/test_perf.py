@@ -1,4 +1,4 @@
-"""`seglog perf`: what it did is what it says; how fast it was is no test's business."""
+"""`seglog perf`: the numbers of records and bytes; not the speed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def partition_of(run: Run, directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("work", ["append", "read", "verify"])
-def test_each_work_is_done_on_all_records_and_leaves_nothing(
+def test_each_benchmark_uses_all_records_and_removes_its_files(
     work: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -48,7 +48,7 @@ def test_each_work_is_done_on_all_records_and_leaves_nothing(
         assert 0 < mean <= percentiles[-1]
 
 
-def test_a_directory_of_ones_own_is_kept_and_used_again(run: Run, tmp_path: Path) -> None:
+def test_keeps_and_reuses_a_named_directory(run: Run, tmp_path: Path) -> None:
     first = measured(run, "append", *FEW, "--dir", tmp_path)
     partition = partition_of(run, tmp_path)
     assert (partition["nextOffset"], partition["size"]) == (1000, first["bytes"])
@@ -62,7 +62,7 @@ def test_a_directory_of_ones_own_is_kept_and_used_again(run: Run, tmp_path: Path
     assert run("verify", tmp_path).code == 0
 
 
-def test_batches_are_of_the_size_asked_for(run: Run, tmp_path: Path) -> None:
+def test_batches_have_the_requested_size(run: Run, tmp_path: Path) -> None:
     measured(run, "append", "--records", "100", "--record-size", "1000", "--batch-size", "1", "--dir", tmp_path)
     partition = partition_of(run, tmp_path)
     assert [segment["batches"] for segment in partition["segments"]] == [100]
@@ -70,13 +70,13 @@ def test_batches_are_of_the_size_asked_for(run: Run, tmp_path: Path) -> None:
     assert large["bytes"] > 6_000_000
 
 
-def test_time_can_be_the_limit(run: Run) -> None:
+def test_stops_after_the_given_seconds(run: Run) -> None:
     for work in ("append", "read"):
         document = measured(run, work, "--seconds", "0", "--record-size", "0")
         assert document["records"] > 0
 
 
-def test_for_people(run: Run) -> None:
+def test_text_output_has_rates_and_latencies(run: Run) -> None:
     ran = run("perf", "read", *FEW)
     assert ran.code == 0
     first, second = ran.lines
@@ -93,7 +93,7 @@ def test_for_people(run: Run) -> None:
         ("verify", "--seconds", "1"),
     ],
 )
-def test_what_cannot_be_measured(arguments: tuple[str, ...], run: Run) -> None:
+def test_refuses_invalid_options(arguments: tuple[str, ...], run: Run) -> None:
     ran = run("perf", *arguments)
     assert (ran.code, ran.text) == (2, "")
     assert ran.err.startswith("seglog: ")

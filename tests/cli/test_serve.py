@@ -25,7 +25,7 @@ from tests.broker.running import Wire
 
 @contextmanager
 def serving(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The process, and what it said when it was ready; killed in the end if it still runs."""
+    """The process and its ready message; killed at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "seglog", "serve", "--json", *arguments],
         stdout=subprocess.PIPE,
@@ -42,7 +42,7 @@ def serving(*arguments: str, environment: Mapping[str, str] | None = None) -> It
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly_with_all_that_was_acknowledged(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_stops_the_broker_with_all_acknowledged_records(number: signal.Signals, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving("--data-dir", str(data), "--listen", "127.0.0.1:0") as (process, ready):
         producer = Producer({"log_level": 0, "bootstrap.servers": ready["bootstrap"], "acks": 1})
@@ -60,7 +60,7 @@ def test_a_signal_stops_it_cleanly_with_all_that_was_acknowledged(number: signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_it_is_loaded_ends_it_well(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_during_imports_exits_with_0(number: signal.Signals, tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [sys.executable, "-X", "importtime", "-m", "seglog", "serve", "-d", str(data), "-l", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -110,7 +110,7 @@ def test_keys_come_from_the_file_the_environment_and_the_command_line(tmp_path: 
         (("--log-level", "loud"), "loud"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(arguments: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+def test_configuration_errors_are_one_line(arguments: tuple[str, ...], reason: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seglog", "serve", "--set", f"log.dir={tmp_path / 'data'}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_said_in_a_line(arguments: tuple[str, ...], reason: st
     assert done.stderr.count("\n") == 1
 
 
-def test_a_second_server_on_the_directory_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_second_server_on_the_directory(tmp_path: Path) -> None:
     with serving("-d", str(tmp_path), "-l", "127.0.0.1:0"):
         command = [sys.executable, "-m", "seglog", "serve", "-d", str(tmp_path), "-l", "127.0.0.1:0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -126,14 +126,14 @@ def test_a_second_server_on_the_directory_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path) in done.stderr
 
 
-def test_without_configuration_the_data_is_the_user_s(tmp_path: Path) -> None:
+def test_data_directory_defaults_to_the_users(tmp_path: Path) -> None:
     environment = {"XDG_DATA_HOME": str(tmp_path)}
     with serving("--listen", "127.0.0.1:0", environment=environment) as (_, ready):
         assert ready["directory"] == str(tmp_path / "seglog")
     assert default_data_dir({"HOME": "/h", "XDG_DATA_HOME": "relative"}) == "/h/.local/share/seglog"
 
 
-def test_a_started_broker_has_loaded_nothing_heavy(tmp_path: Path) -> None:
+def test_a_started_broker_imports_no_heavy_modules(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from seglog.broker.app import Node\n"

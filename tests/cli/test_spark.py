@@ -1,4 +1,4 @@
-"""The frame of `seglog spark`: help, one line on errors before Spark takes its seconds, and one whole run."""
+"""`seglog spark`: help, errors in one line before Spark starts, and one whole run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cli.run import Run, seglog_command
 from tests.storage.offline.verify.verified import flip, make_dir
 
 
-def test_help_lists_the_jobs_and_no_job_is_help(run: Run) -> None:
+def test_no_argument_prints_the_help_with_all_jobs(run: Run) -> None:
     with_help, without = run("spark", "--help"), run("spark")
     assert (with_help.code, without.code) == (0, 0)
     assert with_help.text == without.text
@@ -28,7 +28,7 @@ def test_each_job_has_help(run: Run) -> None:
             assert option in ran.text, (job, option)
 
 
-def test_errors_that_need_no_spark_come_at_once(tmp_path: Path) -> None:
+def test_reports_errors_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n")
     into = ("--into", tmp_path, "--topic", "t")
     for arguments, reason in (
@@ -48,7 +48,7 @@ def test_errors_that_need_no_spark_come_at_once(tmp_path: Path) -> None:
         assert ran.err.count("\n") == 1, ran.err
 
 
-def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
+def test_names_the_extra_if_pyspark_is_missing(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['pyspark.sql'] = None\n"
         "from seglog.cli.main import main; sys.exit(main(['spark', 'verify', sys.argv[1]]))"
@@ -58,7 +58,7 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr == "seglog: a job on Spark needs pyspark.sql: pip install 'seglog[spark]'\n"
 
 
-def test_a_whole_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_runs_a_job_in_its_own_process(tmp_path: Path) -> None:
     log = make_dir(tmp_path / "logs", size=20_000) / f"{0:020d}.log"
     log.write_bytes(flip(log.read_bytes(), 5000, 1))
     engines = seglog_command("verify", tmp_path / "logs")

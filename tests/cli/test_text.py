@@ -1,4 +1,4 @@
-"""Text as Java makes it: malformed UTF-8, JSON of internal records, floats."""
+"""Text as Java prints it: malformed UTF-8, JSON of internal records, floats."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from seglog.records.kafka_messages import Message, MessageError, Reader, json_te
         ("f0 9f a6 80", "\U0001f980"),
     ],
 )
-def test_malformed_utf8_is_replaced_as_java_does(data: str, text: str) -> None:
-    """What Java 17 prints; `tests/interop/test_dump.py` asks it for some ten thousand more."""
+def test_replaces_malformed_utf8_as_java_does(data: str, text: str) -> None:
+    """The output of Java 17; `tests/interop/test_dump.py` compares some ten thousand more."""
     assert decode_utf8(bytes.fromhex(data)) == text
     assert decode_utf8(memoryview(bytes.fromhex(data))) == text
 
 
-def test_json_is_as_jackson_writes_it() -> None:
+def test_writes_json_as_jackson_does() -> None:
     value = {"a": ['"\\\n\x1f/é', None, True, 1.0, 2**40], "b": {}}
     assert json_text(value) == '{"a":["\\"\\\\\\n\\u001F/é",null,true,1.0,1099511627776],"b":{}}'
 
@@ -46,7 +46,7 @@ def test_json_is_as_jackson_writes_it() -> None:
     ("value", "text"),
     [(1e-3, "0.001"), (9.99e-4, "9.99E-4"), (9999999.0, "9999999.0"), (-1.25e10, "-1.25E10"), (0.0, "0.0")],
 )
-def test_floats_are_as_java_prints_them(value: float, text: str) -> None:
+def test_prints_floats_as_java_does(value: float, text: str) -> None:
     assert json_text(value) == text
 
 
@@ -54,7 +54,7 @@ def _tables() -> list[str]:
     return [text for name, text in vars(kafka_schemas).items() if name.isupper()]
 
 
-def test_every_schema_is_read_to_its_end() -> None:
+def test_reads_every_schema_to_its_end() -> None:
     messages = [message for table in _tables() for message in parse_schemas(table).values()]
     assert len(messages) == 22 * 2 + 2 * 1 + 2 * 2 + 26 + 2 + 5
     for message in messages:
@@ -67,7 +67,7 @@ def _needs_bytes(message: Message, version: int) -> bool:
     return version >= message.flexible or any(field.tag is None and field.is_in(version) for field in message.fields)
 
 
-def test_a_huge_array_is_refused_before_it_is_made() -> None:
+def test_refuses_a_huge_array_before_allocating_it() -> None:
     message = parse_schemas(kafka_schemas.TRANSACTION_VALUES)[0]
     data = struct.pack(">qhib", 1, 1, 1, 1) + struct.pack(">i", 2**31 - 1)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`seglog verify` and `seglog repair`: what they print, and what they return."""
+"""`seglog verify` and `seglog repair`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def damage_batch(logs: Path, number: int) -> tuple[int, int]:
-    """Position and offset of the batch that is damaged now."""
+    """Damage a batch; returns its position and offset."""
     path = logs / "t-0" / LOG
     data = path.read_bytes()
     entry = batches(data)[number]
@@ -47,7 +47,7 @@ def test_a_sound_directory(run: Run, logs: Path) -> None:
     assert line.endswith(": no damage")
 
 
-def test_kafkas_directories(run: Run, tmp_path: Path) -> None:
+def test_directories_of_kafka_have_no_damage(run: Run, tmp_path: Path) -> None:
     current, old = (golden.log_dir(golden.unpack(tmp_path, version)) for version in (CURRENT, OLD))
     assert run("verify", current).code == 0
     ran = run("verify", old, current)
@@ -57,7 +57,7 @@ def test_kafkas_directories(run: Run, tmp_path: Path) -> None:
     assert run("verify", "--strict", old).code == 1
 
 
-def test_damage_is_named_and_exits_1(run: Run, logs: Path) -> None:
+def test_reports_damage_and_exits_with_1(run: Run, logs: Path) -> None:
     position, offset = damage_batch(logs, 3)
     ran = run("verify", logs)
     assert ran.code == 1
@@ -84,7 +84,7 @@ def test_single_files_and_threads(run: Run, logs: Path) -> None:
     assert [run("verify", path).code for path in files] == [int(path.name == LOG) for path in files]
 
 
-def test_what_cannot_be_verified(run: Run, tmp_path: Path) -> None:
+def test_refuses_paths_that_cannot_be_verified(run: Run, tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path / "nothing", "No such file or directory"),
         (tmp_path, "is neither a log directory nor a partition's"),
@@ -97,7 +97,7 @@ def test_what_cannot_be_verified(run: Run, tmp_path: Path) -> None:
     assert run("verify").code == 2
 
 
-def test_it_changes_nothing_and_reads_what_it_may_not_write(logs: Path) -> None:
+def test_verifies_a_read_only_directory_without_changes(logs: Path) -> None:
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in logs.rglob("*")}
     for path in logs.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -108,7 +108,7 @@ def test_it_changes_nothing_and_reads_what_it_may_not_write(logs: Path) -> None:
 # repair
 
 
-def test_the_plan_comes_first_and_nobody_to_ask_means_no(run: Run, logs: Path) -> None:
+def test_prints_the_plan_and_changes_nothing_without_a_terminal(run: Run, logs: Path) -> None:
     index = logs / "t-0" / f"{0:020d}.index"
     sound = bytes_of(logs / "t-0")
     index.write_bytes(b"\x00\x01")
@@ -154,7 +154,7 @@ def test_json_does_not_ask_and_a_directory_in_use_is_refused(run: Run, logs: Pat
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"n\n", 2), (b"y\n", 0)])
-def test_the_question_on_a_terminal(logs: Path, answer: bytes, code: int) -> None:
+def test_asks_on_a_terminal(logs: Path, answer: bytes, code: int) -> None:
     index = logs / "t-0" / f"{0:020d}.timeindex"
     index.unlink()
     ours, theirs = pty.openpty()
@@ -174,7 +174,7 @@ def test_the_question_on_a_terminal(logs: Path, answer: bytes, code: int) -> Non
     assert index.exists() == (code == 0)
 
 
-def test_a_bar_on_a_terminal_only_when_it_takes_long(logs: Path) -> None:
+def test_shows_a_progress_bar_only_on_a_terminal_and_late(logs: Path) -> None:
     ours, theirs = pty.openpty()
     process = start_seglog("verify", logs, stdout=theirs)
     os.close(theirs)

@@ -1,4 +1,4 @@
-"""`seglog topics`, `configs` and `offsets` against our broker, beside what the broker itself knows."""
+"""`seglog topics`, `configs` and `offsets` against our broker, compared with the broker's own state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.running import RunningNode
 from tests.cli.run import Run
 
 
-def test_topics_are_made_shown_altered_and_deleted(wire: Run, broker: RunningNode, topic_name: str) -> None:
+def test_creates_describes_alters_and_deletes_topics(wire: Run, broker: RunningNode, topic_name: str) -> None:
     made = wire("topics", "create", topic_name, "-p", "3", "-c", "retention.ms=1000,cleanup.policy=[compact,delete]")
     assert (made.code, made.text, made.err) == (0, f"created {topic_name}\n", "")
     assert topic_name in wire("topics", "list").lines
@@ -37,7 +37,7 @@ def test_topics_are_made_shown_altered_and_deleted(wire: Run, broker: RunningNod
     assert topic_name not in wire("topics", "list").lines
 
 
-def test_what_a_topic_command_cannot_do_is_one_line(wire: Run, topic_name: str) -> None:
+def test_errors_of_topic_commands_are_one_line(wire: Run, topic_name: str) -> None:
     wire("topics", "create", topic_name)
     for arguments, reason in (
         (("create", topic_name), f"topic {topic_name}: Topic '{topic_name}' already exists"),
@@ -124,7 +124,7 @@ def test_every_command_of_the_groups_has_help(run: Run) -> None:
             assert (ran.code, "--json" in ran.text) == (0, True)
 
 
-def test_no_broker_is_said_with_its_address_and_reason(run: Run) -> None:
+def test_an_unreachable_broker_is_reported_with_address_and_reason(run: Run) -> None:
     with socket.socket() as held:  # so that nobody else is given the port; it does not listen
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
@@ -133,7 +133,7 @@ def test_no_broker_is_said_with_its_address_and_reason(run: Run) -> None:
             assert (ran.code, ran.err) == (2, f"seglog: no broker answers at 127.0.0.1:{port}: Connection refused\n")
 
 
-def test_what_is_no_broker_is_said(run: Run, broker: RunningNode) -> None:
+def test_refuses_invalid_bootstrap_addresses(run: Run, broker: RunningNode) -> None:
     for option, value in (("-b", "127.0.0.1:many"), ("-X", "no.such=1"), ("-X", "novalue"), ("-F", "/no/such/file")):
         ran = run("topics", "list", *(() if option == "-b" else ("-b", broker.bootstrap)), option, value)
         assert (ran.code, ran.text, ran.err.count("\n")) == (2, "", 1)
@@ -146,7 +146,7 @@ def test_settings_from_a_file(wire: Run, tmp_path: Path) -> None:
     assert "security.protocol=SSL" in ran.err
 
 
-def test_a_missing_library_is_named_with_its_command(wire: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_extra_if_confluent_kafka_is_missing(wire: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     ran = wire("topics", "list")
     assert (ran.code, ran.err) == (
@@ -155,7 +155,7 @@ def test_a_missing_library_is_named_with_its_command(wire: Run, monkeypatch: pyt
     )
 
 
-def test_the_small_admin_names_what_a_broker_refuses(broker: RunningNode) -> None:
+def test_own_admin_reports_the_error_of_a_broker(broker: RunningNode) -> None:
     with Admin(parse_bootstrap(broker.bootstrap), 10) as admin:
         with pytest.raises(RequestFailedError, match=r"broker defaults: .*no\.such\.key"):
             admin.alter_broker_defaults({"no.such.key": "1"}, validate_only=False)
@@ -163,7 +163,7 @@ def test_the_small_admin_names_what_a_broker_refuses(broker: RunningNode) -> Non
             admin.delete_offsets("none", [("t", 0)])
 
 
-def test_an_answer_that_is_no_kafka_is_refused() -> None:
+def test_refuses_a_response_that_is_not_kafka() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -179,7 +179,7 @@ def test_an_answer_that_is_no_kafka_is_refused() -> None:
         thread.join()
 
 
-def test_records_are_deleted_before_an_offset_a_time_or_the_end(wire: Run, topic_name: str, tmp_path: Path) -> None:
+def test_deletes_records_before_an_offset_a_time_or_the_end(wire: Run, topic_name: str, tmp_path: Path) -> None:
     wire("topics", "create", topic_name, "-p", "2")
     lines = b"".join(b'{"value":"eA==","partition":1,"timestamp":%d}\n' % stamp for stamp in (1000, 2000, 3000, 4000))
     wire("produce", topic_name, "--records", "--keep-partitions", stdin=lines)
@@ -197,7 +197,7 @@ def test_records_are_deleted_before_an_offset_a_time_or_the_end(wire: Run, topic
     assert (last["before"], last["lowWatermark"]) == (3, 4)
 
 
-def test_what_cannot_be_deleted_is_said_with_its_partition(wire: Run, topic_name: str, tmp_path: Path) -> None:
+def test_errors_of_records_delete_name_the_partition(wire: Run, topic_name: str, tmp_path: Path) -> None:
     wire("topics", "create", topic_name)
     above = wire("records", "delete", topic_name, "--before", "9", "--json")
     assert (above.code, above.objects[0]["done"]) == (2, False)
@@ -213,7 +213,7 @@ def test_what_cannot_be_deleted_is_said_with_its_partition(wire: Run, topic_name
         assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")
 
 
-def test_leaders_and_replicas_of_a_node_that_is_alone(wire: Run, broker: RunningNode, topic_name: str) -> None:
+def test_leaders_and_replicas_of_a_lone_broker(wire: Run, broker: RunningNode, topic_name: str) -> None:
     wire("topics", "create", topic_name)
     node = broker.node.identity.node_id
     elected = wire("leaders", "elect", topic_name, "--json").objects
@@ -247,7 +247,7 @@ def test_topics_by_name_and_times_before_now(wire: Run, topic_name: str) -> None
         assert found["offset"] == expected, time
 
 
-def test_an_unknown_option_names_those_of_its_command(run: Run) -> None:
+def test_an_unknown_option_lists_the_known_ones(run: Run) -> None:
     ran = run("offsets", "--tiem", "1")
     assert ran.code == 2
     assert "(seglog offsets has --bootstrap-server, --command-config, " in ran.err
@@ -255,7 +255,7 @@ def test_an_unknown_option_names_those_of_its_command(run: Run) -> None:
     assert "see seglog offsets --help)" in ran.err
 
 
-def test_no_input_makes_no_topic(wire: Run, topic_name: str) -> None:
+def test_empty_input_does_not_create_the_topic(wire: Run, topic_name: str) -> None:
     ran = wire("produce", topic_name, "--json")
     (sent,) = ran.objects
     assert (ran.code, sent["records"], sent["partitions"]) == (0, 0, [])

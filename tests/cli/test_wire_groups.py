@@ -1,4 +1,4 @@
-"""`seglog groups` against our broker; what is committed is asked of kafka-python."""
+"""`seglog groups` against our broker; kafka-python reads the committed offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.run import Run
 
 
 def _committed(broker: RunningNode, group: str, topic: str, partitions: int = 2) -> list[int | None]:
-    """What the group has, by kafka-python."""
+    """The offsets of the group, by kafka-python."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
     try:
         return [consumer.committed(kafka.TopicPartition(topic, number)) for number in range(partitions)]
@@ -61,7 +61,7 @@ def group(wire: Run, topic_name: str) -> str:
     return name
 
 
-def test_consume_commits_what_it_has_printed(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
+def test_consume_commits_printed_records(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
     assert wire("consume", topic_name, "-g", group, "-c", "1").text == "now\n"
     assert _committed(broker, group, topic_name) == [10, 1]
     assert wire("consume", topic_name, "-g", group, "-e").text == ""
@@ -71,7 +71,7 @@ def test_consume_commits_what_it_has_printed(wire: Run, broker: RunningNode, top
     assert _committed(broker, group, topic_name) == [13, 1]
 
 
-def test_sigterm_commits_what_was_printed_and_leaves_the_group(
+def test_sigterm_commits_printed_records_and_leaves_the_group(
     wire: Run, broker: RunningNode, topic_name: str, group: str
 ) -> None:
     command = [sys.executable, "-m", "seglog", "consume", topic_name, "-b", broker.bootstrap, "-g", group]
@@ -169,7 +169,7 @@ def test_shift_export_and_from_file(
     assert "plan.csv, line 1" in wrong.err
 
 
-def test_offsets_and_groups_are_deleted(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
+def test_deletes_offsets_and_groups(wire: Run, broker: RunningNode, topic_name: str, group: str) -> None:
     wire("groups", "reset-offsets", group, "-t", topic_name, "--to-earliest", "--execute")
     assert (
         wire("groups", "delete-offsets", group, "-t", f"{topic_name}:0").text == f"deleted offset of {topic_name}-0\n"

@@ -1,4 +1,4 @@
-"""`seglog produce` and `seglog consume`, beside kafka-python, which hashes keys and reads records itself."""
+"""`seglog produce` and `seglog consume`, compared with kafka-python, which hashes keys and reads records itself."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_partitioners(partitioner: str, wire: Run, broker: RunningNode, topic_na
         assert found == expected[partitioner]
 
 
-def test_one_partition_and_what_is_none(wire: Run, broker: RunningNode, topic_name: str) -> None:
+def test_sends_to_one_partition_and_refuses_unknown_ones(wire: Run, broker: RunningNode, topic_name: str) -> None:
     wire("topics", "create", topic_name, "-p", "3")
     assert wire("produce", topic_name, "-p", "2", stdin=b"a\nb").code == 0
     assert [(one.partition, one.value) for one in _read(broker, topic_name)] == [(2, b"a"), (2, b"b")]
@@ -127,18 +127,20 @@ def test_formats_and_null(wire: Run, broker: RunningNode, topic_name: str) -> No
         (("--from-file", "/no/such"), b"", "/no/such: No such file or directory"),
     ],
 )
-def test_what_cannot_be_sent(arguments: tuple[str, ...], line: bytes, reason: str, wire: Run, topic_name: str) -> None:
+def test_invalid_options_and_lines_are_reported(
+    arguments: tuple[str, ...], line: bytes, reason: str, wire: Run, topic_name: str
+) -> None:
     ran = wire("produce", topic_name, *arguments, stdin=line + b"\n")
     assert (ran.code, ran.text, ran.err) == (2, "", f"seglog: {reason}\n")
 
 
-def test_a_record_that_is_refused_is_said(wire: Run, topic_name: str) -> None:
+def test_reports_a_record_that_the_broker_refuses(wire: Run, topic_name: str) -> None:
     wire("topics", "create", topic_name, "-c", "max.message.bytes=1000")
     ran = wire("produce", topic_name, stdin=b"x" * 5000 + b"\n")
     assert (ran.code, ran.err) == (2, f"seglog: topic {topic_name}, partition 0: Message size too large\n")
 
 
-def test_where_a_consumer_begins_and_ends(wire: Run, topic_name: str) -> None:
+def test_start_and_end_of_a_consumer(wire: Run, topic_name: str) -> None:
     lines = b"".join(
         b'{"value":"%s","timestamp":%d}\n' % (b64encode(b"%d" % number), 1000 * number + 1) for number in range(10)
     )
@@ -151,7 +153,7 @@ def test_where_a_consumer_begins_and_ends(wire: Run, topic_name: str) -> None:
         (("-e", "-o", "@5500"), range(6, 10)),
         (("-e", "-o", "s@1970-01-01T00:00:09Z"), range(9, 10)),
         (("-e", "-o", "end"), range(0)),
-        (("--timeout-ms", "5000", "-p", "0"), range(10)),
+        (("--timeout-ms", "2500", "-p", "0"), range(10)),
     ):
         ran = wire("consume", topic_name, *arguments)
         assert (ran.code, ran.err, ran.text.split()) == (0, "", [str(number) for number in expected]), arguments
@@ -172,7 +174,7 @@ def test_the_format_string(wire: Run, topic_name: str) -> None:
     assert ran.text == f"{topic_name} 0 0 7 k 1  -1 h=x %!\n"
 
 
-def test_json_is_what_dump_prints_and_what_produce_takes(
+def test_consume_json_matches_dump_and_is_accepted_by_produce(
     wire: Run, run: Run, broker: RunningNode, topic_name: str
 ) -> None:
     wire("topics", "create", topic_name, "-p", "2")
@@ -196,7 +198,7 @@ def test_json_is_what_dump_prints_and_what_produce_takes(
     ]
 
 
-def test_a_followed_file_is_read_through_rotation_and_truncation(tmp_path: Path) -> None:
+def test_follows_a_file_through_rotation_and_truncation(tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     followed = FollowedFile(str(path))
     assert list(followed.lines()) == []
@@ -222,7 +224,7 @@ def test_a_followed_file_is_read_through_rotation_and_truncation(tmp_path: Path)
     assert list(FollowedFile(str(path), from_end=True).lines()) == []
 
 
-def test_following_goes_on_where_it_was_stopped(
+def test_following_resumes_at_the_saved_position(
     broker: RunningNode, topic_name: str, tmp_path: Path, wire: Run
 ) -> None:
     path, positions = tmp_path / "access.log", tmp_path / "positions"
@@ -249,10 +251,10 @@ def test_following_goes_on_where_it_was_stopped(
     assert [one.value for one in _read(broker, topic_name)] == [b"1", b"2", b"3", b"4"]
 
 
-def test_an_interrupt_in_a_callback_is_an_interrupt(
+def test_an_interrupt_in_a_callback_raises_keyboard_interrupt(
     topic_name: str, wire: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal that comes while librdkafka calls back: its own library makes a SystemError of it."""
+    """A signal during a callback of librdkafka, whose binding raises a SystemError for it."""
     wire("topics", "create", topic_name)
 
     def interrupted(*_: object) -> None:
@@ -262,7 +264,7 @@ def test_an_interrupt_in_a_callback_is_an_interrupt(
     assert wire("produce", topic_name, stdin=b"x\n").code == 130
 
 
-def test_ctrl_c_ends_a_consumer_without_a_word(broker: RunningNode, topic_name: str, wire: Run) -> None:
+def test_ctrl_c_ends_a_consumer_silently(broker: RunningNode, topic_name: str, wire: Run) -> None:
     wire("produce", topic_name, stdin=b"x\n")
     command = [sys.executable, "-m", "seglog", "consume", topic_name, "-b", broker.bootstrap]
     with subprocess.Popen(
@@ -275,9 +277,7 @@ def test_ctrl_c_ends_a_consumer_without_a_word(broker: RunningNode, topic_name: 
         assert (process.wait(30), process.stderr.read()) == (130, b"")
 
 
-def test_a_broker_that_goes_away_ends_a_consumer_that_does_not_follow(
-    tmp_path: Path, topic_name: str, run: Run
-) -> None:
+def test_a_lost_broker_ends_a_consumer_that_does_not_follow(tmp_path: Path, topic_name: str, run: Run) -> None:
     (tmp_path / "lines").write_bytes(b"x\n")
     environment = {**os.environ, "PYTHONPATH": "src"}
     seglog = [sys.executable, "-m", "seglog"]
