@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from seglog.spark import get_spark
@@ -59,7 +61,8 @@ def committed(checkpoint: Path | str) -> int:
 class Life:
     """A driver's: it reads ``source``, writes to ``target``, and dies at ``step`` once ``batches`` are committed.
 
-    At its death there is a file ``mark``. With `TO_THE_END` it reads what is there, and ends.
+    At its death there is a file ``mark``. With `TO_THE_END` it reads what is there, and ends. If it ``is_shared``, the
+    driver has other work: only the Python process of the query dies that comes to the step, which ends the query.
     """
 
     source: str
@@ -70,6 +73,7 @@ class Life:
     batches: int
     seed: int
     partitions: int
+    is_shared: bool = False
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "tests.spark.killed_stream", json.dumps(asdict(self))]
@@ -78,9 +82,10 @@ class Life:
         return self.step in steps and committed(self.checkpoint) >= self.batches
 
     def end(self, *others: int) -> None:
-        """Kill the driver, ``others`` and this process."""
+        """Kill the driver, if it has no other work, ``others`` and this process."""
         Path(self.mark).touch()
-        for pid in (driver_pid(), *others, os.getpid()):
+        drivers = [] if self.is_shared else [driver_pid()]
+        for pid in (*drivers, *others, os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -119,18 +124,18 @@ def mortal(life: Life) -> type[SeglogDataSource]:
         def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
             life.pass_by("commit")
             if life.is_over_at("adopting", "together"):
-                threading.Thread(target=self._end_soon, args=(driver_pid(),), daemon=True).start()
+                threading.Thread(target=self._end_soon, args=(driver_pid(), batch_id), daemon=True).start()
             super().commit(messages, batch_id)
             life.pass_by("adopted")
 
-        def _end_soon(self, driver: int) -> None:
-            delay = random.Random(life.seed).uniform(0, _LONGEST_COMMIT)
+        def _end_soon(self, driver: int, batch_id: int) -> None:
+            delay = random.Random(life.seed + batch_id).uniform(0, _LONGEST_COMMIT)
             coordinator = CommitClient(life.target, linger=5).status()["pid"] if life.step == "together" else None
             time.sleep(delay)
             if coordinator is not None:
                 life.end(coordinator)
             Path(life.mark).touch()
-            os.kill(driver, signal.SIGKILL)
+            os.kill(os.getpid() if life.is_shared else driver, signal.SIGKILL)
 
     class Source(SeglogDataSource):
         @classmethod
@@ -148,10 +153,7 @@ def mortal(life: Life) -> type[SeglogDataSource]:
     return Source
 
 
-def live(life: Life) -> None:
-    spark = get_spark("mortal", master="local[2]")
-    assert spark._jvm is not None
-    print(spark._jvm.java.lang.ProcessHandle.current().pid(), flush=True)
+def start(spark: SparkSession, life: Life) -> StreamingQuery:
     spark.dataSource.register(mortal(life))
     stream = (
         spark.readStream.format("mortal")
@@ -165,7 +167,14 @@ def live(life: Life) -> None:
     )
     if life.step == TO_THE_END:
         writer = writer.trigger(availableNow=True)
-    writer.start(life.target).awaitTermination()
+    return writer.start(life.target)
+
+
+def live(life: Life) -> None:
+    spark = get_spark("mortal", master="local[2]")
+    assert spark._jvm is not None
+    print(spark._jvm.java.lang.ProcessHandle.current().pid(), flush=True)
+    start(spark, life).awaitTermination()
 
 
 if __name__ == "__main__":

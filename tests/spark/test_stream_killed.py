@@ -7,20 +7,22 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 import seglog
 from tests.kafka.waiting import wait_until
-from tests.spark.killed_stream import ANY, STEPS, TO_THE_END, Life, committed
+from tests.spark.killed_stream import ANY, STEPS, TO_THE_END, Life, committed, start
 from tests.spark.write.test_sink import path, rows
 
 __all__ = ["path"]
 
-pytestmark = pytest.mark.xdist_group("spark-processes")
+pytestmark = pytest.mark.xdist_group("spark")
 
 _PARTITIONS: Final = 2
 _SECONDS: Final = 180
@@ -76,59 +78,84 @@ def run(life: Life, environment: dict[str, str], log: Path, rng: random.Random) 
                 with pytest.raises(subprocess.TimeoutExpired):
                     driver.wait(rng.uniform(0, 1))
                 os.kill(jvm, signal.SIGKILL)
-            status = driver.wait(_SECONDS)
+            driver.wait(_SECONDS)
         except BaseException as error:
             error.add_note(f"{life}\n{log.read_text(errors='replace')[-5000:]}")
             raise
         finally:
             driver.kill()
-    if life.step == TO_THE_END:
-        assert status == 0, log.read_text(errors="replace")[-5000:]
-    elif life.step != ANY:
+    if life.step != ANY:
         assert Path(life.mark).exists(), f"{life}: {log.read_text(errors='replace')[-5000:]}"
 
 
-def check(
-    steps: Sequence[str],
-    seed: int,
-    path: Path,
-    source: tuple[Path, Callable[[], None]],
-    environment: dict[str, str],
-) -> None:
-    """The driver lives once for each of ``steps``, and once more to the end."""
-    rng = random.Random(seed)
-    directory, stop = source
-    checkpoint = path.parent / "checkpoint"
-    for number, step in enumerate([*steps, TO_THE_END]):
-        if step == TO_THE_END:
-            stop()
-        life = Life(
-            source=str(directory),
-            target=str(path),
-            checkpoint=str(checkpoint),
-            mark=str(path.parent / f"mark-{number}"),
+def run_shared(life: Life, spark: SparkSession) -> None:
+    """A query of a session that goes on, from its start to its death."""
+    with pytest.raises(StreamingQueryException) as ended:
+        start(spark, life).awaitTermination(_SECONDS)
+    assert Path(life.mark).exists(), f"{life}: {ended.value}"
+
+
+class Lives:
+    """The lives of a stream, one after another, and in the end whether each record has arrived once."""
+
+    def __init__(self, path: Path, source: tuple[Path, Callable[[], None]], seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._path = path
+        self._source, self._stop = source
+        self._checkpoint = path.parent / "checkpoint"
+        self._number = 0
+
+    def run(self, step: str, environment: dict[str, str]) -> None:
+        """A driver of its own is killed."""
+        life = self._next(step)
+        run(life, environment, self._path.parent / f"driver-{self._number}.log", self._rng)
+
+    def run_shared(self, step: str, spark: SparkSession) -> None:
+        run_shared(self._next(step, is_shared=True), spark)
+
+    def _next(self, step: str, *, is_shared: bool = False) -> Life:
+        self._number += 1
+        return Life(
+            source=str(self._source),
+            target=str(self._path),
+            checkpoint=str(self._checkpoint),
+            mark=str(self._path.parent / f"mark-{self._number}"),
             step=step,
-            batches=committed(checkpoint) + rng.randrange(3),
-            seed=rng.getrandbits(32),
+            batches=committed(self._checkpoint) + self._rng.randrange(2 if is_shared else 3),
+            seed=self._rng.getrandbits(32),
             partitions=_PARTITIONS,
+            is_shared=is_shared,
         )
-        run(life, environment, path.parent / f"driver-{number}.log", rng)
-    expected = rows(directory)
-    assert min(map(len, expected.values())) > 100 * len(steps)
-    assert rows(path) == expected
+
+    def end(self, spark: SparkSession) -> None:
+        """Let the stream read what there is, and compare."""
+        self._stop()
+        start(spark, self._next(TO_THE_END, is_shared=True)).awaitTermination(_SECONDS)
+        expected = rows(self._source)
+        assert min(map(len, expected.values())) > 100 * self._number
+        assert rows(self._path) == expected
 
 
-def test_each_record_arrives_once(
-    path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str]
+def test_each_record_arrives_once_whatever_is_killed(
+    path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str], spark: SparkSession
 ) -> None:
-    check(["half", "together", "adopted"], 1, path, source, environment)
+    """First a driver with all that belongs to it, in the middle of a commit; then, of queries that go on in another
+    driver, the process that comes to each step."""
+    lives = Lives(path, source, 1)
+    lives.run("together", environment)
+    for step in STEPS:
+        lives.run_shared(step, spark)
+    lives.end(spark)
 
 
 @pytest.mark.everything
 @pytest.mark.timeout(3600)
-def test_thirty_kills_at_every_step(
-    path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str]
+def test_each_record_arrives_once_though_thirty_drivers_are_killed_at_every_step(
+    path: Path, source: tuple[Path, Callable[[], None]], environment: dict[str, str], spark: SparkSession
 ) -> None:
+    lives = Lives(path, source, 2)
     steps = [*STEPS, *STEPS, *[ANY] * 10]
     random.Random(2).shuffle(steps)
-    check(steps, 2, path, source, environment)
+    for step in steps:
+        lives.run(step, environment)
+    lives.end(spark)
