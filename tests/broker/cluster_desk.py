@@ -13,18 +13,19 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from seglog.broker.admin import TopicApis
-from seglog.broker.cluster_changes import ClusterChanges, topic_rules
-from seglog.broker.cluster_topics import ClusterTopics
+from seglog.broker.changes import TopicChanges
 from seglog.broker.configs import ConfigApis
 from seglog.broker.elections import Elections
-from seglog.broker.identity import ClusterIdentity
+from seglog.broker.identity import Identity
 from seglog.broker.metadata import Metadata
 from seglog.broker.offsets import Offsets
-from seglog.broker.partition_states import ClusterStates
+from seglog.broker.partition_states import PartitionStates
 from seglog.broker.producers import ProducerApis, ProducerIds
 from seglog.broker.reassignments import Reassignments
 from seglog.broker.requests import Context
 from seglog.broker.settings import Configuration
+from seglog.broker.topic_rules import topic_rules
+from seglog.broker.topics import Topics
 from seglog.cluster.controller import decide
 from seglog.cluster.model import Broker, PartitionState, broker_name, encode, partition_name
 from seglog.cluster.sqlite import SqliteStore
@@ -68,22 +69,22 @@ class Desk:
         self.took_effect: list[BrokerConfig] = []
         self.deleted: list[str] = []
         self.lost: list[str] = []
-        self.topics: ClusterTopics
-        self.changes: ClusterChanges
+        self.topics: Topics
+        self.changes: TopicChanges
         self._handlers: dict[int, Any]
 
     async def start(self) -> Self:
         await self.configuration.load()
         await self.view.start()
-        self.identity = ClusterIdentity(self.view, node_id=self.node_id, cluster_id="cluster", rack=None)
-        self.topics = ClusterTopics(
+        self.identity = Identity(self.view, node_id=self.node_id, cluster_id="cluster", rack=None)
+        self.topics = Topics(
             self.view, self.replicas, lambda: self.directories, node_id=self.node_id, lost=lambda: self.lost
         )
-        self.changes = ClusterChanges(
+        self.changes = TopicChanges(
             self.store, self.view, self.topics, self.identity, ground=Ground(rng=Random(self.node_id))
         )
         self.changes.deleted = lambda topic: self.deleted.append(topic.name)
-        states = ClusterStates(self.store, self.view)
+        states = PartitionStates(self.store, self.view)
         apis = (
             Metadata(self.topics, self.changes, self.identity, self.configuration, THREADS),
             TopicApis(self.topics, self.changes, self.identity, self.configuration),

@@ -88,7 +88,7 @@ class RunningNode(Started):
 
     def flush(self) -> None:
         """Flush all logs, as ``flush.ms`` does."""
-        for log in self.node.directory.logs.values():
+        for log in self.node.directories.dirs[0].logs.values():
             log.flush()
 
     def on_loop(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from seglog.broker.cluster_changes import topic_rules
 from seglog.broker.partition_counts import count_partitions
+from seglog.broker.topic_rules import topic_rules
 from seglog.cluster.model import (
     NO_LEADER,
     Member,

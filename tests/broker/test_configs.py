@@ -58,7 +58,7 @@ def test_librdkafka_describes_and_changes_a_topic(broker: RunningNode, topic_nam
     changed = ConfigResource(ResourceType.TOPIC, topic_name, incremental_configs=[entry])
     admin.incremental_alter_configs([changed])[changed].result()
     assert admin.describe_configs([resource])[resource].result()["retention.ms"].value == "70000"
-    assert broker.node.directory.log(topic_name).config.retention_ms == 70_000
+    assert broker.node.directories.dirs[0].log(topic_name).config.retention_ms == 70_000
 
 
 def test_a_topic_has_all_keys_and_each_its_type(wire: Wire, topic: str) -> None:
@@ -112,15 +112,15 @@ def test_a_default_that_changes_reaches_every_topic_and_outlives_a_restart(
         wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000)
         assert alter(wire, BROKER, "", ("log.retention.ms", SET, "77000")) == 0
         assert described(wire, TOPIC, topic_name)["retention.ms"] == ("77000", 3)
-        assert running.node.directory.log(topic_name).config.retention_ms == 77_000
+        assert running.node.directories.dirs[0].log(topic_name).config.retention_ms == 77_000
         assert alter(wire, BROKER, "1", ("log.retention.ms", SET, "88000")) == 0
         assert described(wire, TOPIC, topic_name)["retention.ms"] == ("88000", 2)
     running.stop()
     running.start()
     with Wire(running.bootstrap) as wire:
-        assert running.node.directory.log(topic_name).config.retention_ms == 88_000
+        assert running.node.directories.dirs[0].log(topic_name).config.retention_ms == 88_000
         assert alter(wire, BROKER, "1", ("log.retention.ms", DELETE, None)) == 0
-        assert running.node.directory.log(topic_name).config.retention_ms == 77_000
+        assert running.node.directories.dirs[0].log(topic_name).config.retention_ms == 77_000
         assert described(wire, BROKER, "")["log.retention.ms"] == ("77000", 3)
 
 
@@ -166,6 +166,6 @@ def test_the_cleaner_s_configuration_changes_by_kafka_s_rules(start: Callable[..
         ]
         for name in ("", "1"):
             assert [(key, value, alter(wire, BROKER, name, (key, SET, value))) for key, value, _ in asked] == asked
-        config = running.node.directory.config
+        config = running.node.directories.dirs[0].config
         assert (config.log_cleaner_backoff_ms, config.log_cleaner_dedupe_buffer_size) == (100, 10_000_000)
         assert config.log_cleaner_io_max_bytes_per_second == 1_000_000

@@ -15,7 +15,6 @@ from seglog.broker.fetch import Fetch
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context
 from seglog.broker.sessions import SessionCache
-from seglog.broker.topics import LocalTopics
 from seglog.core.errors import InvalidRequestError
 from seglog.net.connection import Connection
 from seglog.net.memory import RequestMemory
@@ -24,6 +23,7 @@ from seglog.protocol.messages import Message
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
+from tests.lone import LoneTopics
 
 HEARTBEAT = bytes((0, ApiKey.HEARTBEAT, 0, 0, 0, 0, 0, 7, 255, 255)) + b"\0\1g" + bytes(4) + b"\0\1m"
 
@@ -40,7 +40,7 @@ async def broken_later(_request: Message, _context: Context) -> Answer:
 def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     with LogDir.open("/data", fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1)) as directory:
-        topics = LocalTopics(directory)
+        topics = LoneTopics(directory)
         sessions = SessionCache(1, now=lambda: 0.0, rng=random.Random(1))
         dispatch = Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=1), {ApiKey.HEARTBEAT: handler})
 

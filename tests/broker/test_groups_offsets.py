@@ -221,7 +221,7 @@ def test_offsets_are_compressed_as_the_broker_is_told(start: Callable[..., Runni
             timeout=30_000,
         )
         assert Asker(wire, "g", "t").commit() == NONE
-    headers = [header for header, _ in running.node.directory.log("__consumer_offsets").read(0).batches()]
+    headers = [header for header, _ in running.node.directories.dirs[0].log("__consumer_offsets").read(0).batches()]
     assert [header.codec for header in headers] == [codec]
     running.stop()
     running.start()

@@ -23,15 +23,9 @@ def test_offsets_that_are_deleted_while_they_are_loaded(start: Callable[..., Run
         async def delete() -> None:
             node.groups._homes.clear()
             assert node.groups._home(0) is not None  # to be loaded at the next turn of the loop, and then
-            node.directory.delete_topic(OFFSETS)
+            await node.changes.delete(node.topics.by_name[OFFSETS])
 
         running.on_loop(delete)
-        wire.ask(ApiKey.METADATA, topics=[])
-
-        async def hide() -> None:
-            node.topics.hide(OFFSETS)
-
-        running.on_loop(hide)
         commit(wire)
 
 

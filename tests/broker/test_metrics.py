@@ -120,7 +120,7 @@ def test_a_full_disk_is_counted_and_named_until_it_has_room(running: RunningNode
     disk = MemoryFs(capacity=1 << 20)
     disk.mkdir("/logs")
     disk.write("/full", bytes(1 << 20))
-    health = running.node.directory.health
+    health = running.node.directories.dirs[0].health
 
     async def keep_back() -> None:
         health.keep_back(Reserve(disk, "/logs"))
@@ -206,7 +206,7 @@ def test_health_is_that_of_the_log_directory(running: RunningNode) -> None:
     assert ask(running, "/nothing")[0] == 404
 
     async def fail() -> None:
-        running.node.directory.health.failed(OSError(5, "Input/output error"))
+        running.node.directories.dirs[0].health.failed(OSError(5, "Input/output error"))
 
     running.on_loop(fail)
     status, text = ask(running, "/health")

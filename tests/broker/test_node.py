@@ -115,7 +115,7 @@ def test_a_disk_that_fails_takes_its_partitions_offline(start: Callable[..., Run
             session_epoch=-1,
             topics=[{"topic_id": topic.topic_id, "partitions": [{"partition": 0, "partition_max_bytes": 100}]}],
         )
-        running.node.directory.health.failed(OSError(errno.EIO, os.strerror(errno.EIO)))
+        running.node.directories.dirs[0].health.failed(OSError(errno.EIO, os.strerror(errno.EIO)))
         (response,) = wire.answer(ApiKey.FETCH).responses
         assert [partition.error_code for partition in response.partitions] == [56]
         (topic,) = wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}]).topics

@@ -22,7 +22,7 @@ def topic(broker: RunningNode, wire: Wire, topic_name: str) -> str:
     asked = {"name": topic_name, "num_partitions": 1, "replication_factor": 1, "configs": config}
     wire.ask(ApiKey.CREATE_TOPICS, topics=[asked], timeout=1000)
     for timestamp in TIMES:
-        broker.node.directory.log(topic_name).append_records([NewRecord(b"v", timestamp=timestamp)])
+        broker.node.directories.dirs[0].log(topic_name).append_records([NewRecord(b"v", timestamp=timestamp)])
     return topic_name
 
 
@@ -71,7 +71,7 @@ def test_librdkafka_lists_and_deletes(broker: RunningNode, topic: str) -> None:
     before = TopicPartition(topic, 0, 2)
     assert admin.delete_records([before])[before].result().low_watermark == 2
     assert admin.list_offsets({place: OffsetSpec.earliest()})[place].result().offset == 2
-    assert broker.node.directory.log(topic).log_start_offset == 2
+    assert broker.node.directories.dirs[0].log(topic).log_start_offset == 2
 
 
 def test_only_what_is_there_can_be_deleted(wire: Wire, topic: str) -> None:

@@ -14,7 +14,6 @@ from seglog.broker.fetch import Fetch
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Context
 from seglog.broker.sessions import SessionCache
-from seglog.broker.topics import LocalTopics
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.fetch import FetchAnswer
@@ -26,6 +25,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
+from tests.lone import LoneTopics
 from tests.storage.legacy_sets import encode_set
 
 NOW: Final = 1_790_000_000_000
@@ -37,7 +37,7 @@ class Broker:
     """What answers Produce and Fetch; topic ``t`` has two partitions, ``c`` is compacted."""
 
     def __init__(self, directory: LogDir) -> None:
-        self.topics = LocalTopics(directory)
+        self.topics = LoneTopics(directory)
         self.now = 0.0
         self.sessions = SessionCache(2, now=lambda: self.now, rng=random.Random(1))
         self._produce = Produce(self.topics)

@@ -35,7 +35,7 @@ def test_a_topic_is_created_grown_and_deleted_by_librdkafka(broker: RunningNode,
     admin = AdminClient({"log_level": 0, "bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic_name, 2, 1, config={"retention.ms": "5000"})])[topic_name].result()
     assert sorted(admin.list_topics().topics[topic_name].partitions) == [0, 1]
-    assert broker.node.directory.log(topic_name, 1).config.retention_ms == 5000
+    assert broker.node.directories.dirs[0].log(topic_name, 1).config.retention_ms == 5000
     with pytest.raises(KafkaException) as error:
         admin.create_topics([NewTopic(topic_name, 2, 1)])[topic_name].result()
     assert error.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
@@ -43,7 +43,7 @@ def test_a_topic_is_created_grown_and_deleted_by_librdkafka(broker: RunningNode,
     assert sorted(admin.list_topics(topic_name).topics[topic_name].partitions) == [0, 1, 2, 3, 4]
     admin.delete_topics([topic_name])[topic_name].result()
     assert topic_name not in admin.list_topics().topics
-    assert topic_name not in broker.node.directory.topics()
+    assert topic_name not in broker.node.directories.dirs[0].topics()
 
 
 def test_what_was_created_is_told(wire: Wire, topic_name: str) -> None:
@@ -94,7 +94,7 @@ def test_a_topic_made_anew_is_another_one(broker: RunningNode, topic_name: str) 
         create(wire, wanted(topic_name))
         (new,) = metadata(wire, topic_name)
         assert old.topic_id != new.topic_id
-        log = broker.node.directory.log(topic_name)
+        log = broker.node.directories.dirs[0].log(topic_name)
         assert (log.log_end_offset, log.producers.entries) == (0, {})
         (by_old_id,) = wire.ask(ApiKey.METADATA, topics=[{"topic_id": old.topic_id, "name": None}]).topics
         assert by_old_id.error_code == 100
@@ -153,7 +153,7 @@ def test_a_broker_that_was_stopped_has_its_topics_again(start: Callable[..., Run
         create(wire, wanted(topic_name, 2, configs=[{"name": "cleanup.policy", "value": "compact"}]))
         wire.ask(ApiKey.CREATE_PARTITIONS, topics=[{"name": topic_name, "count": 4, "assignments": None}], timeout=1)
         before = metadata(wire, topic_name)[0].topic_id
-    running.node.directory.log(topic_name, 3).append(encode_batch([NewRecord(b"v", key=b"k")]))
+    running.node.directories.dirs[0].log(topic_name, 3).append(encode_batch([NewRecord(b"v", key=b"k")]))
     running.stop()
     running.start()
     with Wire(running.bootstrap) as wire:
@@ -161,4 +161,4 @@ def test_a_broker_that_was_stopped_has_its_topics_again(start: Callable[..., Run
         assert topic.topic_id == before
         assert len(topic.partitions) == 4
         assert [partition.leader_epoch for partition in topic.partitions] == [0, 0, 0, 1]
-        assert running.node.directory.log(topic_name, 3).log_end_offset == 1
+        assert running.node.directories.dirs[0].log(topic_name, 3).log_end_offset == 1

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import seglog
-from seglog.broker.topics import LocalTopics
 from seglog.broker.watermarks import Watermarks
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
+from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.watermarks import WATERMARKS, Watermark, decode_watermarks, read_watermarks
 from seglog.testing import Broker
@@ -26,6 +26,7 @@ from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
 from tests.broker.running import RunningNode
 from tests.cases import case
+from tests.lone import LoneTopics
 
 NAMES: Final = st.sampled_from([*(f"topic-{number}" * 30 for number in range(4)), "t"])
 """A few of the long ones fill the file's first page."""
@@ -41,32 +42,30 @@ class Published(RuleBasedStateMachine):
         clock = ManualClock()
         self.fs = MemoryFs(clock=clock)
         self.directory = LogDir.open("/data", fs=self.fs, clock=clock, rng=random.Random(1))
-        self.topics = LocalTopics(self.directory)
+        self.topics = LoneTopics(self.directory)
         self.watermarks = Watermarks(self.fs, "/data")
-        self.watermarks.open(self.topics)
-        self.topics.shown, self.topics.hidden = self.watermarks.show, self.watermarks.hide
-        self.gone = [*self.topics]
+        self.watermarks.open()
+        self.topics.shown, self.topics.hidden = self.watermarks.add, self.watermarks.remove
+        self.gone: list[Replica] = []
 
     @rule(name=NAMES, partitions=st.integers(1, 4))
     def make(self, name: str, partitions: int) -> None:
         if name not in self.topics.by_name:
-            self.topics.show(self.directory.create_topic(name, partitions, SMALL))
+            self.directory.create_topic(name, partitions, SMALL)
+            self.topics.refresh()
 
     @rule(name=NAMES, more=st.integers(1, 4))
     def grow(self, name: str, more: int) -> None:
         if topic := self.topics.by_name.get(name):
-            self.topics.show(self.directory.add_partitions(name, len(topic.partitions) + more))
+            self.directory.add_partitions(name, len(topic.partitions) + more)
+            self.topics.refresh()
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        if topic := self.topics.hide(name):
+        if topic := self.topics.by_name.get(name):
+            self.gone += [partition for partition in topic.partitions if partition is not None]
             self.directory.delete_topic(name)
-            self.gone.append(topic)
-
-    @rule(name=NAMES)
-    def fail_to_delete(self, name: str) -> None:
-        self.topics.hide(name)
-        self.topics.refresh(name)
+            self.topics.refresh()
 
     @rule(data=st.data(), producer=st.sampled_from([-1, 7]))
     def append(self, data: st.DataObject, producer: int) -> None:
@@ -87,10 +86,8 @@ class Published(RuleBasedStateMachine):
     @precondition(lambda self: self.gone)
     @rule()
     def nobody_is_told_of_what_is_gone(self) -> None:
-        for topic in self.gone:
-            for partition in topic.partitions:
-                assert partition is not None
-                partition.mark[0] = 1 << 40
+        for partition in self.gone:
+            partition.mark[0] = 1 << 40
 
     @invariant()
     def is_what_the_logs_say(self) -> None:
@@ -167,15 +164,16 @@ class FullDisk(OsFs):
 def test_without_room_for_it_a_broker_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fs = FullDisk()
     with LogDir.open(str(tmp_path), fs=fs) as directory, caplog.at_level(logging.WARNING):
-        topics = LocalTopics(directory)
+        topics = LoneTopics(directory)
         watermarks = Watermarks(fs, directory.path)
-        watermarks.open(topics)
-        topics.shown, topics.hidden = watermarks.show, watermarks.hide
-        topic = topics.show(directory.create_topic("t", 1))
-        (partition,) = topic.partitions
+        watermarks.open()
+        topics.shown, topics.hidden = watermarks.add, watermarks.remove
+        directory.create_topic("t", 1)
+        topics.refresh()
+        (partition,) = topics.by_name["t"].partitions
         assert partition is not None
         partition.append(encode_batch([NewRecord(b"v")]))
         assert read_watermarks(fs, directory.path) is None
-        topics.hide("t")
+        watermarks.remove(partition)
         watermarks.close()
     assert "seglog.watermarks cannot be written" in caplog.text

@@ -19,7 +19,6 @@ from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
-from seglog.replication.partition import Partition
 from seglog.replication.progress import Heard
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
@@ -60,7 +59,7 @@ class Node:
 
     # What the coordinator sees
 
-    def partitions(self) -> Sequence[Partition | None]:
+    def partitions(self) -> Sequence[Replica | None]:
         return [self.replica]
 
     def leader(self, number: int) -> int:

@@ -20,11 +20,12 @@ from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.reads import UpTo
 from seglog.testing.memory_fs import MemoryFs
 from tests.coordinators.driver import RANGE
+from tests.lone import led
 
 SETTINGS = GroupSettings(
     group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=2, offsets_commit_timeout_ms=200
@@ -41,14 +42,14 @@ class Topic:
         self.settings = settings
         self.made = 0
         self.refuses: SeglogError | None = None
-        self._partitions: list[Partition | None] = []
+        self._partitions: list[Replica | None] = []
         self._open()
 
     def _open(self) -> None:
         keys = sorted(key for key in self.directory.logs if key.topic == OFFSETS_TOPIC)
-        self._partitions = [Partition(key, TOPIC, self.directory.logs[key]) for key in keys]
+        self._partitions = [led(self.directory, key, TOPIC) for key in keys]
 
-    def partitions(self) -> Sequence[Partition | None]:
+    def partitions(self) -> Sequence[Replica | None]:
         return self._partitions
 
     def leader(self, number: int) -> int:

@@ -18,7 +18,7 @@ from seglog.coordinators.loading import load
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncRequest
 from seglog.coordinators.shard import Shard
 from seglog.coordinators.steps import GroupLimits, Step
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from tests.cases import case
 from tests.coordinators.cluster import LAG_MS, NODES, TOPIC, Cluster, Node
 from tests.coordinators.coordinated import commit, refused
@@ -323,7 +323,7 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pyt
     node = cluster.nodes[2]
     steps = []
 
-    def counted(shard: Shard, partition: Partition) -> Iterator[None]:
+    def counted(shard: Shard, partition: Replica) -> Iterator[None]:
         for step in load(shard, partition):
             steps.append(partition.leader_epoch)
             if len(steps) == 10:

@@ -13,17 +13,17 @@ from random import Random
 from typing import Final, Self
 from uuid import UUID
 
-from seglog.broker.cluster_changes import ClusterChanges
-from seglog.broker.cluster_topics import ClusterTopics
+from seglog.broker.changes import TopicChanges
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
 from seglog.broker.follower_fetch import FollowerFetch
-from seglog.broker.identity import ClusterIdentity
+from seglog.broker.identity import Identity
 from seglog.broker.leader_hints import LeaderHints
 from seglog.broker.neighbours import Neighbours
 from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
 from seglog.broker.sessions import SessionCache
+from seglog.broker.topics import Topics
 from seglog.cluster.controller import decide
 from seglog.cluster.membership import Membership, Registration
 from seglog.cluster.model import (
@@ -140,9 +140,9 @@ class Node:
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def _listen(self) -> int:
-        identity = ClusterIdentity(self.view, node_id=self.node_id, cluster_id="c", rack=None)
-        topics = ClusterTopics(self.view, self.replicas.by_key, lambda: self.directories.dirs, node_id=self.node_id)
-        changes = ClusterChanges(self.store, self.view, topics, identity, ground=Ground(rng=Random(self.node_id)))
+        identity = Identity(self.view, node_id=self.node_id, cluster_id="c", rack=None)
+        topics = Topics(self.view, self.replicas.by_key, lambda: self.directories.dirs, node_id=self.node_id)
+        changes = TopicChanges(self.store, self.view, topics, identity, ground=Ground(rng=Random(self.node_id)))
         self._parts.push_async_callback(changes.close)
         fetch = FollowerFetch(
             topics,

@@ -37,6 +37,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
+from tests.lone import view_of_nothing
 
 LEADER, FOLLOWER = Member(1, 10), Member(2, 20)
 BROKERS: Final = {
@@ -96,14 +97,17 @@ class Disk:
 
 class _Topics(Topics):
     def __init__(self, disk: Disk) -> None:
-        super().__init__()
+        self._replicas: dict[tuple[UUID, int], Replica] = {}
+        super().__init__(view_of_nothing(), self._replicas, lambda: (disk.directory,), node_id=LEADER.node_id)
         self._disk = disk
 
     def refresh(self) -> None:
         self.by_name.clear()
         self.by_id.clear()
         topics: dict[str, list[Replica]] = {}
+        self._replicas.clear()
         for key, replica in sorted(self._disk.replicas.items()):
+            self._replicas[replica.topic_id, key.partition] = replica
             topics.setdefault(key.topic, []).append(replica)
         for name, replicas in topics.items():
             self._put(Topic(name, topic_id(name), replicas))
@@ -157,7 +161,7 @@ class Leader:
         )
         neighbours = Neighbours(
             fetch=fetch,
-            hints=LeaderHints(self.topics, Identity(node_id=1, cluster_id="", rack=None)),
+            hints=LeaderHints(self.topics, Identity(view_of_nothing(), node_id=1, cluster_id="", rack=None)),
             brokers=lambda: BROKERS,
             listener="BROKERS",
             rack_aware=False,

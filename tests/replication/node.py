@@ -26,7 +26,6 @@ from seglog.cluster.model import (
 )
 from seglog.core.errors import InvalidLogDirError, LogClosedError, LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.types import TopicPartition
-from seglog.replication.partition import Partition
 from seglog.replication.replica import Replica
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.cluster_mark import read_marks
@@ -82,7 +81,7 @@ class Node:
         self.renewed_ms = 0
         self.has_resigned = False
         self.in_doubt = False
-        self._flushing: set[Partition] = set()
+        self._flushing: set[Replica] = set()
         self.agreeing: dict[int, int] = {}
         """Of each partition the epoch in which its log was last known to be a part of the leader's."""
         self._early: list[tuple[str, Any, int]] = []
@@ -542,7 +541,7 @@ class Node:
         replica.refused = self._cut_refused
         return replica
 
-    def flush_later(self, partition: Partition) -> None:
+    def flush_later(self, partition: Replica) -> None:
         """As `seglog.replication.group_flushes` does for leaders, and a fetcher before it asks again."""
         if partition in self._flushing:
             return

@@ -16,11 +16,11 @@ from seglog.core.errors import LogDirOfflineError
 from seglog.core.ground import Lane
 from seglog.core.types import TopicPartition
 from seglog.replication.group_flushes import GroupFlushes
-from seglog.replication.partition import COMMITTED, KAFKA_STORAGE_ERROR, Partition
-from seglog.replication.replica import Replica, ReplicaFetch
+from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.clock import ManualClock
 from seglog.testing.memory_fs import MemoryFs
+from tests.lone import led
 from tests.replication.leading import BROKERS, FOLLOWER, LAG_MS, LEADER, batch
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def test_new_leader_flushes_what_it_had_as_a_follower() -> None:
 def test_broker_that_is_alone_shows_what_it_has_flushed() -> None:
     async def act() -> None:
         async with setup(hw_follows_end=True) as one:
-            partition = Partition(PARTITION, UUID(int=1), one.log, flush_due=one.flushes.due)
+            partition = led(one.directory, PARTITION, UUID(int=1), flush_due=one.flushes.due)
             partition.append(batch())
             assert (one.log.high_watermark, partition.outcome(0, 1)) == (0, None)
             await one.workers.let_go()
@@ -187,7 +187,7 @@ def test_broker_that_is_alone_shows_what_it_has_flushed() -> None:
 def test_failed_flush_takes_the_directory_out_of_use_and_is_not_retried() -> None:
     async def act() -> None:
         async with setup(hw_follows_end=True) as one:
-            partition = Partition(PARTITION, UUID(int=1), one.log, flush_due=one.flushes.due)
+            partition = led(one.directory, PARTITION, UUID(int=1), flush_due=one.flushes.due)
             partition.append(batch())
             one.fs.fail_at("fsync", 1)
             await one.workers.let_go()

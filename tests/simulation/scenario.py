@@ -98,7 +98,7 @@ class Simulation:
             self.world.after(0.7, lambda: self._end_life(life))
 
     def _has_failed(self) -> bool:
-        return self.machine.node is not None and self.machine.node.directory.health.failure is not None
+        return self.machine.node is not None and self.machine.node.directories.dirs[0].health.failure is not None
 
     def _end_life(self, life: int) -> None:
         if self.machine.is_running and self.machine.life == life:
@@ -248,7 +248,7 @@ class Simulation:
             machine.start()
             self._until(lambda: machine.is_up, 30.0, "the broker starts after a clean stop")
             assert machine.node is not None
-            scanned = [name for name, report in machine.node.directory.reports.items() if report.scanned]
+            scanned = [name for name, report in machine.node.directories.dirs[0].reports.items() if report.scanned]
             check(not scanned, f"{scanned} were recovered after a clean stop")
             check(self.truth.records == before, "a clean stop has lost something")
         machine.kill()

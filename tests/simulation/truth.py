@@ -138,10 +138,10 @@ class Truth:
 
     def started(self, node: Node) -> None:
         """The broker answers again: it has what it had, as far as that was promised."""
-        check(not node.directory.refused, f"refused: {node.directory.refused}")
+        check(not node.directories.dirs[0].refused, f"refused: {node.directories.dirs[0].refused}")
         for name in self.ends:
-            check(name in node.directory.logs, f"{name} is gone")
-            log = node.directory.logs[name]
+            check(name in node.directories.dirs[0].logs, f"{name} is gone")
+            log = node.directories.dirs[0].logs[name]
             found = values(log, log.log_start_offset, log.log_end_offset)
             whole = range(log.log_start_offset, log.log_end_offset)
             check(list(found) == list(whole), f"{name} of {whole} has holes: {sorted({*whole} - found.keys())}")
@@ -162,7 +162,7 @@ class Truth:
 
     def cut(self, node: Node) -> None:
         """Before `started`, after a loss: what is gone is gone, and nobody may hold the broker to it."""
-        for name, log in node.directory.logs.items():
+        for name, log in node.directories.dirs[0].logs.items():
             if name not in self.ends or log.log_end_offset >= self.ends[name]:
                 continue
             check(log.log_end_offset >= self.flushed[name], f"P1: {name} lost what was flushed")

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from seglog.net.later import Later
 from seglog.protocol.produce import PartitionAnswer, TopicAnswer
-from seglog.replication.partition import COMMITTED, Partition
+from seglog.replication.replica import COMMITTED, Replica
 
 REQUEST_TIMED_OUT: Final = 7
 
@@ -19,7 +19,7 @@ class Uncommitted(NamedTuple):
 
     topic: int
     place: int
-    partition: Partition
+    partition: Replica
     leader_epoch: int
     end: int
     needs_all: bool

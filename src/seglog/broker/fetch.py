@@ -17,7 +17,7 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from seglog.replication.waiters import Waiter
 from seglog.storage.log.reads import UpTo
 
@@ -159,7 +159,7 @@ class Fetch:
         result = await self._read_in_slices(request)
         if not (result.is_urgent or result.size >= request.min_bytes or seconds <= 0):
             waiter = Waiter(request.min_bytes - result.size, seconds)
-            added: list[Partition] = []
+            added: list[Replica] = []
             try:
                 if await self._is_unchanged(result, waiter, added):
                     await waiter.wait()
@@ -177,7 +177,7 @@ class Fetch:
                 result = self._read(request, some, result)
         return result
 
-    async def _is_unchanged(self, result: _Result, waiter: Waiter, added: list[Partition]) -> bool:
+    async def _is_unchanged(self, result: _Result, waiter: Waiter, added: list[Replica]) -> bool:
         """Add the waiter to the partitions, and whether they are then as they were read."""
         async for some in slices(result.partitions):
             for key, fetched in some:

@@ -19,7 +19,7 @@ from seglog.coordinators.steps import State
 from seglog.core.broker_config import BrokerConfig
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe and alter configs: without ACLs everyone may do everything."""
@@ -53,7 +53,7 @@ class TopicOfOffsets:
         self._settings = settings
         self._identity = identity
 
-    def partitions(self) -> Sequence[Partition | None]:
+    def partitions(self) -> Sequence[Replica | None]:
         topic = self._topics.by_name.get(OFFSETS_TOPIC)
         return () if topic is None else topic.partitions
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from seglog.cluster.model import Broker
+from seglog.cluster.view import ClusterView
 from seglog.core.addresses import Address, parse_host_port
-
-if TYPE_CHECKING:
-    from seglog.cluster.model import Broker
-    from seglog.cluster.view import ClusterView
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everyone may do everything."""
@@ -18,50 +16,20 @@ NOT_ASKED = -(2**31)
 
 
 class Identity:
-    """Of a node that is alone. ``advertised`` has the address that a client is told, by the name of the listener that
-    it came in by."""
+    """``advertised`` has the address that a client is told of this broker, by the name of the listener that it came in
+    by."""
 
-    def __init__(self, *, node_id: int, cluster_id: str, rack: str | None) -> None:
+    def __init__(self, view: ClusterView, *, node_id: int, cluster_id: str, rack: str | None) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.rack = rack
         self.advertised: dict[str, Address] = {}
-
-    def brokers(self, listener: str) -> list[dict[str, Any]]:
-        """The brokers of the cluster that a client of this listener can reach."""
-        return [described(self.node_id, self.advertised[listener], self.rack)]
-
-    @property
-    def controller_id(self) -> int:
-        return self.node_id
-
-    @property
-    def is_controller(self) -> bool:
-        return True
-
-    def registered(self) -> Collection[int]:
-        """The ids of all brokers that are there."""
-        return (self.node_id,)
-
-    def racks(self) -> Mapping[int, str | None]:
-        """The brokers that new replicas can be on, by id, with their racks."""
-        return {self.node_id: self.rack}
-
-    def address(self, node_id: int, listener: str) -> Address | None:
-        """Where a client of this listener reaches a broker; None: there is none, or it has no such listener."""
-        return self.advertised.get(listener) if node_id == self.node_id else None
-
-
-class ClusterIdentity(Identity):
-    """Of a broker in a cluster."""
-
-    def __init__(self, view: ClusterView, *, node_id: int, cluster_id: str, rack: str | None) -> None:
-        super().__init__(node_id=node_id, cluster_id=cluster_id, rack=rack)
         self._view = view
         self._addresses: dict[int, tuple[Broker, dict[str, Address]]] = {}
         """Those of each broker, and the registration that they are from."""
 
     def brokers(self, listener: str) -> list[dict[str, Any]]:
+        """The brokers of the cluster that a client of this listener can reach."""
         found = []
         for node, broker in sorted(self._view.brokers.items()):
             address = self.address(node, listener)
@@ -82,13 +50,18 @@ class ClusterIdentity(Identity):
         return controller is not None and controller.node_id == self.node_id
 
     def registered(self) -> Collection[int]:
+        """The ids of all brokers that are there."""
         return self._view.brokers.keys()
 
     def racks(self) -> Mapping[int, str | None]:
-        """Not those that are about to stop (``BrokerHeartbeatManager.UsableBrokerIterator``)."""
+        """The brokers that new replicas can be on, by id, with their racks: not those that are about to stop
+        (``BrokerHeartbeatManager.UsableBrokerIterator``)."""
         return {node: broker.rack for node, broker in self._view.brokers.items() if not broker.is_stopping}
 
     def address(self, node_id: int, listener: str) -> Address | None:
+        """Where a client of this listener reaches a broker; None: there is none, or it has no such listener."""
+        if node_id == self.node_id and listener in self.advertised:
+            return self.advertised[listener]
         broker = self._view.brokers.get(node_id)
         if broker is None:
             return None

@@ -33,7 +33,7 @@ from seglog.net.http import Page, Pages
 from seglog.net.later import Later
 from seglog.net.limits import Shared
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 
 _KEY: Final = Struct(">h")
 _TURN: Final = 50
@@ -208,7 +208,7 @@ class Metrics:
         failed = sum(one.health.failure is not None for one in directories)
         full = sum(one.health.full is not None for one in directories)
         counts = count_partitions(self._topics, self._identity.node_id)
-        kinds: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
+        kinds: tuple[tuple[str, str, Callable[[Replica], float]], ...] = (
             ("size", "Bytes of a partition's segments.", lambda one: one.log.size),
             ("logstartoffset", "First offset.", lambda one: one.log.log_start_offset),
             ("logendoffset", "Offset of the next record.", lambda one: one.log.log_end_offset),
@@ -313,7 +313,7 @@ def _total(topic: Topic, counter: str) -> int:
     return sum(getattr(partition, counter) for partition in topic.partitions if partition is not None)
 
 
-def _partitions(topics: Topics) -> Iterator[tuple[Labels, Partition]]:
+def _partitions(topics: Topics) -> Iterator[tuple[Labels, Replica]]:
     for topic in topics:
         for number, partition in enumerate(topic.partitions):
             if partition is not None:

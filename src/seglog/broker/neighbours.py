@@ -11,7 +11,6 @@ from seglog.broker.leader_hints import LeaderHints
 from seglog.cluster.model import Broker
 from seglog.protocol import replica_fetch
 from seglog.protocol.fetch import FetchAnswer
-from seglog.replication.partition import Partition
 from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
@@ -34,10 +33,10 @@ class Neighbours(NamedTuple):
         asked = replica_fetch.read_request(frame, body)
         return None if asked is None or listener != self.listener else self.fetch(asked)
 
-    def preferred(self, partition: Partition, rack: str, offset: int) -> int:
+    def preferred(self, partition: Replica, rack: str, offset: int) -> int:
         """The replica in the consumer's rack that has most of what is behind ``offset``; `NO_REPLICA`: stay here
         (``RackAwareReplicaSelector``)."""
-        progress, brokers = partition.progress if isinstance(partition, Replica) else None, self.brokers()
+        progress, brokers = partition.progress, self.brokers()
         if not self.rack_aware or not rack or progress is None:
             return NO_REPLICA
         here = brokers.get(progress.node_id)

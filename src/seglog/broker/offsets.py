@@ -17,7 +17,7 @@ from seglog.core.errors import OffsetOutOfRangeError, SeglogError
 from seglog.core.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
@@ -59,13 +59,13 @@ class Offsets:
             ApiKey.DELETE_RECORDS: self.delete_records,
         }
 
-    def _partition(self, topic: str, number: int) -> Partition:
+    def _partition(self, topic: str, number: int) -> Replica:
         partition = self._topics.partition(topic, number)
         if partition is None:
             raise RefusedError(self._topics.why_not(topic, number))
         return partition
 
-    def _leader(self, topic: str, number: int, current_epoch: int) -> Partition:
+    def _leader(self, topic: str, number: int, current_epoch: int) -> Replica:
         """A partition that is led here, in the epoch that the client knows of. `RefusedError`,
         `FencedLeaderEpochError`, `UnknownLeaderEpochError`, `NotLeaderError`."""
         partition = self._partition(topic, number)
@@ -177,7 +177,7 @@ class Offsets:
             ]
         }
 
-    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Partition, int] | SeglogError:
+    async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | SeglogError:
         """The partition, and where its log begins now."""
         try:
             if topic in INTERNAL:
@@ -191,9 +191,7 @@ class Offsets:
         except SeglogError as error:
             return error
 
-    async def _deleted(
-        self, number: int, begun: tuple[Partition, int] | SeglogError, deadline: float
-    ) -> dict[str, Any]:
+    async def _deleted(self, number: int, begun: tuple[Replica, int] | SeglogError, deadline: float) -> dict[str, Any]:
         try:
             if isinstance(begun, SeglogError):
                 raise begun
@@ -204,7 +202,7 @@ class Offsets:
         code = Code.NONE if low_watermark >= begun[1] else Code.REQUEST_TIMED_OUT
         return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
 
-    async def _low_watermark(self, partition: Partition, wanted: int, deadline: float) -> int:
+    async def _low_watermark(self, partition: Replica, wanted: int, deadline: float) -> int:
         """That of a partition, when it has come to ``wanted`` or the time is over. `NotLeaderError`."""
         loop = asyncio.get_running_loop()
         while (found := self._topics.low_watermark(partition)) < wanted and loop.time() < deadline:
@@ -231,7 +229,7 @@ def _look_up(log: Log, timestamp: int) -> _Found:
         return error
 
 
-def _find(partition: Partition, timestamp: int, isolation_level: int | None, found: _Found) -> FoundOffset:
+def _find(partition: Replica, timestamp: int, isolation_level: int | None, found: _Found) -> FoundOffset:
     """Rules of ``Partition.fetchOffsetForTimestamp``; ``isolation_level`` is None for another broker, which sees all of
     the log. ``found``: of a time, what the log has of it."""
     log = partition.log
@@ -257,7 +255,7 @@ def _find(partition: Partition, timestamp: int, isolation_level: int | None, fou
     return _NONE
 
 
-def _check_available(partition: Partition, isolation_level: int | None) -> None:
+def _check_available(partition: Replica, isolation_level: int | None) -> None:
     """`RefusedError` for a consumer as long as a new leader does not know what is committed (KIP-207)."""
     if isolation_level is not None and not partition.knows_committed:
         raise RefusedError(Code.OFFSET_NOT_AVAILABLE)

@@ -5,20 +5,17 @@ A change is a function of the state as it is; where somebody else has changed th
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 from seglog.broker.codes import Code, RefusedError
 from seglog.broker.store_writes import read, write
-from seglog.broker.topics import LocalTopics, Topic, Topics
+from seglog.broker.topics import Topic
 from seglog.cluster.generation import commit_raised
 from seglog.cluster.model import (
     GENERATION,
-    NO_LEADER,
     Broker,
-    Member,
     PartitionState,
     Stored,
     TopicRules,
@@ -46,31 +43,21 @@ Decide = Callable[[PartitionState, Brokers, TopicRules], PartitionState]
 _MANY: Final = 2
 
 
-class PartitionStates(ABC):
-    """Of all partitions of a cluster, or of a node that is alone."""
-
-    @abstractmethod
-    def of(self, topic: Topic, number: int) -> PartitionState | None:
-        """None: there is no such partition, or none of its replicas has been there yet."""
-
-    @abstractmethod
-    async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
-        """Have these partitions changed; what those were refused for that were."""
-
-
-class ClusterStates(PartitionStates):
-    """Those in the metadata store."""
+class PartitionStates:
+    """Of all partitions of the cluster, as the metadata store has them."""
 
     def __init__(self, store: MetadataStore, view: ClusterView) -> None:
         self._store = store
         self._view = view
 
     def of(self, topic: Topic, number: int) -> PartitionState | None:
+        """None: there is no such partition, or none of its replicas has been there yet."""
         stored = self._view.partitions.get((topic.topic_id, number))
         return None if stored is None else stored.state
 
     async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
-        """Many in few commits; those of a commit that was refused one by one."""
+        """Have these partitions changed; what those were refused for that were. Many in few commits; those of a commit
+        that was refused one by one."""
         refused: dict[Key, SeglogError] = {}
         steps: list[Change] = []
         keys: dict[str, Key] = {}
@@ -134,42 +121,3 @@ class ClusterStates(PartitionStates):
                 continue
             self._view.note(name, value, version)
             return
-
-
-class LocalStates(PartitionStates):
-    """A node that is alone leads all that it has, or nobody does. Nothing of that can be changed."""
-
-    def __init__(self, topics: LocalTopics, node_id: int) -> None:
-        self._topics: Topics = topics
-        self._node_id = node_id
-
-    def of(self, topic: Topic, number: int) -> PartitionState | None:
-        if not 0 <= number < len(topic.partitions):
-            return None
-        standing = self._topics.standing(topic, number)
-        isr = tuple(Member(node, 0) for node in standing.isr)
-        return PartitionState(
-            replicas=tuple(standing.replicas),
-            leader=standing.leader,
-            leader_epoch=max(standing.leader_epoch, 0),
-            isr=isr,
-            elr=() if isr else (Member(self._node_id, 0),),
-        )
-
-    async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
-        refused: dict[Key, SeglogError] = {}
-        for (topic_id, number), decide in wanted.items():
-            topic = self._topics.find(topic_id)
-            state = None if topic is None else self.of(topic, number)
-            try:
-                if state is None:
-                    raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
-                there = {} if state.leader == NO_LEADER else {self._node_id: _alone(self._node_id)}
-                decide(state, there, TopicRules())
-            except SeglogError as error:
-                refused[topic_id, number] = error
-        return refused
-
-
-def _alone(node_id: int) -> Broker:
-    return Broker(node_id=node_id, epoch=0, kept_since=0)

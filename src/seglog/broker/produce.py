@@ -28,7 +28,7 @@ from seglog.protocol.produce import (
     read_produce,
     write_produce,
 )
-from seglog.replication.partition import COMMITTED, Partition
+from seglog.replication.replica import COMMITTED, Replica
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NOT_LEADER_OR_FOLLOWER: Final = 6
@@ -142,7 +142,7 @@ class Produce:
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _is_internal(partition: Partition) -> bool:
+def _is_internal(partition: Replica) -> bool:
     return partition.topic_partition.topic in INTERNAL
 
 

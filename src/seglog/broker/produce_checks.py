@@ -26,7 +26,7 @@ from seglog.core.types import NO_OFFSET
 from seglog.protocol.produce import PartitionAnswer, PartitionData, RecordError, TopicData
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
 from seglog.records.compression import Codec
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 
 CORRUPT_MESSAGE: Final = 2
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
@@ -125,7 +125,7 @@ def without_repeats(topics: Sequence[TopicData]) -> Sequence[TopicData]:
     return [TopicData(topic, list(partitions.values())) for topic, partitions in found.items()]
 
 
-def refused(partition: Partition, error: SeglogError) -> PartitionAnswer:
+def refused(partition: Replica, error: SeglogError) -> PartitionAnswer:
     """What a client is told when its batch was refused by a log."""
     number = partition.topic_partition.partition
     log_start = NO_OFFSET if isinstance(error, _UNTOLD) else partition.log.log_start_offset

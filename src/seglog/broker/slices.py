@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from seglog.core.fs import File
 from seglog.protocol.fetch import FetchedPartition
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from seglog.storage.log.reads import Fetched, UpTo
 
 
@@ -21,7 +21,7 @@ class FileSlice(NamedTuple):
         return self.file.pread(size, self.position + start)
 
 
-def fetched_partition(number: int, partition: Partition, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
+def fetched_partition(number: int, partition: Replica, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
     log = partition.log
     committed = up_to is UpTo.LAST_STABLE
     aborted = None

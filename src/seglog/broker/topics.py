@@ -1,29 +1,30 @@
-"""The topics of this broker by name and by id: what Produce and Fetch look up for each partition."""
+"""The topics of the cluster by name and by id, with those of their partitions that are here: what Produce and Fetch
+look up for each partition."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 from uuid import UUID
 
 from seglog.broker.codes import Code, RefusedError
-from seglog.core.types import TopicPartition
-from seglog.replication.partition import Partition, flush_now
-from seglog.storage.directory.catalog import config_of_found
+from seglog.cluster.model import NO_LEADER, TopicState, offline_name
+from seglog.cluster.view import Changes, ClusterView
+from seglog.core.types import NO_EPOCH
+from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.formats.topics_file import TopicInfo
 
+Key = tuple[UUID, int]
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Topic:
-    """A topic with its partitions by number; None where there is no log of it here: it was refused when the directory
-    was opened, or in a cluster other brokers have it."""
+    """A topic with its partitions by number; None where there is no replica of it here now: it was refused when the
+    directory was opened, or only other brokers have it."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
-    def __init__(self, name: str, topic_id: UUID, partitions: Sequence[Partition | None]) -> None:
+    def __init__(self, name: str, topic_id: UUID, partitions: Sequence[Replica | None]) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions = partitions
@@ -49,40 +50,90 @@ class Standing(NamedTuple):
     """So many have to be in sync for anything to be committed."""
 
 
-class Topics(ABC):
-    """All topics, of one node or of a cluster."""
+class HerePartitions(Sequence[Replica | None]):
+    """The partitions of a topic by number, None where there is no replica here now."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_key", "_count", "_topic_id")
+
+    def __init__(self, by_key: Mapping[Key, Replica], topic_id: UUID, count: int) -> None:
+        self._by_key = by_key
+        self._topic_id = topic_id
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> Replica | None: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Replica | None]: ...
+    def __getitem__(self, number: int | slice) -> Replica | Sequence[Replica | None] | None:
+        if isinstance(number, slice):
+            return [self[index] for index in range(*number.indices(self._count))]
+        if not -self._count <= number < self._count:
+            raise IndexError(number)
+        return self._by_key.get((self._topic_id, number % self._count))
+
+    def __iter__(self) -> Iterator[Replica | None]:
+        get, topic_id = self._by_key.get, self._topic_id
+        return (get((topic_id, number)) for number in range(self._count))
+
+
+class Topics:
+    """All topics of the cluster, by name and by id. ``by_key`` are the replicas that are here, ``directories`` this
+    broker's log directories, ``lost`` the paths of those that cannot be used, opened or not."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        by_key: Mapping[Key, Replica],
+        directories: Callable[[], Sequence[LogDir]],
+        *,
+        node_id: int,
+        lost: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
-        self.shown: Callable[[Topic], None] = lambda _: None
-        self.hidden: Callable[[Topic], None] = lambda _: None
-        """Are told of a topic that is served, as it is now, and of one that is no longer served."""
         self.strays = (0, 0)
         """Replicas that the cluster does not name and this broker keeps, and their bytes."""
+        self._view = view
+        self._by_key = by_key
+        self._directories = directories
+        self._node_id = node_id
+        self._lost = lost
+        self.gone: Callable[[Topic], None] = lambda _: None
+        """Is told of a topic that the cluster no longer has."""
+        for state in view.topics.values():
+            self._show(state)
+        view.listeners.append(self._seen)
+
+    def _seen(self, changes: Changes) -> None:
+        for name in changes.topics:
+            state, before = self._view.topics.get(name), self.by_name.get(name)
+            if before is not None and (state is None or state.topic_id != before.topic_id):
+                self._take(name)
+                for partition in before.partitions:
+                    if partition is not None:
+                        partition.wake()
+                self.gone(before)
+            if state is not None:
+                self._show(state)
+
+    def _show(self, state: TopicState) -> None:
+        partitions = HerePartitions(self._by_key, state.topic_id, len(state.assignment))
+        self._put(Topic(state.name, state.topic_id, partitions))
+
+    def _put(self, topic: Topic) -> None:
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+
+    def _take(self, name: str) -> None:
+        topic = self.by_name.pop(name, None)
+        if topic is not None:
+            self.by_id.pop(topic.topic_id, None)
 
     def note_strays(self, count: int, size: int) -> None:
         self.strays = (count, size)
-
-    @abstractmethod
-    def standing(self, topic: Topic, number: int) -> Standing:
-        """Who has a partition of the topic."""
-
-    @abstractmethod
-    def why_not(self, topic: str | UUID, number: int) -> Code:
-        """With which code a partition is refused that is not here (`partition` has None)."""
-
-    def low_watermark(self, partition: Partition) -> int:
-        """Before which offset all replicas that are there have forgotten a partition's records."""
-        return partition.log.log_start_offset
-
-    @abstractmethod
-    def overrides(self, name: str) -> Mapping[str, str]:
-        """A topic's own configuration."""
-
-    @abstractmethod
-    def directories(self) -> Sequence[LogDir]:
-        """This broker's log directories, those that have failed while it runs too."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
@@ -95,98 +146,80 @@ class Topics(ABC):
         found = self.find(topic)
         return found is not None and 0 <= number < len(found.partitions)
 
-    def partition(self, topic: str | UUID, number: int) -> Partition | None:
+    def partition(self, topic: str | UUID, number: int) -> Replica | None:
+        """Its replica here, if there is one."""
+        found = self.find(topic)
+        return None if found is None else self._by_key.get((found.topic_id, number))
+
+    def standing(self, topic: Topic, number: int) -> Standing:
+        """Who has a partition; what the metadata of Kafka's brokers say (``KRaftMetadataCache``)."""
+        key = (topic.topic_id, number)
+        stored = self._view.partitions.get(key)
+        if stored is None:  # nobody who is to have it has been there yet
+            state = self._view.topics_by_id.get(topic.topic_id)
+            chosen = () if state is None or number >= len(state.assignment) else state.assignment[number]
+            return Standing(Code.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen))
+        state_of = stored.state
+        offline = self._offline(key, state_of.replicas)
+        is_led = state_of.leader in self._view.brokers and not state_of.is_new and state_of.leader not in offline
+        return Standing(
+            Code.NONE if is_led else Code.LEADER_NOT_AVAILABLE,
+            state_of.leader if is_led else NO_LEADER,
+            state_of.leader_epoch,
+            state_of.replicas,
+            state_of.isr_nodes,
+            offline,
+            tuple(member.node_id for member in state_of.elr),
+            state_of.last_known_nodes,
+            state_of.needed,
+        )
+
+    def _offline(self, key: Key, nodes: Sequence[int]) -> Sequence[int]:
+        brokers = self._view.brokers
+        there = [node for node in nodes if node in brokers and not _is_offline(brokers[node].offline, key)]
+        return () if len(there) == len(nodes) else tuple(node for node in nodes if node not in there)
+
+    def why_not(self, topic: str | UUID, number: int) -> Code:
+        """With which code a partition is refused that is not here (`partition` has None)."""
         found = self.find(topic)
         if found is None or not 0 <= number < len(found.partitions):
-            return None
-        return found.partitions[number]
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        me = self._view.brokers.get(self._node_id)
+        if me is not None and _is_offline(me.offline, (found.topic_id, number)):
+            return Code.KAFKA_STORAGE_ERROR
+        return Code.NOT_LEADER_OR_FOLLOWER
+
+    def low_watermark(self, partition: Replica) -> int:
+        """The least start of the logs of all replicas whose brokers are there (``lowWatermarkIfLeader``)."""
+        starts = [partition.log.log_start_offset]
+        if partition.progress is not None:
+            brokers = self._view.brokers
+            followers = partition.progress.followers.items()
+            starts += [follower.log_start_offset for node, follower in followers if node in brokers]
+        return min(starts)
+
+    def overrides(self, name: str) -> Mapping[str, str]:
+        """A topic's own configuration."""
+        state = self._view.topics.get(name)
+        return {} if state is None else state.config
+
+    def directories(self) -> Sequence[LogDir]:
+        """This broker's log directories, those that have failed while it runs too."""
+        return self._directories()
 
     def lost_directories(self) -> Collection[str]:
         """The paths of those that could not even be opened."""
-        return ()
+        opened = {directory.path for directory in self.directories()}
+        return [path for path in self._lost() if path not in opened]
 
-    def directory_of(self, partition: Partition) -> LogDir:
+    def directory_of(self, partition: Replica) -> LogDir:
         """The directory in which a partition's log is. `RefusedError` if it was just deleted."""
         for directory in self.directories():
             if directory.logs.get(partition.topic_partition) is partition.log:
                 return directory
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def hide(self, name: str) -> Topic | None:
-        """Serve a topic no more; what it was."""
-        topic = self._take(name)
-        if topic is not None:
-            self.hidden(topic)
-        return topic
 
-    def _put(self, topic: Topic) -> None:
-        self.by_name[topic.name] = topic
-        if topic.topic_id.int:
-            self.by_id[topic.topic_id] = topic
-        self.shown(topic)
-
-    def _take(self, name: str) -> Topic | None:
-        topic = self.by_name.pop(name, None)
-        if topic is not None:
-            self.by_id.pop(topic.topic_id, None)
-        return topic
-
-
-class LocalTopics(Topics):
-    """The topics of a node that is alone: those of its directory. `refresh` after each change of the directory's."""
-
-    def __init__(self, directory: LogDir, flush_due: Callable[[Partition], None] = flush_now) -> None:
-        """``flush_due``: see `Partition`."""
-        super().__init__()
-        self.directory = directory
-        self._flush_due = flush_due
-        self._nodes = (directory.meta.node_id or 0,)
-        for info in directory.topics().values():
-            self.show(info)
-
-    def standing(self, topic: Topic, number: int) -> Standing:
-        nodes = self._nodes
-        partition = topic.partitions[number]
-        if partition is None or self.directory.health.failure is not None:
-            return Standing(Code.LEADER_NOT_AVAILABLE, -1, -1, nodes, (), offline=nodes)
-        return Standing(Code.NONE, nodes[0], partition.leader_epoch, nodes, nodes)
-
-    def why_not(self, topic: str | UUID, number: int) -> Code:
-        return Code.KAFKA_STORAGE_ERROR if self.has(topic, number) else Code.UNKNOWN_TOPIC_OR_PARTITION
-
-    def overrides(self, name: str) -> Mapping[str, str]:
-        entry = self.directory.entries.get(name)
-        return config_of_found(name) if entry is None else entry.config
-
-    def directories(self) -> Sequence[LogDir]:
-        return (self.directory,)
-
-    def refresh(self, name: str) -> Topic | None:
-        """Take over what the directory says of a topic; it may be changing another one, and is waited for."""
-        info = self.directory.topics().get(name)
-        if info is None:
-            self.hide(name)
-            return None
-        return self.show(info)
-
-    def show(self, info: TopicInfo) -> Topic:
-        """Serve a topic as it now is; a partition that is there stays the same object."""
-        name = info.name
-        before = self._take(name)
-        topic_id = info.topic_id or UUID(int=0)
-        if before is not None and before.topic_id != topic_id:
-            self.hidden(before)
-            before = None
-        kept = before.partitions if before is not None else []
-        partitions = [
-            kept[number] if number < len(kept) else self._open(name, number, topic_id)
-            for number in range(info.partitions)
-        ]
-        topic = Topic(name, topic_id, partitions)
-        self._put(topic)
-        return topic
-
-    def _open(self, name: str, number: int, topic_id: UUID) -> Partition | None:
-        key = TopicPartition(name, number)
-        log = self.directory.logs.get(key)
-        return None if log is None else Partition(key, topic_id, log, flush_due=self._flush_due)
+def _is_offline(offline: Sequence[str], key: Key) -> bool:
+    """Whether a broker that names these as offline cannot serve its replica of a partition."""
+    return bool(offline) and offline_name(*key) in offline

@@ -1,6 +1,6 @@
 """The broker's side of ``seglog.watermarks``: who reads its directory sees here, at once, up to where.
 
-The file is mapped, and each partition has the place of its two numbers in it (`Partition.mark`): an append stores them,
+The file is mapped, and each partition has the place of its two numbers in it (`Replica.mark`): an append stores them,
 in a tenth of a microsecond, and no timer, no write and no change of a directory is needed. On the event loop; what
 touches the file's system, to make it and when it grows twice as large, takes a fraction of a millisecond.
 """
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Iterable
 from typing import Final
 
-from seglog.broker.topics import Topic
 from seglog.core.fs import Fs, Lock, MappedFile
-from seglog.replication.partition import NOT_PUBLISHED, Partition
+from seglog.replication.replica import NOT_PUBLISHED, Replica
 from seglog.storage.formats.watermarks import (
     END_AT,
     GONE,
@@ -31,7 +29,7 @@ _WORD: Final = 8
 
 
 class Watermarks:
-    """The file of one directory; `show` and `hide` with the topics.
+    """The file of one directory; `add` and `remove` with its replicas.
 
     Where it cannot be written, on a full disk, there is none: readers then go by Kafka's checkpoint, seconds behind.
     """
@@ -39,36 +37,25 @@ class Watermarks:
     def __init__(self, fs: Fs, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, WATERMARKS)
-        self._partitions: set[Partition] = set()
+        self._partitions: set[Replica] = set()
         self._file: MappedFile | None = None
         self._lock: Lock | None = None
         self._words = memoryview(b"")
         self._end = 0
         """Behind the last entry, counted in words of 8 bytes, as everything in ``_words`` is."""
 
-    def open(self, topics: Iterable[Topic]) -> None:
-        """Make the file, in place of what an earlier broker has left, with these topics."""
-        for topic in topics:
-            self._partitions.update(_served(topic))
+    def open(self) -> None:
+        """Make the file, in place of what an earlier broker has left."""
         self._make_anew()
 
-    def show(self, topic: Topic) -> None:
-        """A topic is served; of one that has grown only the new partitions are new here."""
-        for partition in _served(topic):
-            self.add(partition)
-
-    def add(self, partition: Partition) -> None:
-        """A partition is here; nothing if it was already."""
+    def add(self, partition: Replica) -> None:
+        """A replica is here; nothing if it was already."""
         if partition not in self._partitions:
             self._partitions.add(partition)
             self._put(partition)
 
-    def hide(self, topic: Topic) -> None:
-        """A topic is served no more. Whoever still appends to it is no longer told of."""
-        for partition in _served(topic):
-            self.remove(partition)
-
-    def remove(self, partition: Partition) -> None:
+    def remove(self, partition: Replica) -> None:
+        """It is served no more. Whoever still appends to it is no longer told of."""
         if partition in self._partitions:
             self._partitions.discard(partition)
             partition.mark[0] = GONE
@@ -82,7 +69,7 @@ class Watermarks:
         except OSError as error:
             _log.debug("%s is left behind: %s", self._path, error)
 
-    def _put(self, partition: Partition) -> None:
+    def _put(self, partition: Replica) -> None:
         if self._file is None:
             return
         entry = memoryview(_entry(partition)).cast("q")
@@ -144,10 +131,6 @@ class Watermarks:
             self._lock = None
 
 
-def _served(topic: Topic) -> list[Partition]:
-    return [partition for partition in topic.partitions if partition is not None]
-
-
-def _entry(partition: Partition) -> bytes:
+def _entry(partition: Replica) -> bytes:
     log = partition.log
     return encode_entry(partition.topic_partition, Watermark(log.high_watermark, log.last_stable_offset))

@@ -23,7 +23,7 @@ from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
 
 if TYPE_CHECKING:
-    from seglog.broker.serving import Serving
+    from seglog.broker.app import Node
 
 MOUNTED: Final = "/mnt/shared/config/server.properties"
 _DATA: Final = "/var/lib/kafka/data"
@@ -68,7 +68,7 @@ def main(mounted: str = MOUNTED) -> int:
     gc.disable()
     log_to_stderr(logging.WARNING)
 
-    def say_ready(node: Serving, seconds: float) -> None:
+    def say_ready(node: Node, seconds: float) -> None:
         out = Out()
         addresses = ", ".join(str(address) for address in node.addresses)
         out.line(f"seglog is ready: {addresses} (cluster {node.identity.cluster_id}, {seconds:.2f} s)")

@@ -19,8 +19,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.quick_imports import hide_hypothesis
 
 if TYPE_CHECKING:
-    from seglog.broker.serving import Serving
-    from seglog.core.broker_config import BrokerConfig
+    from seglog.broker.app import Node
 
 T = TypeVar("T")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -127,7 +126,7 @@ def serve(
 
 def serve_keys(
     mapping: Mapping[str, str],
-    say_ready: Callable[[Serving, float], None],
+    say_ready: Callable[[Node, float], None],
     *,
     cluster_id: str | None = None,
     until_eof: bool = False,
@@ -140,16 +139,16 @@ def serve_keys(
     clock = SystemClock()
     started = clock.monotonic()
     hide_hypothesis()
+    from seglog.broker.app import Node
     from seglog.cluster.store import StoreFailedError
     from seglog.core.broker_config import BrokerConfig
 
     broker_config = BrokerConfig.from_mapping(mapping)
-    make = kind_of_broker(broker_config)
     for note in broker_config.notes:
         warn(f"seglog: {note}")
 
     async def run() -> BaseException | None:
-        node = make(broker_config, cluster_id=cluster_id)
+        node = Node(broker_config, cluster_id=cluster_id)
         loop = asyncio.get_running_loop()
         if until_eof:
             loop.add_reader(sys.stdin.fileno(), lambda: _at_eof(loop, node.over.set))
@@ -176,18 +175,7 @@ def _at_eof(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
         end()
 
 
-def kind_of_broker(config: BrokerConfig) -> type[Serving]:
-    """A broker on its own does not load the modules of a cluster."""
-    if config.cluster_store:
-        from seglog.broker.cluster_app import ClusterNode
-
-        return ClusterNode
-    from seglog.broker.app import Node
-
-    return Node
-
-
-def _say_ready(node: Serving, seconds: float, *, as_json: bool) -> None:
+def _say_ready(node: Node, seconds: float, *, as_json: bool) -> None:
     listeners = [str(address) for address in node.addresses]
     partitions = sum(len(topic.partitions) for topic in node.topics)
     identity, path, metrics = node.identity, ", ".join(node.paths), node.metrics_address

@@ -72,6 +72,8 @@ def _is_current(member: Member, brokers: Brokers) -> bool:
 def _without(state: PartitionState, gone: Iterable[Member], brokers: Brokers) -> PartitionState:
     """Take members out of the ISR, of which its leader may never hear."""
     gone = tuple(gone)
+    if not (gone or state.elr or state.last_known or state.left):
+        return state
     smaller = with_isr(state, [member for member in state.isr if member not in gone], brokers)
     return replace(smaller, left=_left(smaller, (*state.left, *gone)))
 

@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -381,26 +382,35 @@ def decode_topic(name: str, data: bytes) -> TopicState:
 
 
 def decode_partition(name: str, data: bytes) -> PartitionState:
-    return _decode(
-        name,
-        data,
-        lambda told: PartitionState(
-            replicas=_numbers(told["replicas"]),
-            leader=told["leader"],
-            leader_epoch=told["leader_epoch"],
-            isr=_members(told["isr"]),
-            min_insync=told["min_insync"],
-            elr=_members(told["elr"]),
-            last_known=_last_known(told["last_known"]),
-            adding=_numbers(told["adding"]),
-            removing=_numbers(told["removing"]),
-            is_new=bool(told.get("is_new", False)),
-            left=_members(told.get("left", ())),
-            evidence=tuple(Evidence(*one) for one in told.get("evidence", ())),
-            unclean_epoch=told.get("unclean_epoch", -1),
-            recovery=_recovery(told.get("recovery")),
-            recreated_epoch=told.get("recreated_epoch", -1),
-        ),
+    """Equal states are the same object, as most of those of a topic are equal."""
+    try:
+        return _known_partition(data)
+    except InvalidStateError:
+        return _decode(name, data, _partition)  # which names it
+
+
+@lru_cache(maxsize=256)
+def _known_partition(data: bytes) -> PartitionState:
+    return _decode(PARTITIONS, data, _partition)
+
+
+def _partition(told: Mapping[str, Any]) -> PartitionState:
+    return PartitionState(
+        replicas=_numbers(told["replicas"]),
+        leader=told["leader"],
+        leader_epoch=told["leader_epoch"],
+        isr=_members(told["isr"]),
+        min_insync=told["min_insync"],
+        elr=_members(told["elr"]),
+        last_known=_last_known(told["last_known"]),
+        adding=_numbers(told["adding"]),
+        removing=_numbers(told["removing"]),
+        is_new=bool(told.get("is_new", False)),
+        left=_members(told.get("left", ())),
+        evidence=tuple(Evidence(*one) for one in told.get("evidence", ())),
+        unclean_epoch=told.get("unclean_epoch", -1),
+        recovery=_recovery(told.get("recovery")),
+        recreated_epoch=told.get("recreated_epoch", -1),
     )
 
 

@@ -18,7 +18,7 @@ from seglog.coordinators.steps import GroupLimits, Now, Step
 from seglog.core.clock import Clock
 from seglog.core.errors import NotLeaderError
 from seglog.records.record import NewRecord, encode_batch
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from seglog.replication.waiters import Waiter
 from seglog.storage.log.admit import Origin
 
@@ -37,7 +37,7 @@ class Home:
     __slots__ = ("_clock", "_is_over", "_settings", "gone", "is_loaded", "is_replayed", "leader_epoch", "partition",
                  "shard", "timers")  # fmt: skip
 
-    def __init__(self, partition: Partition, limits: GroupLimits, settings: GroupSettings, clock: Clock) -> None:
+    def __init__(self, partition: Replica, limits: GroupLimits, settings: GroupSettings, clock: Clock) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.shard = Shard(limits, settings.offset_metadata_max_bytes)

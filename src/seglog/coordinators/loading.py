@@ -12,7 +12,7 @@ from seglog.core.errors import CorruptRecordError, UnsupportedFormatError
 from seglog.records import view
 from seglog.records.batch import entries
 from seglog.records.record import ControlType, Record, parse_control
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 from seglog.storage.log.reads import UpTo
 
 _log: Final = logging.getLogger("seglog.coordinators")
@@ -21,7 +21,7 @@ _RECORDS_AT_ONCE: Final = 256
 """Some two milliseconds, in which no client is answered."""
 
 
-def load(shard: Shard, partition: Partition) -> Iterator[None]:
+def load(shard: Shard, partition: Replica) -> Iterator[None]:
     """Replay everything up to where the log ends now; each step of the iteration is short.
 
     Not only up to the high watermark, which a new leader does not know at once (``CoordinatorLoaderImpl``).
@@ -57,7 +57,7 @@ def _end_transactions(shard: Shard, records: list[Record], producer_id: int) -> 
             shard.offsets.end_transaction(producer_id, commit=kind is ControlType.COMMIT)
 
 
-def _replay(shard: Shard, partition: Partition, record: Record, producer_id: int) -> None:
+def _replay(shard: Shard, partition: Replica, record: Record, producer_id: int) -> None:
     """One record; what cannot be read, because it is damaged or of a newer Kafka, is left where it is."""
     if record.key is None:
         return

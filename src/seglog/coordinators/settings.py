@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from seglog.records.compression import Codec
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -14,7 +14,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 class OffsetsTopic(Protocol):
     """Where the records are."""
 
-    def partitions(self) -> Sequence[Partition | None]:
+    def partitions(self) -> Sequence[Replica | None]:
         """By number; None for one that is not here or cannot be served, nothing at all before the topic is made."""
 
     def leader(self, number: int) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from seglog.core.errors import LogClosedError, LogDirFullError, LogDirOfflineError
 from seglog.core.ground import Workers
-from seglog.replication.partition import Partition
+from seglog.replication.replica import Replica
 
 _FULL_AGAIN_SECONDS: Final = 1.0
 _logger: Final = logging.getLogger("seglog.replication")
@@ -23,16 +23,16 @@ class GroupFlushes:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._tasks: dict[Partition, asyncio.Task[None]] = {}
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._is_closed = False
 
-    def due(self, partition: Partition) -> None:
+    def due(self, partition: Replica) -> None:
         """Flush its log, and tell it. If that is under way, once more afterwards."""
         if partition not in self._tasks and not self._is_closed:
             name = f"seglog-flush-{partition.topic_partition}"
             self._tasks[partition] = asyncio.get_running_loop().create_task(self._flush(partition), name=name)
 
-    async def _flush(self, partition: Partition) -> None:
+    async def _flush(self, partition: Replica) -> None:
         log = partition.log
         try:
             while log.needs_flush and not self._is_closed:

@@ -7,6 +7,7 @@ clock that does not go back.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -24,7 +25,7 @@ from seglog.cluster.model import (
 from seglog.core.errors import CutRefusedError, LogDirFullError, NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
-from seglog.replication.partition import COMMITTED, Partition, flush_now
+from seglog.replication.leader_epochs import LeaderEpochChecks
 from seglog.replication.progress import Heard, Progress
 from seglog.replication.waiters import Waiting
 from seglog.storage.directory.log_dir import LogDir
@@ -35,8 +36,18 @@ from seglog.storage.log.log import Appended, Log
 from seglog.storage.log.reads import Fetched, UpTo
 
 Brokers = Mapping[int, Broker]
+NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
+"""Where a replica leaves what nobody is to see."""
+COMMITTED: Final = 0
+KAFKA_STORAGE_ERROR: Final = 56
 NOT_LEADER_OR_FOLLOWER: Final = 6
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
+
+
+def flush_now(replica: Replica) -> None:
+    """The flush that ``flush.messages`` asks for, while whoever appends waits."""
+    replica.log.flush()
+    replica.flushed()
 
 
 class ReplicaFetch(NamedTuple):
@@ -75,7 +86,7 @@ def _nothing(replica: Replica) -> None:
     del replica
 
 
-class Replica(Partition):
+class Replica(LeaderEpochChecks):
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
 
     While our session is in doubt (`doubt`) a leader commits only if that is safe whoever else has been elected
@@ -88,22 +99,45 @@ class Replica(Partition):
     A follower never cuts what it knows to be committed, unless an unclean election has begun an epoch since that was
     written: ``refused_cut`` is the offset at which its leader wants it to (-1: it does not), and ``refused`` is told.
     ``saved`` is told of what was copied before it was cut.
+
+    What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes. ``mark`` is
+    where readers of the directory see the high watermark and the last stable offset, two int64. ``waiters`` wait for
+    what consumers may see to grow.
+
+    ``flush_due`` is told when ``flush.messages`` asks for a flush; it flushes the log, in a thread perhaps, and then
+    calls `flushed`. Until then nothing above `Log.flushed_end` is answered, committed or shown.
+
+    The log of a broker that is alone moves its high watermark itself (`Log.hw_follows_end`): nobody is told of an
+    append then, and no epoch is begun before there is a record in it.
     """
 
     __slots__ = (
+        "_flush_due",
         "_former",
         "_unclean_epoch",
+        "_unseen",
         "appended",
+        "appends",
+        "bytes_in",
+        "bytes_out",
         "committed",
         "directory",
         "followers",
+        "in_doubt",
         "is_suspended",
         "leader",
+        "leader_epoch",
+        "log",
+        "mark",
+        "messages_in",
         "progress",
         "refused",
         "refused_cut",
         "saved",
+        "topic_id",
+        "topic_partition",
         "version",
+        "waiters",
     )
 
     def __init__(
@@ -113,9 +147,20 @@ class Replica(Partition):
         topic_id: UUID,
         log: Log,
         *,
-        flush_due: Callable[[Partition], None] = flush_now,
+        flush_due: Callable[[Replica], None] = flush_now,
     ) -> None:
-        super().__init__(topic_partition, topic_id, log, flush_due=flush_due)
+        log.defer_flushes()
+        self._flush_due = flush_due
+        self._unseen = 0
+        """Bytes that were appended since the high watermark moved."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.waiters: dict[Waiting, None] = {}  # in the order in which they came: a run can be repeated
+        self.mark = NOT_PUBLISHED
+        self.in_doubt = False
+        """Another broker may lead it, and the metadata store, which would know, cannot be asked."""
+        self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
         self.directory = directory
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -134,18 +179,22 @@ class Replica(Partition):
 
     @property
     def leads(self) -> bool:
+        """Whether it may be written, and asked for what is newest."""
         return self.progress is not None and not self.is_suspended
 
     @property
     def is_placed(self) -> bool:
+        """Whether it leads or follows, so that what it shows is a part of what is committed."""
         return self.leader != NO_LEADER and not self.is_suspended
 
     @property
     def knows_committed(self) -> bool:
-        """The high watermark of a new leader may lag until its followers have come to the start of its epoch."""
+        """Whether the high watermark is what is committed, and not less: that of a new leader may lag until its
+        followers have come to the start of its epoch."""
         return self.progress is not None and self.log.high_watermark >= self.progress.epoch_start
 
     def check_leads(self) -> None:
+        """`NotLeaderError` if another broker leads it, or nobody; `LogDirOfflineError` if its disk has failed."""
         self._check_leads()
         if self.is_suspended:
             raise NotLeaderError(self._why_suspended)
@@ -187,7 +236,8 @@ class Replica(Partition):
         return True
 
     def _lead(self, stored: Stored, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
-        self.log.assign_epoch(self.leader_epoch)
+        if not self.log.hw_follows_end:
+            self.log.assign_epoch(self.leader_epoch)
         self.leader = me.node_id
         end, former = self.log.log_end_offset, self._former
         self._former = None
@@ -279,13 +329,15 @@ class Replica(Partition):
 
     def _check_leads(self) -> Progress:
         if self.progress is None:
+            self.directory.health.check()
             raise NotLeaderError(f"{self.topic_partition} is led by another broker")
         return self.progress
 
     # What a leader does
 
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
-        """As `Partition.append`; besides `NotLeaderError`, `NotEnoughReplicasError`."""
+        """Append batches as the leader; with ``needs_all`` only if there are enough replicas to commit them. Raises
+        what `Log.append` raises, and `NotLeaderError`, `NotEnoughReplicasError`."""
         progress = self._check_leads()
         if progress.state.is_new:
             raise NotLeaderError(
@@ -298,7 +350,15 @@ class Replica(Partition):
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(state.isr)} replicas in sync, and needs {state.needed}"
             )
-        return self._append(records, origin)
+        self.appends += 1
+        appended = self.log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        self.messages_in += appended.last_offset - appended.first_offset + 1
+        size = len(records)
+        self.bytes_in += size
+        self._grown(size)
+        if self.log.needs_flush:
+            self._flush_due(self)
+        return appended
 
     def _check_unconfirmed(self, *, needs_all: bool) -> None:
         self.check_leads()
@@ -309,25 +369,39 @@ class Replica(Partition):
             )
 
     def _grown(self, size: int) -> None:
+        """So many bytes more are in the log."""
         self._unseen += size
+        if self.log.hw_follows_end:
+            if not self.log.needs_flush:
+                self._show_all()
+            return
         for waiter in tuple(self.followers):
             waiter.grown(size)
         self.appended(self)
 
     def flushed(self) -> None:
+        """What was appended before the last flush began may be told."""
+        if self.log.hw_follows_end:
+            self._show_all()
+            return
         self.appended(self)
         for waiter in tuple(self.waiters):
             waiter.grown(0)  # with acks=1 nobody waits for the high watermark
 
     def outcome(self, leader_epoch: int, end: int, *, needs_all: bool = True) -> int | None:
-        """See `Partition.outcome`; rules of ``Partition.checkEnoughReplicasReachOffset``."""
+        """What became of what was appended in an epoch below ``end``, for acks=all, or for acks=1, which waits for the
+        flush only: `COMMITTED`, the code of an error, or None while nobody can say; ``waiters`` are woken when that may
+        have changed. Rules of ``Partition.checkEnoughReplicasReachOffset``."""
         progress = self.progress
         if progress is None or self.leader_epoch != leader_epoch:
-            return NOT_LEADER_OR_FOLLOWER
+            return KAFKA_STORAGE_ERROR if self.log.has_failed else NOT_LEADER_OR_FOLLOWER
+        log = self.log
+        if (log.high_watermark if needs_all else log.flushed_end) < end:
+            if log.has_failed:
+                return KAFKA_STORAGE_ERROR
+            return NOT_LEADER_OR_FOLLOWER if needs_all and self.is_suspended else None
         if not needs_all:
-            return COMMITTED if self.log.flushed_end >= end else None
-        if self.log.high_watermark < end:
-            return NOT_LEADER_OR_FOLLOWER if self.is_suspended else None
+            return COMMITTED
         return COMMITTED if progress.has_enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def advance(self, brokers: Brokers, now_ms: int) -> bool:
@@ -353,8 +427,14 @@ class Replica(Partition):
         self.committed(self)
 
     def wake(self) -> None:
-        super().wake()
+        """Have everyone who waits look again: the partition is going away, or is led elsewhere."""
+        for waiter in tuple(self.waiters):
+            waiter.grown(MAX_INT32)
         self.wake_followers()
+
+    def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
+        """A slice for a consumer; above what it may see the offset is out of range only if the log ends before."""
+        return self.log.read(offset, max_bytes, up_to=up_to, min_one=min_one)
 
     def serve_replica(self, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
         """Answer a follower, and learn from it how far it has come. `FencedLeaderEpochError`,
@@ -375,9 +455,12 @@ class Replica(Partition):
         return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)
 
     def is_followed_since(self, asked_ms: int) -> bool:
+        """Whether no other leader had committed anything at ``asked_ms``, on the clock of the broker, for all replicas
+        that could have been elected followed this one later than that."""
         return self.progress is not None and self.progress.is_followed_since(asked_ms)
 
     def wake_followers(self) -> None:
+        """Answer followers that wait for records, so that each asks again."""
         for waiter in tuple(self.followers):
             waiter.grown(MAX_INT32)
 
@@ -464,6 +547,12 @@ class Replica(Partition):
             saved = self.directory.save_from(*self.topic_partition, offset)
             self.saved(self, SavedCut(max(offset, start), end, saved))
         self.refused_cut = -1
+
+    def _show_all(self) -> None:
+        self._show()
+        size, self._unseen = self._unseen, 0
+        for waiter in tuple(self.waiters):
+            waiter.grown(size)
 
     def _show(self) -> None:
         """Readers of the directory see what is committed; after an unclean election that may be less than before."""

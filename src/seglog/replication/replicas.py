@@ -30,6 +30,7 @@ from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, Sav
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.log_dirs import LogDirs
+from seglog.storage.log.log import Log
 
 Key = tuple[UUID, int]
 T = TypeVar("T")
@@ -224,9 +225,12 @@ class Replicas:
             if replica is not None and self._is_mine(key):
                 self._apply(key, replica)
                 continue
+            if replica is None and self._directories.owns_topics and self._is_mine(key) and self._serve_found(key):
+                continue
             self._wanted.add(key)
             self._has_work.set()
             if replica is not None:  # at once: to remove it may take a while
+                self.hidden(replica)
                 self._take_back(key, replica)
         if changes.brokers:
             self._followed.brokers_changed()
@@ -362,21 +366,33 @@ class Replicas:
             if directory.health.failure is not None:  # `directory_failed` did not know of this one
                 self._cannot_be_had(key, one.partition, LogDirOfflineError(f"{directory.path} is out of use"))
                 continue
-            self._offline.discard(key)
-            self._not_yet.discard(key)
-            replica = Replica(directory, one.partition, one.topic_id, log, flush_due=self._flushes.due)
-            replica.appended = replica.committed = self._advance
-            replica.refused, replica.saved = self._cut_refused, _cut_saved
-            self._by_key[key] = replica
-            self.shown(replica)
-            if self._is_mine(key):
-                self._apply(key, replica)
-            else:  # the store has changed meanwhile
-                self._wanted.add(key)
-                self._has_work.set()
+            self._serve_log(key, one.partition, directory, log)
         self.strays_changed()
         if self._offline != before:
             self.offline_changed()
+
+    def _serve_log(self, key: Key, partition: TopicPartition, directory: LogDir, log: Log) -> None:
+        self._offline.discard(key)
+        self._not_yet.discard(key)
+        replica = Replica(directory, partition, key[0], log, flush_due=self._flushes.due)
+        replica.appended = replica.committed = self._advance
+        replica.refused, replica.saved = self._cut_refused, _cut_saved
+        self._by_key[key] = replica
+        self.shown(replica)
+        if self._is_mine(key):
+            self._apply(key, replica)
+        else:  # the store has changed meanwhile
+            self._wanted.add(key)
+            self._has_work.set()
+
+    def _serve_found(self, key: Key) -> bool:
+        """Of a broker that is alone a log is open before its topic is seen; False if it is not in order."""
+        partition = TopicPartition(self._view.topics_by_id[key[0]].name, key[1])
+        log = self._directories.found_log(partition)
+        if log is None or self._directories.offline:
+            return False
+        self._serve_log(key, partition, self._directories.dir_of(partition), log)
+        return True
 
     def _cannot_be_had(self, key: Key, partition: TopicPartition, error: SeglogError) -> None:
         if key not in self._offline:
@@ -392,6 +408,8 @@ class Replicas:
         and what it does not know, which is kept as strays. What a node that was alone has left in a directory stays."""
         removed: list[TopicPartition] = []
         strays: list[TopicPartition] = []
+        if self._directories.owns_topics:
+            return removed, strays
         for partition, topic_id in self._directories.found().items():
             entry = self._directories.dir_of(partition).entries.get(partition.topic)
             is_of_cluster = entry is not None and entry.partitions == 0

@@ -22,23 +22,22 @@ async def reset(node: Node, topics: Mapping[str, int]) -> None:
             await node.changes.delete(topic)
     for name, partitions in topics.items():
         try:
-            await node.changes.create(name, [()] * partitions, {})
+            await create_topic(node, name, partitions, {})
         except TopicExistsError:  # a client that was left running has asked for it
             await node.changes.delete(node.topics.by_name[name])
-            await node.changes.create(name, [()] * partitions, {})
+            await create_topic(node, name, partitions, {})
 
 
-def create_missing(node: Node, topics: Mapping[str, int]) -> None:
-    """Make those of these topics that are not there, before anyone is answered: without a turn for the loop, on which
-    a broker that has just started warms up. Errors of `LogDir.create_topic`."""
+async def create_missing(node: Node, topics: Mapping[str, int]) -> None:
+    """Make those of these topics that are not there. Errors of `LogDir.create_topic`."""
     for name, partitions in topics.items():
         if name not in node.topics.by_name:
-            node.topics.show(node.directory.create_topic(name, partitions, {}))
+            await create_topic(node, name, partitions, {})
 
 
 async def create_topic(node: Node, name: str, partitions: int, config: Mapping[str, str]) -> None:
     """Errors of `LogDir.create_topic`."""
-    await node.changes.create(name, [()] * partitions, config)
+    await node.changes.create(name, node.changes.place(partitions, 1), config)
 
 
 async def _loaded(node: Node) -> list[Shard]:

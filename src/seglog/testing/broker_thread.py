@@ -93,7 +93,7 @@ class ThreadRunner:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         async with Node(config) as self._node:
-            broker_node.create_missing(self._node, topics)
+            await broker_node.create_missing(self._node, topics)
             self._ready.set()
             await self._stopping.wait()
 

@@ -26,10 +26,11 @@ from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, Ver
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError, LogDirInUseError
 from seglog.core.fs import Fs, OsFs, is_locked, write_atomically
+from seglog.storage.directory.catalog import config_of_found
 from seglog.storage.directory.cluster_mark import ClusterMark, read_mark
 from seglog.storage.directory.contents import resolve
 from seglog.storage.directory.strays import find_strays
-from seglog.storage.formats.checkpoints import read_partition_metadata
+from seglog.storage.formats.checkpoints import read_meta_properties, read_partition_metadata
 from seglog.storage.formats.leader_epochs import read_leader_epochs
 from seglog.storage.formats.paths import LOCK, list_partitions
 from seglog.storage.formats.topics_file import read_topics
@@ -97,9 +98,7 @@ def rebuild_store(
     marks: dict[str, ClusterMark] = {}
     found: list[FoundReplica] = []
     for path in map(resolve, directories):
-        mark = read_mark(fs, path) if fs.exists(path) else None
-        if mark is None:
-            raise InvalidLogDirError(f"{path} does not belong to a cluster of seglog")
+        mark = _owner(fs, path)
         if is_locked(os.path.join(path, LOCK)):
             raise LogDirInUseError(f"{path} is in use: stop all brokers first, they would go on with the former store")
         marks[path] = mark
@@ -126,9 +125,21 @@ def rebuild_store(
     )
 
 
+def _owner(fs: Fs, path: str) -> ClusterMark:
+    """The cluster and node of a log directory: those that it is marked with, or those of its ``meta.properties`` if a
+    broker served it alone. `InvalidLogDirError` if it says neither."""
+    mark = read_mark(fs, path) if fs.exists(path) else None
+    meta = read_meta_properties(fs, path) if mark is None and fs.exists(path) else None
+    if meta is not None and meta.cluster_id is not None and meta.node_id is not None:
+        mark = ClusterMark(meta.cluster_id, meta.node_id)
+    if mark is None:
+        raise InvalidLogDirError(f"{path} does not belong to a cluster of seglog")
+    return mark
+
+
 def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
     """The replicas of one log directory. A partition without a topic id does not belong to the cluster."""
-    entries = read_topics(fs, path)
+    entries, is_marked = read_topics(fs, path), read_mark(fs, path) is not None
     for place in list_partitions(fs, path):
         topic, number = place.topic_partition
         topic_id = read_partition_metadata(fs, place.path)
@@ -136,6 +147,8 @@ def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
             continue
         epoch = LeaderEpochs(read_leader_epochs(fs, place.path)).latest
         config = entries[topic].config if topic in entries else None
+        if config is None and not is_marked:
+            config = config_of_found(topic)
         yield FoundReplica(topic, topic_id, number, mark.node_id, place.path, epoch, config, generation=mark.generation)
     for found in find_strays(fs, path):
         stray = found.stray

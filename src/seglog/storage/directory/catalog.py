@@ -148,7 +148,9 @@ class Catalog:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, object], topic_id: UUID | None = None
+    ) -> None:
         """See `LogDir.create_topic`."""
         validate_topic(name)
         partitions = index(partitions)  # not 2.5, which would be written down
@@ -166,7 +168,7 @@ class Catalog:
         overrides = LogConfig.from_mapping(config).overrides()
         self.config.topics.with_overrides(overrides)
         with self.health.guard():
-            entry = TopicEntry(new_id(self.rng), partitions, overrides)
+            entry = TopicEntry(topic_id or new_id(self.rng), partitions, overrides)
             self._write_entries({**self.entries, name: entry})
             made = [TopicPartition(name, number) for number in range(partitions)]
             try:

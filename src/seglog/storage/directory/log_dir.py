@@ -266,13 +266,21 @@ class LogDir:
 
     # Topics and partitions
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
-        """Create a topic with its own ``config``: Kafka's keys; texts or Python's own types.
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        topic_id: UUID | None = None,
+    ) -> TopicInfo:
+        """Create a topic with its own ``config``: Kafka's keys; texts or Python's own types. Without a ``topic_id`` it
+        gets a new one.
 
         Raises `InvalidTopicError`, `TopicExistsError`, `InvalidConfigError`, ValueError (number of partitions).
         """
         with self.changing():
-            self.catalog.create_topic(name, partitions, config or {})
+            self.catalog.create_topic(name, partitions, config or {}, topic_id)
             return self._info(name)
 
     def add_partitions(self, name: str, count: int) -> TopicInfo:

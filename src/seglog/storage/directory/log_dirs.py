@@ -49,10 +49,16 @@ class LogDirs:
 
     ``dirs`` are the directories that could be opened, ``offline`` those that cannot be used, by path and with the
     reason: their disk failed when they were opened, or later.
+
+    With ``owns_topics`` it is the directory of a broker that is alone: which partitions there are is decided there, by
+    `LogDir.create_topic` and the like, and here they are only found.
     """
 
-    def __init__(self, dirs: Sequence[LogDir], offline: Mapping[str, SeglogError]) -> None:
-        """For `open`, which makes it whole."""
+    def __init__(
+        self, dirs: Sequence[LogDir], offline: Mapping[str, SeglogError], *, owns_topics: bool = False
+    ) -> None:
+        """For `open` and `alone`, which make it whole."""
+        self.owns_topics = owns_topics
         self.dirs = list(dirs)
         self.offline = dict(offline)
         self._has_unseen = bool(self.offline)
@@ -132,6 +138,11 @@ class LogDirs:
             log_dirs_opening.close_all(opened)
             raise
 
+    @classmethod
+    def alone(cls, directory: LogDir) -> Self:
+        """Those of a broker that is alone, which has one."""
+        return cls([directory], {}, owns_topics=True)
+
     # Failures
 
     @property
@@ -157,17 +168,21 @@ class LogDirs:
         with self._failing:
             reason = LogDirOfflineError(f"{directory.path} is out of use since: {error}")
             self.offline[directory.path] = reason
-            _logger.error("%s. Its partitions are served by their other replicas; see docs/replication.md", reason)
-            written = self._lives or self._past_lives()
-            others = {one: written[one] for one in self.healthy if one in written}
-            noted = loss_evidence.note_failure(others, directory)
-            if self._lives:
-                self._lives = dict(noted)
+            if not self.owns_topics:
+                _logger.error("%s. Its partitions are served by their other replicas; see docs/replication.md", reason)
+                self._note_failure(directory)
             tell = self._failed
             if tell is None:
                 self._untold.append((directory, error))
         if tell is not None:
             tell(directory, error)
+
+    def _note_failure(self, directory: LogDir) -> None:
+        written = self._lives or self._past_lives()
+        others = {one: written[one] for one in self.healthy if one in written}
+        noted = loss_evidence.note_failure(others, directory)
+        if self._lives:
+            self._lives = dict(noted)
 
     def _past_lives(self) -> Mapping[LogDir, Life]:
         """What stands in the files before this broker is registered."""
@@ -317,6 +332,8 @@ class LogDirs:
         """
         with self._lock:
             asked = list(wanted)
+            if self.owns_topics:
+                return [self._found(one.partition) for one in asked]
             self._set_namesakes_aside({one.topic: one.topic_id for one in asked})
             strays = self._dirs_of_strays(asked)
             groups: dict[LogDir, list[ReplicaSpec]] = {}
@@ -340,6 +357,19 @@ class LogDirs:
                     if isinstance(log, Log):
                         self._where[want.partition] = directory
             return [answers[one.partition] for one in asked]
+
+    def found_log(self, partition: TopicPartition) -> Log | None:
+        """A partition's log, if it is open; with `owns_topics`. It waits for no change that is under way."""
+        (directory,) = self.dirs
+        log = directory.logs.get(partition)
+        if log is not None:
+            self._where[partition] = directory
+        return log
+
+    def _found(self, partition: TopicPartition) -> Log | SeglogError:
+        (directory,) = self.dirs
+        log = self.found_log(partition) or directory.refused.get(partition)
+        return log or UnknownTopicError(f"there is no partition {partition} in {directory.path}")
 
     def _dirs_of_strays(self, asked: Sequence[ReplicaSpec]) -> dict[TopicPartition, LogDir]:
         """Where strays of those are that are nowhere else."""
@@ -397,6 +427,11 @@ class LogDirs:
 
     def _take_out(self, chosen: list[TopicPartition], act: Callable[[LogDir, list[TopicPartition]], None]) -> None:
         with self._lock:
+            if self.owns_topics:  # the directory did that itself, and may have others of these names by now
+                for one in chosen:
+                    if one not in self.dirs[0].logs:
+                        self._where.pop(one, None)
+                return
             for directory in self.healthy:
                 group = [one for one in chosen if self._where.get(one) is directory]
                 if group:
@@ -424,7 +459,7 @@ class LogDirs:
         """`LogDir.set_config`, wherever there are partitions of the topic."""
         with self._lock:
             for directory in self.healthy:
-                if name in directory.entries:
+                if name in directory.entries and not self.owns_topics:
                     with self._changing(directory, {name}):
                         directory.set_config(name, config)
 

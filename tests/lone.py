@@ -1,0 +1,95 @@
+"""What a broker that is alone serves of a directory, without the broker: for tests of a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+from uuid import UUID
+
+from seglog.broker.directory_topics import BROKER_EPOCH, DirectoryTopics
+from seglog.broker.topics import Topics
+from seglog.cluster.model import (
+    PARTITIONS,
+    Broker,
+    Member,
+    PartitionState,
+    Stored,
+    TopicRules,
+    decode_partition,
+    parse_partition_name,
+)
+from seglog.cluster.store import MetadataStore, Versioned
+from seglog.cluster.view import ClusterView, Noted
+from seglog.core.types import TopicPartition
+from seglog.replication.replica import Replica, flush_now
+from seglog.storage.directory.log_dir import LogDir
+
+NODE: Final = 1
+_BROKERS: Final[Mapping[int, Broker]] = {NODE: Broker(node_id=NODE, epoch=BROKER_EPOCH, kept_since=BROKER_EPOCH)}
+_LAG_MS: Final = 30_000
+
+
+def view_of_nothing() -> ClusterView:
+    """One that no store keeps up: a test notes what there is."""
+    return ClusterView(cast(MetadataStore, None), lambda _: TopicRules())
+
+
+def lead(replica: Replica, state: PartitionState, version: int = 0) -> None:
+    me = Member(NODE, BROKER_EPOCH)
+    replica.apply(Stored(state, version), me, _BROKERS, 0, lag_max_ms=_LAG_MS)
+
+
+def led(
+    directory: LogDir,
+    partition: TopicPartition,
+    topic_id: UUID,
+    *,
+    flush_due: Callable[[Replica], None] = flush_now,
+) -> Replica:
+    """The only replica of a partition of the directory, which leads it in the next epoch."""
+    log = directory.logs[partition]
+    replica = Replica(directory, partition, topic_id, log, flush_due=flush_due)
+    isr = (Member(NODE, BROKER_EPOCH),)
+    lead(replica, PartitionState(replicas=(NODE,), leader=NODE, leader_epoch=log.epochs.latest + 1, isr=isr))
+    return replica
+
+
+class LoneTopics(Topics):
+    """Those of a directory; `refresh` after each change of the directory's. ``shown`` is told of replicas that are new
+    here, ``hidden`` of those that have gone."""
+
+    def __init__(self, directory: LogDir) -> None:
+        self.directory = directory
+        self.shown: Callable[[Replica], None] = lambda _: None
+        self.hidden: Callable[[Replica], None] = lambda _: None
+        self._noted = view_of_nothing()
+        self._names: set[str] = set()
+        self._here: dict[tuple[UUID, int], Replica] = {}
+        self._version = 0
+        super().__init__(self._noted, self._here, lambda: (directory,), node_id=NODE)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take over what the directory has now; a replica that is there stays the same object."""
+        self._version += 1
+        values = DirectoryTopics(self.directory, NODE).load()
+        gone = self._names - values.keys()
+        self._names = set(values)
+        self._noted.note_all(
+            [*(Noted(name, None) for name in gone), *(Noted(n, Versioned(v, self._version)) for n, v in values.items())]
+        )
+        for name in gone:
+            if name.startswith(PARTITIONS) and (left := self._here.pop(parse_partition_name(name), None)) is not None:
+                self.hidden(left)
+        for name, value in values.items():
+            if name.startswith(PARTITIONS):
+                self._open(parse_partition_name(name), decode_partition(name, value))
+
+    def _open(self, key: tuple[UUID, int], state: PartitionState) -> None:
+        partition = TopicPartition(self._noted.topics_by_id[key[0]].name, key[1])
+        log = self.directory.logs.get(partition)
+        if log is None or key in self._here:
+            return
+        replica = self._here[key] = Replica(self.directory, partition, key[0], log)
+        lead(replica, state)
+        self.shown(replica)
