@@ -35,10 +35,21 @@ from seglog.core.types import MAX_INT32, Buffer, TimestampType
 
 LOG_OVERHEAD: Final = 12
 """Offset and size: what stands before every batch or message of every format."""
-MAGIC_POSITION: Final = 16
 BATCH_OVERHEAD: Final = 61
-CRC_START: Final = 21
+LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_POSITION: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+CRC_START: Final = ATTRIBUTES_AT
 """The CRC covers everything from here to the end of the batch."""
+LAST_OFFSET_DELTA_AT: Final = 23
+BASE_TIMESTAMP_AT: Final = 27
+MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
+PRODUCER_EPOCH_AT: Final = 51
+BASE_SEQUENCE_AT: Final = 53
+RECORDS_COUNT_AT: Final = 57
 MIN_ENTRY: Final = 26
 """Size of the smallest entry of any format: a message of version 0 with null key and null value."""
 
@@ -50,7 +61,10 @@ DELETE_HORIZON_BIT: Final = 0x40
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 """All fields up to the records."""
-_PREFIX: Final = Struct(">qiib")
+ENTRY_PREFIX: Final = Struct(">qiib")
+"""Base offset, length, leader epoch and magic: the same place in all formats but for the epoch, a CRC in 0 and 1."""
+BATCH_PREFIX: Final = Struct(">qiibIhi")
+"""Up to lastOffsetDelta: all that a walk over batches needs."""
 _INT32: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
@@ -194,7 +208,7 @@ def entries(data: Buffer, start: int = 0, end: int | None = None) -> Iterator[En
     limit = len(data) if end is None else end
     position = start
     while limit - position > MAGIC_POSITION:
-        offset, length, _, magic = _PREFIX.unpack_from(data, position)
+        offset, length, _, magic = ENTRY_PREFIX.unpack_from(data, position)
         smallest = BATCH_OVERHEAD - LOG_OVERHEAD if magic == 2 else MIN_ENTRY - LOG_OVERHEAD
         if magic < 0 or magic > 2:
             raise CorruptBatchError(f"unknown magic {magic}", position=position, offset=offset)
@@ -212,20 +226,20 @@ def entries(data: Buffer, start: int = 0, end: int | None = None) -> Iterator[En
 def patch_offset_and_epoch(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Give the batch at ``position`` its place in the log: 12 bytes, all outside of the CRC."""
     _INT64.pack_into(data, position, base_offset)
-    _INT32.pack_into(data, position + 12, leader_epoch)
+    _INT32.pack_into(data, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def patch_log_append_time(data: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
     """Set the timestamp type to LogAppendTime, the largest timestamp to ``now_ms``, and the CRC anew."""
-    _ATTRIBUTES.pack_into(data, position + 21, header.attributes | TIMESTAMP_TYPE_BIT)
-    _INT64.pack_into(data, position + 35, now_ms)
-    _CRC.pack_into(data, position + 17, compute_crc(data, position, header.length + LOG_OVERHEAD))
+    _ATTRIBUTES.pack_into(data, position + ATTRIBUTES_AT, header.attributes | TIMESTAMP_TYPE_BIT)
+    _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, now_ms)
+    _CRC.pack_into(data, position + CRC_AT, compute_crc(data, position, header.length + LOG_OVERHEAD))
 
 
 def patch_max_timestamp(data: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
     """Set the largest timestamp and the CRC anew (a producer may leave it wrong; the log must not)."""
-    _INT64.pack_into(data, position + 35, max_timestamp)
-    _CRC.pack_into(data, position + 17, compute_crc(data, position, header.length + LOG_OVERHEAD))
+    _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, max_timestamp)
+    _CRC.pack_into(data, position + CRC_AT, compute_crc(data, position, header.length + LOG_OVERHEAD))
 
 
 def build_batch(header: BatchHeader, records: Buffer) -> bytearray:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from seglog.records.batch import (
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    LAST_OFFSET_DELTA_AT,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_ID_AT,
+    RECORDS_COUNT_AT,
+)
 from seglog.records.kernels import read_record
 from seglog.records.machine import (
     I64,
@@ -43,7 +51,7 @@ def _must_stay(data: U8, position: int, last: int, producers: I64, facts: I64) -
     """
     if last + 1 == facts[_UPPER]:
         return True
-    producer = int64_at(data, position + 43)
+    producer = int64_at(data, position + PRODUCER_ID_AT)
     if producer < 0:
         return False
     low = 0
@@ -111,7 +119,8 @@ def _judge(
     """
     base = int64_at(data, position)
     judged = facts[_LATEST] - base
-    tombstones_stay = int16_at(data, position + 21) & 0x40 == 0 or facts[_NOW] < int64_at(data, position + 27)
+    has_horizon = int16_at(data, position + ATTRIBUTES_AT) & 0x40 != 0
+    tombstones_stay = not has_horizon or facts[_NOW] < int64_at(data, position + BASE_TIMESTAMP_AT)
     tombstone = False
     for number in range(count):
         delta = rows[row + number, 3]
@@ -141,7 +150,7 @@ def _judge(
 def _select(data: U8, position: int, size: int, facts: I64, table: U64, rows: I64, scratch: U64) -> tuple[int, bool]:
     """Which records of a large batch stay, as the first ``rows``: (how many, or -1 if some are bad; a tombstone)."""
     judged = facts[_LATEST] - int64_at(data, position)
-    left = as_int(int32_at(data, position + 57))
+    left = as_int(int32_at(data, position + RECORDS_COUNT_AT))
     at = position + 61
     previous = -1
     kept = 0
@@ -156,7 +165,7 @@ def _select(data: U8, position: int, size: int, facts: I64, table: U64, rows: I6
         kept, tombstone = _judge(data, position, read, facts, table, rows, kept, kept, scratch, 0)
         tombstones = tombstones or tombstone
         left -= read
-    if at != position + size or previous > int32_at(data, position + 23):
+    if at != position + size or previous > int32_at(data, position + LAST_OFFSET_DELTA_AT):
         return -1, False
     return kept, tombstones
 
@@ -175,7 +184,7 @@ def _collect(
         halt, size = look(data, position, end, facts[_CHECK_CRC])
         if halt >= 0:
             return batches, position, halt, size
-        count = as_int(int32_at(data, position + 57))
+        count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
         if count > BLOCK - used and batches > 0:
             break
         group[batches, 0] = position
@@ -186,7 +195,7 @@ def _collect(
             stop = position + size
             at, last = _read_rows(data, position + 61, stop, count, -1, judged, facts, table, rows, used, scratch, used)
             group[batches, 2] = used
-            group[batches, 3] = 1 if at == stop and last <= int32_at(data, position + 23) else 0
+            group[batches, 3] = 1 if at == stop and last <= int32_at(data, position + LAST_OFFSET_DELTA_AT) else 0
         batches += 1
         used += count
         position += size
@@ -198,8 +207,8 @@ def _collect(
 @inlined
 def _note_batch(out: U8, at: int, size: int, facts: I64, index_rows: I64) -> None:
     """What `Segment.note_batch` does, with the index entries as rows; ``at`` counts from the output buffer's start."""
-    last = int64_at(out, at) + int32_at(out, at + 23)
-    max_ts = int64_at(out, at + 35)
+    last = int64_at(out, at) + int32_at(out, at + LAST_OFFSET_DELTA_AT)
+    max_ts = int64_at(out, at + MAX_TIMESTAMP_AT)
     if max_ts > facts[_MAX_TS]:
         facts[_MAX_TS] = max_ts
         facts[_MAX_TS_OFFSET] = last
@@ -243,16 +252,16 @@ def _filter_batch(
     position = group[number, 0]
     size = group[number, 1]
     first = max(group[number, 2], 0)
-    count = as_int(int32_at(data, position + 57))
+    count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
     if count > rows.shape[0]:
         return _ROWS, count
     room = size + GROWTH_ROOM * count
     if out.shape[0] - facts[_OUTPUT] < room or facts[_INDEX_ROWS] >= index_rows.shape[0]:
         return _OUTPUT_FULL, room
-    last = int64_at(data, position) + int32_at(data, position + 23)
-    transactional = int16_at(data, position + 21) & 0x10 != 0
+    last = int64_at(data, position) + int32_at(data, position + LAST_OFFSET_DELTA_AT)
+    transactional = int16_at(data, position + ATTRIBUTES_AT) & 0x10 != 0
     aborts = transactional and is_aborted(data, position, last, aborted)
-    if transactional and not aborts and not note_producer(int64_at(data, position + 43), seen, facts):
+    if transactional and not aborts and not note_producer(int64_at(data, position + PRODUCER_ID_AT), seen, facts):
         return _SEEN_FULL, size
     stays = _must_stay(data, position, last, producers, facts)
     kept = 0

@@ -7,6 +7,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from seglog.records.batch import (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
+    CRC_AT,
+    CRC_START,
+    LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    RECORDS_COUNT_AT,
+)
 from seglog.records.machine import I64, U8, copy, crc32c, inlined, kernel, put8, put16, put32, put64
 
 CUT_FIELDS: Final = ("row", "count", "size", "base_timestamp", "max_timestamp", "position")
@@ -119,18 +134,18 @@ def _put_header(out: U8, at: int, cuts: I64, batch: int, common: I64) -> None:
     append = common[_ATTRIBUTES] & 8 != 0
     row = cuts[batch, _ROW]
     put64(out, at, common[_BASE_OFFSET] + row)
-    put32(out, at + 8, cuts[batch, _SIZE] + _OVERHEAD - 12)
-    put32(out, at + 12, common[_LEADER_EPOCH])
-    put8(out, at + 16, 2)
-    put16(out, at + 21, common[_ATTRIBUTES])
-    put32(out, at + 23, cuts[batch, _COUNT] - 1)
-    put64(out, at + 27, cuts[batch, _BASE_TIMESTAMP])
-    put64(out, at + 35, common[_APPEND_TIME] if append else cuts[batch, _MAX_TIMESTAMP])
-    put64(out, at + 43, common[_PRODUCER_ID])
-    put16(out, at + 51, common[_PRODUCER_EPOCH])
+    put32(out, at + LENGTH_AT, cuts[batch, _SIZE] + _OVERHEAD - 12)
+    put32(out, at + LEADER_EPOCH_AT, common[_LEADER_EPOCH])
+    put8(out, at + MAGIC_POSITION, 2)
+    put16(out, at + ATTRIBUTES_AT, common[_ATTRIBUTES])
+    put32(out, at + LAST_OFFSET_DELTA_AT, cuts[batch, _COUNT] - 1)
+    put64(out, at + BASE_TIMESTAMP_AT, cuts[batch, _BASE_TIMESTAMP])
+    put64(out, at + MAX_TIMESTAMP_AT, common[_APPEND_TIME] if append else cuts[batch, _MAX_TIMESTAMP])
+    put64(out, at + PRODUCER_ID_AT, common[_PRODUCER_ID])
+    put16(out, at + PRODUCER_EPOCH_AT, common[_PRODUCER_EPOCH])
     sequence = common[_BASE_SEQUENCE]
-    put32(out, at + 53, sequence if sequence < 0 else (sequence + row) & 0x7FFFFFFF)
-    put32(out, at + 57, cuts[batch, _COUNT])
+    put32(out, at + BASE_SEQUENCE_AT, sequence if sequence < 0 else (sequence + row) & 0x7FFFFFFF)
+    put32(out, at + RECORDS_COUNT_AT, cuts[batch, _COUNT])
 
 
 @inlined
@@ -199,4 +214,4 @@ def write_batches(
                 header_value_data,
                 header_values,
             )
-        put32(out, start + 17, crc32c(out, start + 21, at))
+        put32(out, start + CRC_AT, crc32c(out, start + CRC_START, at))

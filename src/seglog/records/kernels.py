@@ -11,6 +11,21 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from seglog.records.batch import (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    BASE_TIMESTAMP_AT,
+    CRC_AT,
+    CRC_START,
+    LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_AT,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    RECORDS_COUNT_AT,
+)
 from seglog.records.machine import (
     I64,
     U8,
@@ -291,16 +306,16 @@ def _check_records(data: U8, start: int, end: int, base: int, table: I64, row: i
 
 @inlined
 def _read_header(data: U8, position: int, table: I64, row: int) -> None:
-    table[row, _LEADER_EPOCH] = int32_at(data, position + 12)
-    table[row, _STORED_CRC] = uint32_at(data, position + 17)
-    table[row, _ATTRIBUTES] = int16_at(data, position + 21)
-    table[row, _LAST_OFFSET_DELTA] = int32_at(data, position + 23)
-    table[row, _BASE_TIMESTAMP] = int64_at(data, position + 27)
-    table[row, _MAX_TIMESTAMP] = int64_at(data, position + 35)
-    table[row, _PRODUCER_ID] = int64_at(data, position + 43)
-    table[row, _PRODUCER_EPOCH] = int16_at(data, position + 51)
-    table[row, _BASE_SEQUENCE] = int32_at(data, position + 53)
-    table[row, _COUNT] = int32_at(data, position + 57)
+    table[row, _LEADER_EPOCH] = int32_at(data, position + LEADER_EPOCH_AT)
+    table[row, _STORED_CRC] = uint32_at(data, position + CRC_AT)
+    table[row, _ATTRIBUTES] = int16_at(data, position + ATTRIBUTES_AT)
+    table[row, _LAST_OFFSET_DELTA] = int32_at(data, position + LAST_OFFSET_DELTA_AT)
+    table[row, _BASE_TIMESTAMP] = int64_at(data, position + BASE_TIMESTAMP_AT)
+    table[row, _MAX_TIMESTAMP] = int64_at(data, position + MAX_TIMESTAMP_AT)
+    table[row, _PRODUCER_ID] = int64_at(data, position + PRODUCER_ID_AT)
+    table[row, _PRODUCER_EPOCH] = int16_at(data, position + PRODUCER_EPOCH_AT)
+    table[row, _BASE_SEQUENCE] = int32_at(data, position + BASE_SEQUENCE_AT)
+    table[row, _COUNT] = int32_at(data, position + RECORDS_COUNT_AT)
 
 
 @inlined
@@ -345,8 +360,8 @@ def walk(
     for row in range(table.shape[0]):
         if end - position < 17:
             return row, position, _STOP_END if position == end else _STOP_TORN
-        magic = int8_at(data, position + 16)
-        length = int32_at(data, position + 8)
+        magic = int8_at(data, position + MAGIC_POSITION)
+        length = int32_at(data, position + LENGTH_AT)
         if magic < 0 or magic > 2:
             return row, position, _STOP_MAGIC
         if length < (49 if magic == 2 else 14):
@@ -369,7 +384,7 @@ def walk(
         verdict = _OK
         if check_crc:
             computed = (
-                crc32c(data, position + 21, position + size)
+                crc32c(data, position + CRC_START, position + size)
                 if magic == 2
                 else crc32(data, position + 16, position + size)
             )

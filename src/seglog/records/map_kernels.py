@@ -13,6 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from seglog.records.batch import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    CRC_START,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    MAGIC_POSITION,
+    PRODUCER_ID_AT,
+    RECORDS_COUNT_AT,
+)
 from seglog.records.kernels import MIN_RECORD, overflows, read_record
 from seglog.records.machine import (
     I64,
@@ -71,8 +81,8 @@ def look(data: U8, position: int, end: int, check_crc: int) -> tuple[int, int]:
     """(why the batch at ``position`` is not for a kernel, or -1; its size). END: fewer bytes are left than it has."""
     if end - position < 17:
         return _END, 0
-    length = int32_at(data, position + 8)
-    magic = int8_at(data, position + 16)
+    length = int32_at(data, position + LENGTH_AT)
+    magic = int8_at(data, position + MAGIC_POSITION)
     if magic < 0 or magic > 2 or length < (49 if magic == 2 else 14):
         return _BAD_HEADER, 0
     size = length + 12
@@ -80,16 +90,16 @@ def look(data: U8, position: int, end: int, check_crc: int) -> tuple[int, int]:
         return _END, size
     if magic < 2:
         return _LEGACY, size
-    if check_crc != 0 and crc32c(data, position + 21, position + size) != uint32_at(data, position + 17):
+    if check_crc != 0 and crc32c(data, position + CRC_START, position + size) != uint32_at(data, position + CRC_AT):
         return _BAD_CRC, size
     offset = int64_at(data, position)
-    delta = int32_at(data, position + 23)
-    count = int32_at(data, position + 57)
+    delta = int32_at(data, position + LAST_OFFSET_DELTA_AT)
+    count = int32_at(data, position + RECORDS_COUNT_AT)
     if offset < 0 or delta < 0 or count < 0 or overflows(offset, delta):
         return _BAD_HEADER, size
-    if count * MIN_RECORD > size - 61 and int16_at(data, position + 21) & 7 == 0:
+    if count * MIN_RECORD > size - 61 and int16_at(data, position + ATTRIBUTES_AT) & 7 == 0:
         return _BAD_HEADER, size
-    attributes = int16_at(data, position + 21)
+    attributes = int16_at(data, position + ATTRIBUTES_AT)
     if attributes & 0x20 != 0:
         return _CONTROL, size
     if attributes & 7 != 0 and count > 0:
@@ -103,7 +113,7 @@ def is_aborted(data: U8, position: int, last_offset: int, aborted: I64) -> bool:
 
     ``aborted`` is [n, 4]: producer, first offset, offset of the marker, seen; sorted by the first two.
     """
-    producer = int64_at(data, position + 43)
+    producer = int64_at(data, position + PRODUCER_ID_AT)
     low = 0
     high = aborted.shape[0]
     while low < high:
@@ -166,7 +176,7 @@ def _put_rows(facts: I64, table: U64, scratch: U64, rows: int, latest: int) -> N
 def _map_batch(data: U8, position: int, size: int, facts: I64, table: U64, scratch: U64) -> int:
     """Put the keys of one large batch, or one that may not fit, into the map: -1, or `Halt`."""
     base = int64_at(data, position)
-    count = as_int(int32_at(data, position + 57))
+    count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
     stop = position + size
     at = position + 61
     previous = -1
@@ -182,7 +192,7 @@ def _map_batch(data: U8, position: int, size: int, facts: I64, table: U64, scrat
             put_hash(table, facts, scratch[row, 0], scratch[row, 1], as_int(scratch[row, 2]))
         facts[_READ] += read
         count -= read
-    return -1 if at == stop and previous <= int32_at(data, position + 23) else _BAD_RECORD
+    return -1 if at == stop and previous <= int32_at(data, position + LAST_OFFSET_DELTA_AT) else _BAD_RECORD
 
 
 @inlined
@@ -190,11 +200,11 @@ def _ask_for_batch(
     data: U8, position: int, size: int, facts: I64, table: U64, scratch: U64, row: int
 ) -> tuple[int, int]:
     """Ask for all keys of a small batch, from ``row`` of ``scratch`` on: (-1 or `Halt`, next row)."""
-    count = as_int(int32_at(data, position + 57))
+    count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
     stop = position + size
     base = int64_at(data, position)
     at, previous, row = _read_block(data, position + 61, stop, count, base, -1, facts, table, scratch, row)
-    if at != stop or previous > int32_at(data, position + 23):
+    if at != stop or previous > int32_at(data, position + LAST_OFFSET_DELTA_AT):
         return _BAD_RECORD, row
     facts[_READ] += count
     return -1, row
@@ -220,18 +230,18 @@ def map_batches(
         halt, size = look(data, position, end, facts[_CHECK_CRC])
         if halt >= 0:
             break
-        last = int64_at(data, position) + int32_at(data, position + 23)
-        count = as_int(int32_at(data, position + 57))
+        last = int64_at(data, position) + int32_at(data, position + LAST_OFFSET_DELTA_AT)
+        count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
         if rows > 0 and (rows + count > BLOCK or facts[_ENTRIES] + rows + count > facts[_MAX_ENTRIES]):
             _put_rows(facts, table, scratch, rows, latest)
             rows = 0
         if _must_grow(facts, rows + count):
             halt = _GROW
             break
-        transactional = int16_at(data, position + 21) & 0x10 != 0
+        transactional = int16_at(data, position + ATTRIBUTES_AT) & 0x10 != 0
         if transactional and is_aborted(data, position, last, aborted):
             facts[_READ] += count
-        elif transactional and not note_producer(int64_at(data, position + 43), seen, facts):
+        elif transactional and not note_producer(int64_at(data, position + PRODUCER_ID_AT), seen, facts):
             halt = _SEEN_FULL
             break
         elif rows + count > BLOCK or facts[_ENTRIES] + rows + count > facts[_MAX_ENTRIES]:

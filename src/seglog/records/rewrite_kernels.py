@@ -10,6 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from seglog.records.batch import (
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    CRC_AT,
+    CRC_START,
+    LENGTH_AT,
+    MAX_TIMESTAMP_AT,
+    RECORDS_COUNT_AT,
+)
 from seglog.records.kernels import overflows, read_varint, read_varlong
 from seglog.records.machine import (
     I64,
@@ -70,9 +79,9 @@ def _varlong_size(value: int) -> int:
 @inlined
 def _to_timestamps(data: U8, position: int, rows: I64, first: int, kept: int) -> tuple[int, bool]:
     """Make timestamps of the kept records' deltas: (the largest of the batch, all are of 64 bits)."""
-    base = int64_at(data, position + 27)
-    if int16_at(data, position + 21) & 8 != 0:
-        append_time = int64_at(data, position + 35)
+    base = int64_at(data, position + BASE_TIMESTAMP_AT)
+    if int16_at(data, position + ATTRIBUTES_AT) & 8 != 0:
+        append_time = int64_at(data, position + MAX_TIMESTAMP_AT)
         for row in range(first, first + kept):
             rows[row, 2] = append_time
         return append_time, True
@@ -91,12 +100,12 @@ def _finish_batch(
 ) -> None:
     """The header of the batch of ``size`` bytes at ``at``: that of the old one, but for what is given."""
     copy(out, at, data, position, 61)
-    put32(out, at + 8, size - 12)
-    put16(out, at + 21, attributes)
-    put64(out, at + 27, base_ts)
-    put64(out, at + 35, max_ts)
-    put32(out, at + 57, count)
-    put32(out, at + 17, crc32c(out, at + 21, at + size))
+    put32(out, at + LENGTH_AT, size - 12)
+    put16(out, at + ATTRIBUTES_AT, attributes)
+    put64(out, at + BASE_TIMESTAMP_AT, base_ts)
+    put64(out, at + MAX_TIMESTAMP_AT, max_ts)
+    put32(out, at + RECORDS_COUNT_AT, count)
+    put32(out, at + CRC_AT, crc32c(out, at + CRC_START, at + size))
 
 
 @inlined
@@ -119,7 +128,7 @@ def _rewrite(
         to = _put_varlong(out, to + 1, delta)
         copy(out, to, data, rest, stop - rest)
         to += stop - rest
-    attributes = (int16_at(data, position + 21) & 0x3F) | (0x40 if horizon >= 0 else 0)
+    attributes = (int16_at(data, position + ATTRIBUTES_AT) & 0x3F) | (0x40 if horizon >= 0 else 0)
     _finish_batch(data, position, out, at, to - at, attributes, base_ts, largest, kept)
     return to - at
 
@@ -139,14 +148,16 @@ def write_batch(
 ) -> int:
     """What is left of the batch goes to the output's end, if anything is: how many bytes, -1 if the batch is bad."""
     at = facts[_OUTPUT]
-    attributes = int16_at(data, position + 21)
+    attributes = int16_at(data, position + ATTRIBUTES_AT)
     has_horizon = attributes & 0x40 != 0
     if kept == 0:
         facts[_ACTION] = _EMPTIED if stays else _DROPPED
         if stays:
-            _finish_batch(data, position, out, at, 61, attributes & 0x38, -1, int64_at(data, position + 35), 0)
+            _finish_batch(
+                data, position, out, at, 61, attributes & 0x38, -1, int64_at(data, position + MAX_TIMESTAMP_AT), 0
+            )
         return 61 if stays else 0
-    if kept == int32_at(data, position + 57) and (has_horizon or not tombstone):
+    if kept == int32_at(data, position + RECORDS_COUNT_AT) and (has_horizon or not tombstone):
         facts[_ACTION] = _VERBATIM
         copy(out, at, data, position, size)
         return size
@@ -155,7 +166,7 @@ def write_batch(
         return -1
     horizon = -1
     if has_horizon:
-        horizon = int64_at(data, position + 27)
+        horizon = int64_at(data, position + BASE_TIMESTAMP_AT)
     elif tombstone:
         horizon = facts[_NOW] + facts[_RETENTION]
     facts[_ACTION] = _REWRITTEN

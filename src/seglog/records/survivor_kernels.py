@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from seglog.records.batch import ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, PRODUCER_ID_AT, RECORDS_COUNT_AT
 from seglog.records.kernels import read_record
 from seglog.records.machine import I64, U8, as_int, inlined, int16_at, int32_at, int64_at, kernel
 from seglog.records.map_kernels import is_aborted, look, note_producer
@@ -53,14 +54,14 @@ def list_keys(
         if halt >= 0:
             return position, halt, size
         base = int64_at(data, position)
-        limit = as_int(int32_at(data, position + 23))
-        count = as_int(int32_at(data, position + 57))
+        limit = as_int(int32_at(data, position + LAST_OFFSET_DELTA_AT))
+        count = as_int(int32_at(data, position + RECORDS_COUNT_AT))
         row = facts[_ENTRIES]
         if row + count > rows.shape[0]:
             return position, _GROW, size
-        transactional = int16_at(data, position + 21) & 0x10 != 0
+        transactional = int16_at(data, position + ATTRIBUTES_AT) & 0x10 != 0
         aborts = transactional and is_aborted(data, position, base + limit, aborted)
-        if transactional and not aborts and not note_producer(int64_at(data, position + 43), seen, facts):
+        if transactional and not aborts and not note_producer(int64_at(data, position + PRODUCER_ID_AT), seen, facts):
             return position, _SEEN_FULL, size
         if not aborts:
             at = position + 61

@@ -12,10 +12,8 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File
-from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD
+from seglog.records.batch import BATCH_OVERHEAD, BATCH_PREFIX, LOG_OVERHEAD
 
-_PREFIX: Final = Struct(">qiibIhi")
-"""base offset, length, leader epoch, magic, CRC, attributes, last offset delta: what decides where the next one is."""
 _PLACE: Final = Struct(">qii")
 _PEEK: Final = 4 << 10
 """Bytes read at a time: batches of 16 KiB are hopped over, a look at each; of small ones several come with one read."""
@@ -42,7 +40,7 @@ def rebase(file: File, base_offset: int, leader_epoch: int) -> Walked:
     What was counted is what the file has. `CorruptBatchError` where it is not whole.
     """
     position, offset, batches, size = 0, base_offset, 0, file.size()
-    unpack, pack, prefix = _PREFIX.unpack_from, _PLACE.pack, _PREFIX.size
+    unpack, pack, prefix = BATCH_PREFIX.unpack_from, _PLACE.pack, BATCH_PREFIX.size
     while position < size:
         chunk = file.pread(min(_PEEK, size - position), position)
         at, limit = 0, len(chunk) - prefix
@@ -73,8 +71,8 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
     while position < size:
         data = bytearray(file.pread(min(wanted, size - position), position))
         at, limit = 0, len(data)
-        while at + _PREFIX.size <= limit:
-            _, length, _, magic, _, _, delta = _PREFIX.unpack_from(data, at)
+        while at + BATCH_PREFIX.size <= limit:
+            _, length, _, magic, _, _, delta = BATCH_PREFIX.unpack_from(data, at)
             if magic != 2 or length < BATCH_OVERHEAD - LOG_OVERHEAD or delta < 0:
                 raise _no_batch(file, position + at, offset, magic, length)
             if at + length + LOG_OVERHEAD > limit:
@@ -83,9 +81,9 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
             offset += delta + 1
             at += length + LOG_OVERHEAD
         if not at:  # one batch that is larger than a run
-            if limit == size - position or limit < _PREFIX.size:
+            if limit == size - position or limit < BATCH_PREFIX.size:
                 raise CorruptBatchError("the staged file ends in a batch", position=position, file=file.path)
-            wanted = _PREFIX.unpack_from(data)[1] + LOG_OVERHEAD
+            wanted = BATCH_PREFIX.unpack_from(data)[1] + LOG_OVERHEAD
             continue
         del data[at:]
         yield Run(data, position, offset)

@@ -17,7 +17,7 @@ from seglog.core.errors import CorruptBatchError, CorruptError, TooLargeError
 from seglog.core.fs import File, Fs, NoSpaceError
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
 from seglog.records import view
-from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, Entry, entries, read_header
+from seglog.records.batch import BATCH_PREFIX, LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, Entry, entries, read_header
 from seglog.records.record import Record
 from seglog.storage.formats.paths import SegmentPaths, segment_paths
 from seglog.storage.log.index import OffsetIndex, TimeIndex, TimestampOffset
@@ -30,8 +30,6 @@ _PEEK: Final = 8 << 10
 _CHUNK: Final = 1 << 20
 LOOKUP_LIMIT: Final = 64 << 20
 """Decompressed bytes of a batch in which a time is looked for: 8 KB may become 256 MB."""
-_V2_PREFIX: Final = Struct(">qiibIhi")
-"""The first 27 bytes of a batch: all that a search for an offset needs."""
 _LENGTH: Final = Struct(">i")
 
 
@@ -253,8 +251,8 @@ class Segment:
         while position < end:
             chunk = self.log.pread(min(_PEEK, end - position), position)
             at = 0
-            while at + _V2_PREFIX.size <= len(chunk):
-                base, length, _, magic, _, _, delta = _V2_PREFIX.unpack_from(chunk, at)
+            while at + BATCH_PREFIX.size <= len(chunk):
+                base, length, _, magic, _, _, delta = BATCH_PREFIX.unpack_from(chunk, at)
                 size = length + LOG_OVERHEAD
                 if length <= 0 or not 0 <= magic <= 2:
                     raise CorruptBatchError(

@@ -21,6 +21,7 @@ from seglog.records.batch import (
     BATCH_OVERHEAD,
     CONTROL_BIT,
     CRC_START,
+    HEADER,
     LOG_OVERHEAD,
     MAGIC_POSITION,
     MIN_ENTRY,
@@ -35,9 +36,7 @@ from seglog.storage.log.segment import Segment
 from seglog.storage.log.transaction_index import AbortedTxn
 
 CHUNK: Final = 1 << 20
-_HEADER: Final = Struct(">qiibIhiqqqhii")
 _OFFSET_LENGTH: Final = Struct(">qi")
-assert _HEADER.size == BATCH_OVERHEAD
 
 
 class Scan(NamedTuple):
@@ -136,7 +135,7 @@ class _Walk:
         Raises `CorruptError` or `_OverflowError` at a batch; what was before it is taken in. One look per batch at each
         thing: a segment may have millions.
         """
-        unpack, crc, segment = _HEADER.unpack_from, crc32c, self._segment
+        unpack, crc, segment = HEADER.unpack_from, crc32c, self._segment
         data, limit = memoryview(chunk), segment.base_offset + MAX_INT32
         next_offset, last_entry, interval = self.next_offset, self._last_entry, self._interval
         max_timestamp, epochs, last_epoch, next_epoch_start = segment.max_timestamp, self._epochs, NO_EPOCH, next_offset

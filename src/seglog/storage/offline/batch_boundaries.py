@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from struct import Struct
 from typing import Final, NamedTuple, Protocol, overload
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File, Fs
-from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY
+from seglog.records.batch import BATCH_OVERHEAD, BATCH_PREFIX, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY
 from seglog.storage.formats.paths import INDEX, LOG
 from seglog.storage.log.index import OFFSET_ENTRY, OffsetPosition, last_true
 
-_PREFIX: Final = Struct(">qiibIhi")
-"""The first 27 bytes of a batch: offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
 _WINDOW: Final = 1 << 16
 
 
@@ -86,10 +83,10 @@ class _Hops:
         if left <= MAGIC_POSITION:
             return None
         here = position - self._start
-        if here < 0 or here + _PREFIX.size > len(self._window):
+        if here < 0 or here + BATCH_PREFIX.size > len(self._window):
             self._start, here = position, 0
-            self._window = self._file.pread(min(_WINDOW, left), position).ljust(_PREFIX.size, b"\0")
-        offset, length, _, magic, _, _, last_delta = _PREFIX.unpack_from(self._window, here)
+            self._window = self._file.pread(min(_WINDOW, left), position).ljust(BATCH_PREFIX.size, b"\0")
+        offset, length, _, magic, _, _, last_delta = BATCH_PREFIX.unpack_from(self._window, here)
         if (offset, length, magic) == (0, 0, 0):
             return None
         smallest = BATCH_OVERHEAD if magic == 2 else MIN_ENTRY

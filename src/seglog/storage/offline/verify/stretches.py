@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -12,7 +11,16 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptError, UnsupportedFormatError
 from seglog.core.fs import File
 from seglog.records import view
-from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY, Entry
+from seglog.records.batch import (
+    BATCH_OVERHEAD,
+    BATCH_PREFIX,
+    CRC_START,
+    ENTRY_PREFIX,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MIN_ENTRY,
+    Entry,
+)
 from seglog.records.record import Record
 from seglog.storage.offline.findings import Finding, Severity, damage
 from seglog.storage.offline.verify.batches import Row, look, summarise
@@ -24,8 +32,6 @@ _FIRST: Final = 64 << 10
 _LARGE: Final = 32 << 20
 """An entry larger than this has its CRC checked piece by piece before memory is taken for it: its size may be a lie."""
 _WINDOW: Final = 1 << 20
-_PREFIX: Final = Struct(">qiib")
-_V2: Final = Struct(">qiibIhi")
 _SMALLEST: Final = (MIN_ENTRY, MIN_ENTRY + 8, BATCH_OVERHEAD)
 """Bytes of the smallest entry of each magic."""
 _LEGACY_CRC_START: Final = 16
@@ -148,7 +154,7 @@ class StretchWalk:
         size, reason = self._size_at(position)
         if reason is None and (size <= _LARGE or self._has_right_crc(position, size)):
             data = self._file.pread(size, position)
-            entry = Entry(0, size, _PREFIX.unpack_from(data)[0], data[MAGIC_POSITION])
+            entry = Entry(0, size, ENTRY_PREFIX.unpack_from(data)[0], data[MAGIC_POSITION])
             looked = look(facts, data, entry, position)
             if looked.row is not None:
                 self._parts.append(self._slow(data, [entry], position)[0])
@@ -168,8 +174,8 @@ class StretchWalk:
         left = self._size - position
         if left <= MAGIC_POSITION:
             return 0, f"{left} bytes are no batch"
-        prefix = self._file.pread(_PREFIX.size, position)
-        _, length, _, magic = _PREFIX.unpack_from(prefix)
+        prefix = self._file.pread(ENTRY_PREFIX.size, position)
+        _, length, _, magic = ENTRY_PREFIX.unpack_from(prefix)
         if not any(prefix):
             return 0, "zeros are no batch"
         if not 0 <= magic <= 2:
@@ -232,20 +238,20 @@ class StretchWalk:
         magic = data[at + MAGIC_POSITION]
         if len(data) - at < _SMALLEST[magic]:
             return False
-        offset, length, epoch, _ = _PREFIX.unpack_from(data, at)
+        offset, length, epoch, _ = ENTRY_PREFIX.unpack_from(data, at)
         if not _SMALLEST[magic] <= length + LOG_OVERHEAD <= self._size - window - at:
             return False
         if not lowest <= offset < self._facts.limit_offset:
             return False
         if magic < 2:
             return True
-        *_, attributes, delta = _V2.unpack_from(data, at)
+        *_, attributes, delta = BATCH_PREFIX.unpack_from(data, at)
         return bool(epoch >= -1 and not attributes & 0xFF80 and delta >= 0)
 
 
 def _whole_entries(data: bytes, stop: int) -> Iterator[Entry]:
     """Entries that are whole in ``data`` and begin before ``stop``, up to the first that is none."""
-    unpack, position, end = _PREFIX.unpack_from, 0, len(data)
+    unpack, position, end = ENTRY_PREFIX.unpack_from, 0, len(data)
     while position < stop and end - position > MAGIC_POSITION:
         offset, length, _, magic = unpack(data, position)
         size = length + LOG_OVERHEAD
