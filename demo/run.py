@@ -171,7 +171,7 @@ def export_all(show: Show, spark: SparkSession, directory: Path, path: str, reco
     with show.step("Export the flights to Parquet by date", "export") as step:
         output, options = directory / "parquet", {"subscribe": TOPIC}
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="seglog: .* is in use: it is read up to the high watermarks")
+            warnings.filterwarnings("ignore", message="seglog: .* is in use: seglog reads up to the high watermarks")
             done = export(spark, path, output, options=options, value="json")
         step.fact(f"{done.records:,} records in {done.files} files, {done.bytes:,} bytes")
     return [] if done.records == records else [f"export: {done.records} of {records}"]

@@ -126,7 +126,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
         r"Only one of the following options can be specified",
         r"options subscribe and subscribePattern exclude each other",
     ),
-    "no topic": ({"subscribe": " , "}, r"No topics to subscribe to", r"option subscribe is .* no topic in it"),
+    "no topic": ({"subscribe": " , "}, r"No topics to subscribe to", r"option subscribe is .* names no topic"),
     "a start at latest": (
         {**_MULTI, "startingOffsets": "latest"},
         r"starting offset can't be latest for batch queries",

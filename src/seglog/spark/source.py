@@ -19,7 +19,7 @@ from seglog.spark.read.schema import check_schema, recall, record_schema, rememb
 
 
 class SeglogDataSource(DataSource):
-    """Kafka's log directories as a table with a row for each record: the schema of Spark's Kafka connector."""
+    """Kafka's log directories as a table of records, with the schema of Spark's Kafka connector."""
 
     @classmethod
     def name(cls) -> str:

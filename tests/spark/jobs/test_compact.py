@@ -158,7 +158,7 @@ def test_topics_that_are_not_compacted_have_to_be_forced(spark: SparkSession, tm
     assert _on_spark(spark, tmp_path, clock=clock) == CompactionResult(partitions=(), failed={}, clean=0, dry_run=False)
     with pytest.raises(InvalidConfigError, match="topic t is not compacted"):
         _on_spark(spark, tmp_path, clock=clock, topics=["t"])
-    with pytest.raises(InvalidConfigError, match="name the topics"):
+    with pytest.raises(InvalidConfigError, match="force needs the names"):
         _on_spark(spark, tmp_path, clock=clock, force=True)
     with pytest.raises(UnknownTopicError, match="'u'"):
         _on_spark(spark, tmp_path, clock=clock, topics=["u"], force=True)
@@ -174,7 +174,7 @@ def test_a_forced_topic_with_records_without_a_key_is_left_as_it_is(spark: Spark
         directory.log("t").roll()
     held = _files(tmp_path / "t-0")
     done = compact(spark, tmp_path, topics=["t"], force=True)
-    assert "2 records have no key and would be dropped" in done.failed[T0]
+    assert "2 records have no key, and compaction would drop them" in done.failed[T0]
     assert _files(tmp_path / "t-0") == held
 
 

@@ -61,7 +61,7 @@ def test_a_table_for_people(run: Run, data: Path) -> None:
     assert shown.lines[-1].startswith("… and more")
     wrong = run("spark", "dump", data, "--topic", "nix")
     assert (wrong.code, wrong.text) == (2, "")
-    assert wrong.err.startswith("seglog: there is no topic 'nix'; there are ")
+    assert wrong.err.startswith("seglog: there is no topic 'nix'; existing: ")
     assert wrong.err.count("\n") == 1
 
 

@@ -121,7 +121,7 @@ def test_text_that_is_none_is_replaced_and_json_that_is_none_is_refused(spark: S
     _write(log, [("t", 0, NewRecord(value, b"k", NOON)) for value in (b"ok", None, b"\xff!")])
     export(spark, log, tmp_path / "out", value="string")
     assert [row["value"] for row in _rows(tmp_path / "out")] == ["ok", None, "\ufffd!"]
-    with pytest.raises(InvalidRecordError, match="the value of the record at offset 0 is no JSON"):
+    with pytest.raises(InvalidRecordError, match="the value of the record at offset 0 is not JSON"):
         export(spark, log, tmp_path / "json", value="json")
     assert _files(tmp_path / "json") == []
 
@@ -204,11 +204,11 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
     _write(log, _flights(5))
     export(spark, log, output, columns=["value", "offset"])
-    with pytest.raises(InvalidConfigError, match=r"was begun with columns = \['value', 'offset'\]"):
+    with pytest.raises(InvalidConfigError, match=r"was started with columns = \['value', 'offset'\]"):
         export(spark, log, output)
-    with pytest.raises(InvalidConfigError, match="keyEquals is not one of an export's"):
+    with pytest.raises(InvalidConfigError, match="an export does not take option keyEquals"):
         export(spark, log, output, options={"keyEquals": "a"})
-    with pytest.raises(InvalidConfigError, match="columns are some of"):
+    with pytest.raises(InvalidConfigError, match="they must be some of"):
         export(spark, log, output, columns=["topic"])
     with pytest.raises(InvalidConfigError, match="binary, string, json"):
         export(spark, log, output, key="text")

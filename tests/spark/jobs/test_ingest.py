@@ -119,7 +119,7 @@ def test_expressions() -> None:
         {"text": None, "number": 2, "real": None},
         {"text": 'c"d\\e\nf', "number": None, "real": None},
     ]
-    with pytest.raises(InvalidConfigError, match="a brace without its other"):
+    with pytest.raises(InvalidConfigError, match="an unmatched brace"):
         names_of("{a")
 
 
@@ -349,7 +349,7 @@ def test_a_transaction_is_adopted_once(spark: SparkSession, tmp_path: Path, log_
         (Columns(key="nix"), Input(format="csv"), r"x has no column 'nix'; it has a, b"),
         (Columns(key="nix"), Input(format="json"), r"x has no column 'nix'"),
         (Columns(key="nix"), Input(), r"x has no column 'nix'; it has line"),
-        (Columns(key="nix"), Input(pattern="(?P<a>"), r"no regular expression"),
+        (Columns(key="nix"), Input(pattern="(?P<a>"), r"is not a regular expression"),
     ],
 )
 def test_what_is_not_there(

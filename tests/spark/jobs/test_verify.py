@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from seglog.core.errors import InvalidLogDirError
 from seglog.spark.jobs import verify as job
-from seglog.spark.jobs.failure import JobFailedError
+from seglog.spark.jobs.driver import JobFailedError
 from seglog.storage.offline.verify import partition_files as verify_partition
 from seglog.storage.offline.verify import verify
 from tests import golden

@@ -54,26 +54,28 @@ def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() 
             "kafka.bootstrap.servers": "b:9092",
         }
     )
-    assert options.notes == ("seglog reads files, no broker: ignored kafka.bootstrap.servers, kafka.group.id",)
+    assert options.notes == (
+        "seglog reads files and connects to no broker: it ignores kafka.bootstrap.servers, kafka.group.id",
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({}, "option path is missing"),
-        ({"subscribe": "a"}, "option path is missing: a log directory, a partition's directory, or a glob"),
+        ({"subscribe": "a"}, "option path is missing: set it to a log directory, a partition's directory or a glob"),
         ({"path": " "}, "option path is empty"),
-        ({"paths": "[]"}, "a JSON list as in"),
-        ({"paths": "/a"}, "a JSON list as in"),
+        ({"paths": "[]"}, "a JSON list, as in"),
+        ({"paths": "/a"}, "a JSON list, as in"),
         ({**PATH, "startingOffset": "earliest"}, "unknown option 'startingOffset'; did you mean startingOffsets?"),
         ({**PATH, "includeheader": "true"}, "unknown option 'includeheader'; did you mean includeHeaders?"),
         ({**PATH, "subscribe": "a", "assign": '{"a": [0]}'}, "options subscribe and assign exclude each other"),
-        ({**PATH, "subscribe": " , "}, "no topic in it"),
+        ({**PATH, "subscribe": " , "}, "it names no topic"),
         ({**PATH, "subscribe": "a b"}, "option subscribe: topic name 'a b' is not legal"),
-        ({**PATH, "subscribePattern": "("}, "option subscribePattern is '(': no regular expression"),
-        ({**PATH, "assign": "a"}, "option assign is 'a': not JSON"),
+        ({**PATH, "subscribePattern": "("}, "option subscribePattern is '(', which is not a regular expression"),
+        ({**PATH, "assign": "a"}, "option assign is 'a', which is not JSON"),
         ({**PATH, "assign": "[1]"}, "a JSON object"),
-        ({**PATH, "assign": "{}"}, "no partition in it"),
+        ({**PATH, "assign": "{}"}, "it names no partition"),
         ({**PATH, "assign": '{"a": ["0"]}'}, "option assign, topic 'a'"),
         ({**PATH, "assign": '{"a": [true]}'}, "option assign, topic 'a'"),
         ({**PATH, "assign": '{"a": [-1]}'}, "option assign, topic 'a'"),
@@ -81,16 +83,16 @@ def test_what_spark_adds_to_a_table_is_left_alone_and_kafka_options_are_noted() 
         ({**PATH, "startingOffsets": '{"a": {"0": -1}}'}, "startingOffsets: latest (-1)"),
         ({**PATH, "endingOffsets": "earliest"}, "endingOffsets: earliest (-2)"),
         ({**PATH, "endingOffsets": '{"a": {"0": -2}}'}, "endingOffsets: earliest (-2)"),
-        ({**PATH, "endingOffsets": '{"a": {"0": -3}}'}, "'0': -3 is not as in"),
-        ({**PATH, "endingOffsets": '{"a": {"x": 1}}'}, "'x': 1 is not as in"),
-        ({**PATH, "endingOffsets": '{"a": {"0": true}}'}, "'0': True is not as in"),
-        ({**PATH, "endingOffsets": '{"a": [1]}'}, "offsets of partitions as in"),
+        ({**PATH, "endingOffsets": '{"a": {"0": -3}}'}, "'0': -3 is not valid"),
+        ({**PATH, "endingOffsets": '{"a": {"x": 1}}'}, "'x': 1 is not valid"),
+        ({**PATH, "endingOffsets": '{"a": {"0": true}}'}, "'0': True is not valid"),
+        ({**PATH, "endingOffsets": '{"a": [1]}'}, "a value for each partition, as in"),
         ({**PATH, "endingOffsets": "[" * 100_000}, "not JSON"),
-        ({**PATH, "includeHeaders": "yes"}, "option includeHeaders is 'yes': true or false"),
-        ({**PATH, "minPartitions": "0"}, "option minPartitions is '0': a whole number above 0"),
-        ({**PATH, "minPartitions": "many"}, "a whole number above 0"),
+        ({**PATH, "includeHeaders": "yes"}, "option includeHeaders is 'yes': it must be true or false"),
+        ({**PATH, "minPartitions": "0"}, "option minPartitions is '0': it must be a whole number of at least 1"),
+        ({**PATH, "minPartitions": "many"}, "it must be a whole number of at least 1"),
         ({**PATH, "maxBytesPerPartition": "0"}, "above 0"),
-        ({**PATH, "maxBytesPerPartition": "1 TB"}, "bytes, as in 134217728 or 128m"),
+        ({**PATH, "maxBytesPerPartition": "1 TB"}, "a size above 0, as in 134217728 or 128m"),
     ],
 )
 def test_what_is_refused_is_named(given: dict[str, str], message: str) -> None:
@@ -164,7 +166,7 @@ def test_a_stream_has_a_start_at_the_end_and_no_end() -> None:
 def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
     options = parse_options({**PATH, "maxOffsetsPerTrigger": "1", "groupIdPrefix": "g", "kafka.group.id": "h"})
     assert options.notes == (
-        "seglog reads files, no broker: ignored kafka.group.id, groupIdPrefix",
+        "seglog reads files and connects to no broker: it ignores kafka.group.id, groupIdPrefix",
         "option maxOffsetsPerTrigger is ignored in a batch query",
     )
 
@@ -178,11 +180,11 @@ def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
         ({"KAFKA.enable.auto.commit": "true"}, "not supported"),
         ({"kafka.interceptor.classes": "x"}, "not supported"),
         ({"keyEquals": "a", "keyIn": '["b"]'}, "options keyEquals and keyIn exclude each other"),
-        ({"keyEquals": "hex:0"}, "a text is written text:hex:0"),
-        ({"keyEquals": "base64:?"}, "a text is written text:base64:?"),
+        ({"keyEquals": "hex:0"}, "write text:hex:0"),
+        ({"keyEquals": "base64:?"}, "write text:base64:?"),
         ({"keyIn": "a"}, "a JSON list of keys"),
         ({"keyIn": "[1]"}, "a JSON list of keys"),
-        ({"columns": " , "}, "no name in it"),
+        ({"columns": " , "}, "it names no column"),
         ({"until": "now"}, "option until is 'now': highWatermark or logEnd"),
         ({"mode": "dropMalformed"}, "failFast or permissive"),
         ({"isolationLevel": "serializable"}, "read_uncommitted or read_committed"),
@@ -192,9 +194,9 @@ def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
             "options isolationLevel read_uncommitted and kafka.isolation.level read_committed contradict each other",
         ),
         ({"startingOffsetsByTimestampStrategy": "none"}, "error or latest"),
-        ({"startingTimestamp": "2013-01-01"}, "a whole number from 0 on"),
-        ({"startingTimestamp": "-1"}, "a whole number from 0 on"),
-        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "'0': -1 is not as in"),
+        ({"startingTimestamp": "2013-01-01"}, "a whole number of at least 0"),
+        ({"startingTimestamp": "-1"}, "a whole number of at least 0"),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "'0': -1 is not valid"),
         ({"startingTimestamp": "9", "endingTimestamp": "8"}, "startingTimestamp 9 is above endingTimestamp 8"),
         (
             {"startingOffsets": '{"a": {"0": 9}}', "endingOffsets": '{"a": {"0": 8}}'},
@@ -208,9 +210,9 @@ def test_a_batch_notes_what_is_for_streams_and_for_brokers() -> None:
             {"startingOffsetsByTimestamp": '{"a": {"0": 9}}', "endingOffsetsByTimestamp": '{"a": {"0": 8}}'},
             "a-0: startingOffsetsByTimestamp 9 is above endingOffsetsByTimestamp 8",
         ),
-        ({"maxRecordsPerPartition": "0"}, "a whole number above 0"),
+        ({"maxRecordsPerPartition": "0"}, "it must be a whole number of at least 1"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger 5 is above"),
-        ({"maxTriggerDelay": "soon"}, "a time as in 500ms"),
+        ({"maxTriggerDelay": "soon"}, "a time, as in 500ms"),
         ({"subscribePattern": "[a-z&&[^b]]"}, "a character class inside of another"),
     ],
 )

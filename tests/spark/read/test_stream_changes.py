@@ -47,7 +47,7 @@ def test_up_to_the_high_watermark_of_a_directory_in_use(logs: seglog.LogDir) -> 
     append(logs.log("t"), 5)
     checkpoint = Checkpoint()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="seglog: .* is in use: it is read up to the high watermarks")
+        warnings.filterwarnings("ignore", message="seglog: .* is in use: seglog reads up to the high watermarks")
         driver = Driver(checkpoint, chosen)
         driver.drain()
         assert offsets(checkpoint.rows()) == list(range(5))
@@ -125,7 +125,7 @@ def test_a_start_outside_of_the_log(logs: seglog.LogDir) -> None:
     logs.checkpoint()
     for offset, nearest in ((5, 40), (101, 100)):
         start = f'{{"t": {{"0": {offset}, "1": 0}}}}'
-        with pytest.raises(DataLossError, match=f"startingOffsets {offset} of t-0 .* has 40 to 100"):
+        with pytest.raises(DataLossError, match=f"startingOffsets {offset} of t-0 .* has offsets 40 to 100"):
             reader(logs.path, startingOffsets=start).initialOffset()
         with pytest.warns(UserWarning, match=f"startingOffsets {offset} of t-0"):
             found = reader(logs.path, startingOffsets=start, failOnDataLoss="false").initialOffset()
@@ -146,9 +146,9 @@ def test_records_deleted_before_they_were_read(logs: seglog.LogDir) -> None:
     append(logs.log("t"), 90)
     logs.log("t").delete_records(50)
     logs.checkpoint()
-    with pytest.raises(DataLossError, match=r"t-0 starts at offset 50, and was read to 10.*failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"t-0 starts at offset 50, but was read only to 10.*failOnDataLoss=false"):
         Driver(checkpoint, options(logs.path)).drain()
-    with pytest.warns(UserWarning, match="t-0 starts at offset 50, and was read to 10"):
+    with pytest.warns(UserWarning, match="t-0 starts at offset 50, but was read only to 10"):
         Driver(checkpoint, options(logs.path, failOnDataLoss="false")).drain()
     assert offsets(checkpoint.rows()) == [*range(10), *range(50, 100)]
 
@@ -171,9 +171,9 @@ def test_a_topic_deleted_and_made_anew(logs: seglog.LogDir) -> None:
     logs.delete_topic("t")
     logs.create_topic("t", partitions=2)
     append(logs.log("t"), 4)
-    with pytest.raises(DataLossError, match="t-0 ends at offset 4, before 10"):
+    with pytest.raises(DataLossError, match="t-0 ends at offset 4, before the offset 10"):
         Driver(checkpoint, options(logs.path)).drain()
-    with pytest.warns(UserWarning, match="t-0 ends at offset 4, before 10"):
+    with pytest.warns(UserWarning, match="t-0 ends at offset 4, before the offset 10"):
         Driver(checkpoint, options(logs.path, failOnDataLoss="false")).drain()
     append(logs.log("t"), 3)
     with warnings.catch_warnings():
@@ -198,7 +198,7 @@ def test_what_was_planned_and_went_before_it_was_read(logs: seglog.LogDir) -> No
 
 
 def test_a_checkpoint_of_another_kind_of_source_is_refused(logs: seglog.LogDir) -> None:
-    with pytest.raises(InvalidConfigError, match="this checkpoint is of another source"):
+    with pytest.raises(InvalidConfigError, match="this checkpoint belongs to another source"):
         reader(logs.path).latestOffset({"logOffset": 3}, ReadMaxRows(1))
 
 
@@ -209,7 +209,7 @@ def test_targets_that_went_away_fail_the_run(logs: seglog.LogDir) -> None:
     driver = Driver(checkpoint, chosen, available_now=True)
     driver.trigger()
     logs.delete_topic("t")
-    with pytest.raises(DataLossError, match=r"went away during Trigger\.AvailableNow"):
+    with pytest.raises(DataLossError, match=r"disappeared during Trigger\.AvailableNow"):
         driver.drain()
 
 

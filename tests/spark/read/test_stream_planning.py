@@ -69,7 +69,7 @@ def test_offsets_are_written_by_topic_and_number() -> None:
     ],
 )
 def test_a_checkpoint_of_another_source_is_refused(value: object) -> None:
-    with pytest.raises(InvalidConfigError, match="this checkpoint is of another source"):
+    with pytest.raises(InvalidConfigError, match="this checkpoint belongs to another source"):
         offsets_from_json(value)
 
 
@@ -158,11 +158,11 @@ def test_a_batch_with_a_new_partition() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "found", "ranges", "loss"),
     [
-        (at(a0=3), at(a0=5), states(a0=(4, 9)), at(a0=4), "a-0 starts at offset 4, and was read to 3"),
-        (at(a0=3), at(a0=5), states(a0=(7, 9)), {}, "a-0 starts at offset 7, and was read to 3"),
-        (at(a0=3), at(a0=5), states(a0=(0, 4)), at(a0=3), "a-0 ends at offset 4, and was to be read to 5"),
-        (at(a0=3), at(a0=5), states(a0=(0, 1)), {}, "a-0 ends at offset 1, and was to be read to 5"),
-        (at(a0=3), at(a0=2), states(a0=(0, 2)), {}, "a-0 ends at offset 2, before 3"),
+        (at(a0=3), at(a0=5), states(a0=(4, 9)), at(a0=4), "a-0 starts at offset 4, but was read only to 3"),
+        (at(a0=3), at(a0=5), states(a0=(7, 9)), {}, "a-0 starts at offset 7, but was read only to 3"),
+        (at(a0=3), at(a0=5), states(a0=(0, 4)), at(a0=3), "a-0 ends at offset 4, but was to be read to 5"),
+        (at(a0=3), at(a0=5), states(a0=(0, 1)), {}, "a-0 ends at offset 1, but was to be read to 5"),
+        (at(a0=3), at(a0=2), states(a0=(0, 2)), {}, "a-0 ends at offset 2, before the offset 3"),
         (at(a0=3, a1=0), at(a1=0), states(a1=(0, 2)), {}, "a-0 was deleted"),
         (at(a0=3), at(a0=5), {}, {}, "a-0 was deleted"),
         ({}, at(a0=5), {}, {}, "a-0 was deleted"),
@@ -254,10 +254,10 @@ def test_targets_hold() -> None:
 @pytest.mark.parametrize(
     ("end", "found", "message"),
     [
-        (at(a0=10), states(a0=(0, 20)), "found a-0 to 9 at its start, and a batch ends at 10"),
+        (at(a0=10), states(a0=(0, 20)), "found a-0 to 9 at its start, but a batch ends at 10"),
         (at(a0=5, a1=1), states(a0=(0, 20), a1=(0, 9)), "found no partition a-1 at its start"),
-        (at(a0=5), {}, "partition a-0 went away"),
-        (at(a0=5), states(a0=(0, 4)), "partition a-0 was cut to offset 4"),
+        (at(a0=5), {}, "partition a-0 disappeared"),
+        (at(a0=5), states(a0=(0, 4)), "partition a-0 was truncated to offset 4"),
     ],
 )
 def test_targets_that_are_missed(

@@ -191,7 +191,7 @@ def test_a_start_behind_the_last_record_in_time_is_refused(logs: seglog.LogDir) 
 def test_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match="option endingOffsets: a stream has no end"):
         reader(tmp_path, endingOffsets="latest")
-    with pytest.raises(InvalidConfigError, match="option view is 'batches': a stream has records only"):
+    with pytest.raises(InvalidConfigError, match="option view is 'batches': a stream has only the view records"):
         reader(tmp_path, view="batches")
 
 

@@ -132,6 +132,6 @@ def test_lost_records_fail_the_query_with_what_may_be_done(
     logs.checkpoint()
     with pytest.raises(StreamingQueryException) as failed:
         query.run(logs.path)
-    assert "partition t-0 starts at offset 150, and was read to 100" in str(failed.value)
+    assert "partition t-0 starts at offset 150, but was read only to 100" in str(failed.value)
     query.run(logs.path, failOnDataLoss="false")
     assert query.records() == [*range(100), *range(150, 200)]

@@ -235,7 +235,7 @@ def test_null_headers_are_passed_over_by_to_log_and_warned_of_else(spark: SparkS
         SeglogWriter(log_columns(frame).schema, {"path": str(path), "topic": "t"}, overwrite=False)
     texts = [str(warning.message) for warning in caught if warning.category is UserWarning]
     assert len(texts) == 2
-    assert "ignored kafka.acks" in texts[0]
+    assert "it ignores kafka.acks" in texts[0]
     assert "coalesce(headers, array())" in texts[1]
     assert values(path) == list(range(100))
 
@@ -326,7 +326,7 @@ def test_updates_of_a_stream_are_appended_once_by_the_batch_writer(
     assert sorted(found) == [(b"a", b"2"), (b"a", b"3"), (b"b", b"1"), (b"b", b"2"), (b"c", b"1")]
     with pytest.raises(InvalidConfigError, match="for foreachBatch of a streaming query"):
         batch_writer(path, topic="counts")(numbers(spark, 1), 0)
-    with pytest.raises(InvalidConfigError, match="a micro-batch has its own"):
+    with pytest.raises(InvalidConfigError, match="batch_writer sets them"):
         batch_writer(path, options={"txnAppId": "x"})
 
 
@@ -334,7 +334,7 @@ def test_a_stream_has_no_transaction_of_the_user(spark: SparkSession, path: Path
     put(tmp_path, 1)
     writer = lines(spark, tmp_path).writeStream.format("seglog").option("checkpointLocation", str(tmp_path / "c"))
     query = writer.option("topic", "t").option("txnAppId", "a").option("txnVersion", 1).start(str(path))
-    with pytest.raises(StreamingQueryException, match="a stream's batches have their own"):
+    with pytest.raises(StreamingQueryException, match="the sink of a stream sets them"):
         query.awaitTermination(60)
 
 

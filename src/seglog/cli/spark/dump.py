@@ -65,7 +65,7 @@ def dump(
 
 def _write(spark: SparkSession, frame: DataFrame, output: str) -> int:
     """Returns the number of rows. The progress bar counts Spark's tasks."""
-    from seglog.spark.jobs.progress import watched
+    from seglog.spark.jobs.driver import watched
 
     tasks = frame.rdd.getNumPartitions()
     with progress("writing", tasks) as advance, watched(spark, tasks, tasks, advance):

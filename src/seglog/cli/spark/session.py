@@ -59,7 +59,7 @@ def session(job: str, master: str | None = None, conf: Sequence[str] | None = No
     and the workers, that output is kept in a file, which is named on stderr.
     """
     sql = require("pyspark.sql", "spark", purpose="a job on Spark")
-    from seglog.spark.jobs.failure import JobFailedError, plain_errors
+    from seglog.spark.jobs.driver import JobFailedError, plain_errors
     from seglog.spark.runtime.session import get_spark
 
     settings = _settings(conf or ())

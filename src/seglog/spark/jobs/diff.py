@@ -13,9 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seglog.core.fs import OsFs
-from seglog.spark.jobs.failure import plain_errors
-from seglog.spark.jobs.paths import Path
-from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.jobs.driver import Path, Progress, watched
 from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.storage.offline.compare import REPLICAS, Finding, Kind, Rules, Side, compare, join
 from seglog.storage.offline.compare_directories import STRETCH, Compared, Pair, Until, missing_whole, pairs
@@ -67,7 +65,7 @@ def diff(
     found: list[list[Finding]] = [[] for _ in planned]
     if orders:
         tasks = min(len(orders), max(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism, len(orders) // 64))
-        with plain_errors(), watched(spark, _size(planned), tasks, progress):
+        with watched(spark, _size(planned), tasks, progress):
             work = spark.sparkContext.parallelize(orders, tasks)
             pieces = work.mapPartitions(lambda part: _compare(part, rules)).collect()
         for number, findings in pieces:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seglog.spark.jobs.paths import Paths, listed
+from seglog.spark.jobs.driver import Paths, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,9 +1,9 @@
 """Verification on Spark: Spark's workers check the stretches of `seglog.storage.offline.verify`.
 
-What is found is what the engine finds, word for word: it is the engine's own run, to which Spark is one more pool of
-workers. Logs are cut at batch boundaries, so one large partition keeps every core busy; the driver reads small files
-and indexes, and puts the stretches' summaries together. All machines must see the paths (one machine, or storage that
-they share). In memory are the indexes of `AHEAD` bytes of logs on the driver, and those of one segment in a worker.
+It is the engine's own run with Spark as its pool of workers, so the findings are the engine's, word for word. Logs are
+split at batch boundaries, so one large partition uses all cores. The driver reads small files and indexes, and combines
+the summaries of the stretches. All machines must see the paths. The driver holds the indexes of a few gigabytes of logs
+in memory, a worker those of one segment.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seglog.core.fs import OsFs
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.spark.jobs.failure import plain_errors
-from seglog.spark.jobs.paths import Paths, listed
-from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.runtime.log_dir_mount import check_file
 from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.storage.offline.verify import Verified, measure
@@ -138,7 +136,7 @@ class _SparkExecutor(Executor):
     def _run(self, orders: Sequence[_QueuedStretch]) -> list[Summary]:
         size = sum(order.size for order in orders)
         tasks = list(_divide(orders, max(size // (self._cores * _TASKS_PER_CORE), _SMALLEST_TASK)))
-        with plain_errors(), watched(self._spark, size, len(tasks), self._progress):
+        with watched(self._spark, size, len(tasks), self._progress):
             stretches = [[order.stretch for order in task] for task in tasks]
             return self._spark.sparkContext.parallelize(stretches, len(tasks)).flatMap(_walk).collect()
 

@@ -1,7 +1,7 @@
-"""What ``spark.read.format("seglog").option(…)`` takes: names, values and the ways in which they may be combined.
+"""The options of ``spark.read.format("seglog")``: names, values and valid combinations.
 
-Names and meanings are those of Spark's Kafka connector (``KafkaSourceProvider.scala``) where it has them. Spark hands
-options over with their names in lower case; messages use the spelling of the table below.
+Options of Spark's Kafka connector keep their names and meanings (``KafkaSourceProvider.scala``). Spark passes option
+names in lower case; messages use the spelling of the table below.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from seglog.core.errors import InvalidConfigError
@@ -51,8 +50,8 @@ Selection = Subscribe | SubscribePattern | Assign | None
 class ReadOptions:
     """The options of one ``load()``, checked.
 
-    ``notes`` are sentences on options that do nothing here, for one warning each. ``columns``, ``keys`` and ``until``
-    are None where nothing is said of them; ``replica`` is ``longest``, a broker's id or a log directory.
+    ``notes`` are warnings about options that have no effect here. ``columns``, ``keys`` and ``until`` are None if they
+    are not set; ``replica`` is ``longest``, a broker's id or a log directory.
     """
 
     paths: tuple[str, ...]
@@ -82,7 +81,7 @@ class ReadOptions:
 def _subscribe(name: str, value: str) -> Subscribe:
     topics = [topic.strip() for topic in value.split(",") if topic.strip()]
     if not topics:
-        raise InvalidConfigError(f"option {name} is {value!r}: no topic in it")
+        raise InvalidConfigError(f"option {name} is {value!r}: it names no topic")
     return Subscribe(topics=tuple(dict.fromkeys(text.topic(name, topic) for topic in topics)))
 
 
@@ -91,16 +90,12 @@ def _pattern(name: str, value: str) -> SubscribePattern:
     try:
         compile_java(pattern)
     except (re.error, RecursionError) as error:
-        raise InvalidConfigError(f"option {name} is {value!r}: no regular expression, {error}") from error
+        raise InvalidConfigError(f"option {name} is {value!r}, which is not a regular expression: {error}") from error
     return SubscribePattern(pattern=pattern)
 
 
 def _timestamps(name: str, value: str) -> Mapping[TopicPartition, int]:
     return text.per_partition(name, value, low=0, example=text.TIMESTAMPS_EXAMPLE)
-
-
-def _timestamp(name: str, value: str) -> int:
-    return text.number(name, value, low=0)
 
 
 OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
@@ -114,15 +109,15 @@ OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "endingOffsets": parse_offsets,
     "startingOffsetsByTimestamp": _timestamps,
     "endingOffsetsByTimestamp": _timestamps,
-    "startingTimestamp": _timestamp,
-    "endingTimestamp": _timestamp,
+    "startingTimestamp": text.number(0),
+    "endingTimestamp": text.number(0),
     "startingOffsetsByTimestampStrategy": text.choice("error", "latest"),
     "failOnDataLoss": text.boolean,
     "includeHeaders": text.boolean,
-    "minPartitions": text.number,
-    "maxRecordsPerPartition": text.number,
+    "minPartitions": text.number(),
+    "maxRecordsPerPartition": text.number(),
     "maxBytesPerPartition": text.size,
-    "parallelism": text.number,
+    "parallelism": text.number(),
     "columns": text.names,
     "keyEquals": lambda name, value: (text.key(name, value),),
     "keyIn": text.keys,
@@ -132,19 +127,19 @@ OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "until": text.choice("highWatermark", "logEnd"),
     "replica": text.text,
     "mode": text.choice("failFast", "permissive"),
-    "maxOffsetsPerTrigger": text.number,
-    "minOffsetsPerTrigger": text.number,
+    "maxOffsetsPerTrigger": text.number(),
+    "minOffsetsPerTrigger": text.number(),
     "maxTriggerDelay": text.duration_ms,
     "groupIdPrefix": text.text,
     "kafkaConsumer.pollTimeoutMs": text.text,
     "fetchOffset.numRetries": text.text,
     "fetchOffset.retryIntervalMs": text.text,
 }
-"""Every option there is, with what makes a value of its text. ``paths`` is how Spark hands over ``load([…])``."""
+"""Every option with its parser. Spark passes ``load([…])`` as ``paths``."""
 
 _SPELLING: Final = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
-"""What Spark adds to the options of ``CREATE TABLE … USING seglog``."""
+"""Spark adds these to the options of ``CREATE TABLE … USING seglog``."""
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _OF_BROKERS: Final = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
                       "fetchOffset.retryIntervalMs")  # fmt: skip
@@ -154,20 +149,20 @@ _REFUSED: Final = {
     "kafka.key.deserializer": "keys are bytes: cast the column",
     "kafka.value.deserializer": "values are bytes: cast the column",
     "kafka.enable.auto.commit": "Spark keeps the offsets",
-    "kafka.interceptor.classes": "records come as they are in the files",
+    "kafka.interceptor.classes": "records are returned as they are in the files",
 }
-"""What the connector refuses, and so do we: a query that moves to it or from it means the same."""
+"""The connector refuses these too, so that a query means the same in both."""
 
 
-_HINT: Final = " (a table of SQL keeps its options if it is created without a list of columns)"
+_HINT: Final = " (a SQL table keeps its options only if it is created without a list of columns)"
 
 
 def parse_options(options: Mapping[str, str], *, stream: bool | None = False) -> ReadOptions:
-    """Check all options together; `InvalidConfigError` names the option, its value and what may stand there.
+    """Check all options together; an `InvalidConfigError` names the option, its value and the allowed values.
 
-    For a ``stream`` options about ends are refused and the default start is LATEST; for a batch query a start at the
-    latest offset or an end at the earliest is refused, and options of streams are noted. ``stream=None`` is for when it
-    is not known yet, as when Spark asks for the schema: only what both refuse is refused.
+    A ``stream`` refuses options about ends and starts at LATEST by default. A batch query refuses a start at the latest
+    offset and an end at the earliest, and notes options of streams. ``stream=None`` means not known yet, as when Spark
+    asks for the schema: then only options that both refuse are refused.
 
     >>> parse_options({"path": "/data", "subscribe": "flights", "startingOffsets": "earliest"}).selection
     Subscribe(topics=('flights',))
@@ -180,7 +175,8 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     paths = values.get("path", ()) + values.get("paths", ())
     if not paths:
         raise InvalidConfigError(
-            "option path is missing: a log directory, a partition's directory, or a glob" + ("" if options else _HINT)
+            "option path is missing: set it to a log directory, a partition's directory or a glob"
+            + ("" if options else _HINT)
         )
     selection = _only_one(values, "subscribe", "subscribePattern", "assign")
     keys = _only_one(values, "keyEquals", "keyIn")
@@ -220,7 +216,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
 
 
 def _values(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Options of the table by name, parsed; and those for a Kafka client."""
+    """The parsed options by name, and the names of options for a Kafka client."""
     values: dict[str, Any] = {}
     brokers = []
     for key, value in options.items():
@@ -233,7 +229,7 @@ def _values(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         elif lower.startswith("kafka."):
             brokers.append(key)
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
-            raise InvalidConfigError(_unknown(key))
+            raise text.unknown(key, _SPELLING)
     return values, sorted(brokers)
 
 
@@ -268,9 +264,11 @@ def _bound(values: Mapping[str, Any], side: str, default: int) -> Bound:
 def _check_stream(values: Mapping[str, Any]) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in values:
-            raise InvalidConfigError(f"option {name}: a stream has no end; read a batch, or use Trigger.AvailableNow")
+            raise InvalidConfigError(f"option {name}: a stream has no end; use a batch query, or Trigger.AvailableNow")
     if values.get("view", "records") != "records":
-        raise InvalidConfigError(f"option view is {values['view']!r}: a stream has records only; read a batch")
+        raise InvalidConfigError(
+            f"option view is {values['view']!r}: a stream has only the view records; use a batch query"
+        )
 
 
 def _check_batch(starting: Bound, ending: Bound) -> None:
@@ -303,12 +301,7 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
 
 def _notes(values: Mapping[str, Any], brokers: list[str], *, stream: bool | None) -> tuple[str, ...]:
     brokers = brokers + [name for name in _OF_BROKERS if name in values]
-    notes = [f"seglog reads files, no broker: ignored {', '.join(brokers)}"] if brokers else []
+    notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(brokers)}"] if brokers else []
     if not stream:
         notes += [f"option {name} is ignored in a batch query" for name in _OF_STREAMS if name in values]
     return tuple(notes)
-
-
-def _unknown(key: str) -> str:
-    nearest = get_close_matches(key.lower(), _SPELLING, n=1, cutoff=0.0)
-    return f"unknown option {key!r}; did you mean {_SPELLING[nearest[0]]}?"

@@ -1,11 +1,12 @@
-"""From the text of an option to its value; `InvalidConfigError` names the option, its text and what may stand there."""
+"""Parsers of option values. An `InvalidConfigError` names the option, its text and the values that are allowed."""
 
 from __future__ import annotations
 
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from seglog.core.errors import InvalidConfigError
@@ -22,17 +23,27 @@ def text(name: str, value: str) -> str:
     return value
 
 
+def word(name: str, value: str) -> str:
+    """A text without the spaces around it."""
+    return text(name, value).strip()
+
+
 def boolean(name: str, value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
-        raise InvalidConfigError(f"option {name} is {value!r}: true or false")
+        raise InvalidConfigError(f"option {name} is {value!r}: it must be true or false")
     return value.strip().lower() == "true"
 
 
-def number(name: str, value: str, *, low: int = 1) -> int:
-    if not re.fullmatch(r"[0-9]{1,19}", value.strip()) or not low <= int(value) <= MAX_INT64:
-        which = f"above {low - 1}" if low else "from 0 on"
-        raise InvalidConfigError(f"option {name} is {value!r}: a whole number {which}")
-    return int(value)
+def number(low: int = 1, high: int = MAX_INT64) -> Callable[[str, str], int]:
+    """A whole number from ``low`` to ``high``."""
+
+    def parse(name: str, value: str) -> int:
+        if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", value) or not low <= int(value) <= high:
+            bounds = f"from {low} to {high}" if high < MAX_INT64 else f"of at least {low}"
+            raise InvalidConfigError(f"option {name} is {value!r}: it must be a whole number {bounds}")
+        return int(value)
+
+    return parse
 
 
 def choice(*words: str) -> Callable[[str, str], str]:
@@ -54,7 +65,7 @@ def size(name: str, value: str) -> int:
     """Bytes, with Spark's suffixes."""
     match = re.fullmatch(r"([0-9]{1,19})\s*([kmg]?)b?", value.strip().lower())
     if not match or int(match[1]) == 0:
-        raise InvalidConfigError(f"option {name} is {value!r}: bytes, as in 134217728 or 128m, above 0")
+        raise InvalidConfigError(f"option {name} is {value!r}: it must be a size above 0, as in 134217728 or 128m")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -71,7 +82,7 @@ def duration_ms(name: str, value: str) -> int:
     """
     match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip().lower())
     if not match or match[2] not in _MILLISECONDS:
-        raise InvalidConfigError(f"option {name} is {value!r}: a time as in 500ms, 30s, 15m, 2h or 1d")
+        raise InvalidConfigError(f"option {name} is {value!r}: it must be a time, as in 500ms, 30s, 15m, 2h or 1d")
     return int(int(match[1]) * _MILLISECONDS[match[2]])
 
 
@@ -79,9 +90,11 @@ def json_object(name: str, value: str, example: str) -> dict[str, Any]:
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfigError(f"option {name} is {value[:200]!r}: not JSON as in {example}") from error
+        raise InvalidConfigError(
+            f"option {name} is {value[:200]!r}, which is not JSON; write it as in {example}"
+        ) from error
     if not isinstance(parsed, dict):
-        raise InvalidConfigError(f"option {name} is {value[:200]!r}: a JSON object as in {example}")
+        raise InvalidConfigError(f"option {name} is {value[:200]!r}: it must be a JSON object, as in {example}")
     return parsed
 
 
@@ -92,13 +105,14 @@ def json_list(name: str, value: str, example: str) -> list[str]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, list) or not parsed or not all(isinstance(each, str) and each for each in parsed):
-        raise InvalidConfigError(f"option {name} is {value[:200]!r}: a JSON list as in {example}")
+        raise InvalidConfigError(f"option {name} is {value[:200]!r}: it must be a JSON list, as in {example}")
     return parsed
 
 
 def topic(name: str, value: str) -> str:
+    name_of_topic = word(name, value)
     try:
-        return validate_topic(value)
+        return validate_topic(name_of_topic)
     except ValueError as error:
         raise InvalidConfigError(f"option {name}: {error}") from error
 
@@ -108,10 +122,12 @@ def partitions(name: str, value: str) -> tuple[TopicPartition, ...]:
     found: set[TopicPartition] = set()
     for each, numbers in json_object(name, value, PARTITIONS_EXAMPLE).items():
         if not isinstance(numbers, list) or not all(_is_int(partition, 0, MAX_INT32) for partition in numbers):
-            raise InvalidConfigError(f"option {name}, topic {each!r}: a list of partitions as in {PARTITIONS_EXAMPLE}")
+            raise InvalidConfigError(
+                f"option {name}, topic {each!r}: it must have a list of partitions, as in {PARTITIONS_EXAMPLE}"
+            )
         found.update(TopicPartition(topic(name, each), partition) for partition in numbers)
     if not found:
-        raise InvalidConfigError(f"option {name} is {value!r}: no partition in it")
+        raise InvalidConfigError(f"option {name} is {value!r}: it names no partition")
     return tuple(sorted(found))
 
 
@@ -120,11 +136,15 @@ def per_partition(name: str, value: str, *, low: int, example: str) -> dict[Topi
     found: dict[TopicPartition, int] = {}
     for each, entries in json_object(name, value, example).items():
         if not isinstance(entries, dict):
-            raise InvalidConfigError(f"option {name}, topic {each!r}: offsets of partitions as in {example}")
+            raise InvalidConfigError(
+                f"option {name}, topic {each!r}: it must have a value for each partition, as in {example}"
+            )
         for key, entry in entries.items():
             partition = int(key) if re.fullmatch(r"[0-9]{1,10}", key) else -1
             if not _is_int(partition, 0, MAX_INT32) or not _is_int(entry, low, MAX_INT64):
-                raise InvalidConfigError(f"option {name}, topic {each!r}: {key!r}: {entry!r} is not as in {example}")
+                raise InvalidConfigError(
+                    f"option {name}, topic {each!r}: {key!r}: {entry!r} is not valid; write it as in {example}"
+                )
             found[TopicPartition(topic(name, each), partition)] = entry
     return found
 
@@ -148,7 +168,9 @@ def key(name: str, value: str) -> bytes:
         if colon and form == "base64":
             return b64decode(rest, validate=True)
     except ValueError as error:
-        raise InvalidConfigError(f"option {name} is {value!r}: {error}; a text is written text:{value}") from error
+        raise InvalidConfigError(
+            f"option {name} is {value!r}: {error}; if it is plain text, write text:{value}"
+        ) from error
     return (rest if colon and form == "text" else value).encode()
 
 
@@ -159,7 +181,9 @@ def keys(name: str, value: str) -> tuple[bytes | None, ...]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, list) or not all(each is None or isinstance(each, str) for each in parsed):
-        raise InvalidConfigError(f'option {name} is {value[:200]!r}: a JSON list of keys as in ["N14228", "hex:00ff"]')
+        raise InvalidConfigError(
+            f'option {name} is {value[:200]!r}: it must be a JSON list of keys, as in ["N14228", "hex:00ff"]'
+        )
     return tuple(dict.fromkeys(None if each is None else key(name, each) for each in parsed))
 
 
@@ -169,5 +193,11 @@ def names(name: str, value: str) -> tuple[str, ...]:
         return tuple(json_list(name, value, '["offset", "value"]'))
     found = tuple(each.strip() for each in value.split(",") if each.strip())
     if not found:
-        raise InvalidConfigError(f"option {name} is {value!r}: no name in it")
+        raise InvalidConfigError(f"option {name} is {value!r}: it names no column")
     return found
+
+
+def unknown(option: str, spelling: Mapping[str, str]) -> InvalidConfigError:
+    """The error for an option that does not exist; it suggests the nearest of ``spelling`` (by lower case)."""
+    nearest = get_close_matches(option.lower(), spelling, n=1, cutoff=0.0)
+    return InvalidConfigError(f"unknown option {option!r}; did you mean {spelling[nearest[0]]}?")

@@ -1,4 +1,4 @@
-"""What ``df.write.format("seglog").option(…)`` takes, and which columns a frame must have to be written.
+"""The options of ``df.write.format("seglog")``, and the columns that a frame must have.
 
 Names and meanings are those of the sink of Spark's Kafka connector (``KafkaWriter.scala``), of Kafka's producer
 (``compression.type``, ``batch.size``), and of Delta for ``txnAppId`` and ``txnVersion``. ``kafka.compression.type``
@@ -11,20 +11,20 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.topic_config import PRODUCER, LogConfig
-from seglog.core.types import MAX_INT32, MAX_INT64, validate_topic
+from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.records.compression import Codec, check_level
+from seglog.spark.options import values as parsers
 
 DEFAULT_BATCH_SIZE: Final = 16384
 """``batch.size`` of Kafka's producer."""
 DEFAULT_BUFFER_BYTES: Final = 16 << 20
-"""Bytes of rows that a task holds before it writes them; in all it takes about five times as much."""
+"""Bytes of rows that a task holds before it writes them; it needs about five times as much memory."""
 STREAM_LINGER_SECONDS: Final = 5
-"""How long a stream has the directory open behind a micro-batch, if it is not told: the next one finds it so."""
+"""How long a stream keeps the directory open after a micro-batch by default, for the next one."""
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,12 +35,12 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
     "headers": (_HEADERS,),
 }
-"""The columns that are written, and of which of Spark's types they may be. Others are not looked at."""
+"""The columns that are written, with their allowed Spark types. Other columns are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What the ledger calls a job: of an application the versions are adopted once each, in ascending order."""
+    """A job's name in the ledger. Each version of an application is adopted once, in ascending order."""
 
     application: str
     version: int
@@ -53,7 +53,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of one ``save()`` or ``start()``, checked; ``ignored`` are the ``kafka.*`` ones that mean nothing."""
+    """The options of one ``save()`` or ``start()``, checked; ``ignored`` are ``kafka.*`` options without effect."""
 
     path: str
     topic: str | None = None
@@ -90,7 +90,7 @@ def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
     ``columns`` has the name and the type (``simpleString``) of each. `InvalidConfigError` names the column.
     """
     if topic is None and "topic" not in columns:
-        raise InvalidConfigError("the frame has no column topic: it, or the option topic, says where rows go")
+        raise InvalidConfigError("the frame has no column topic: add it, or set the option topic")
     if "value" not in columns:
         raise InvalidConfigError(f"the frame has no column value; it has {', '.join(columns) or 'none'}")
     for name, allowed in _COLUMNS.items():
@@ -105,47 +105,16 @@ def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
 def check_mode(*, overwrite: bool) -> None:
     if overwrite:
         raise InvalidConfigError(
-            "mode overwrite: a log is only appended to, so write with .mode('append'); "
-            "to begin anew, delete the topic first"
+            "mode overwrite is not supported, because a log can only be appended to: use .mode('append'), "
+            "and delete the topic first to start over"
         )
-
-
-# The values of options
-
-
-def _text(name: str, value: str) -> str:
-    if not value.strip():
-        raise InvalidConfigError(f"option {name} is empty")
-    return value.strip()
-
-
-def _topic(name: str, value: str) -> str:
-    try:
-        return validate_topic(_text(name, value))
-    except ValueError as error:
-        raise InvalidConfigError(f"option {name}: {error}") from error
-
-
-def _number(low: int, high: int) -> Callable[[str, str], int]:
-    def parse(name: str, value: str) -> int:
-        if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", value) or not low <= int(value) <= high:
-            raise InvalidConfigError(f"option {name} is {value!r}: a whole number from {low} to {high}")
-        return int(value)
-
-    return parse
 
 
 def _codec(name: str, value: str) -> Codec:
     try:
-        return Codec.parse(_text(name, value).lower())
+        return Codec.parse(parsers.text(name, value).strip().lower())
     except InvalidConfigError as error:
         raise InvalidConfigError(f"option {name}: {error}") from error
-
-
-def _boolean(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InvalidConfigError(f"option {name} is {value!r}: true or false")
-    return value.lower() == "true"
 
 
 def _topics(name: str, value: str) -> dict[str, int | None]:
@@ -155,42 +124,46 @@ def _topics(name: str, value: str) -> dict[str, int | None]:
     except (ValueError, RecursionError):
         parsed = {topic.strip(): None for topic in value.split(",") if topic.strip()}
     if not isinstance(parsed, dict) or not parsed:
-        raise InvalidConfigError(f"option {name} is {value!r}: names between commas, or as in {example}")
+        raise InvalidConfigError(
+            f"option {name} is {value!r}: it must be names separated by commas, or JSON as in {example}"
+        )
     for topic, partitions in parsed.items():
-        _topic(name, topic)
+        parsers.topic(name, topic)
         if partitions is not None and (not isinstance(partitions, int) or not 0 < partitions <= MAX_INT32):
-            raise InvalidConfigError(f"option {name}: {partitions!r} partitions of {topic}; as in {example}")
+            raise InvalidConfigError(
+                f"option {name} has {partitions!r} partitions for {topic}; write it as in {example}"
+            )
     return parsed
 
 
 _LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
-_LEVEL: Final = _number(-131072, 22)
+_LEVEL: Final = parsers.number(-131072, 22)
 OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
-    "path": _text,
-    "topic": _topic,
-    "includeHeaders": _boolean,
+    "path": parsers.word,
+    "topic": parsers.topic,
+    "includeHeaders": parsers.boolean,
     "compression.type": _codec,
     "compression.level": _LEVEL,
     **dict.fromkeys(_LEVELS, _LEVEL),
-    "batch.size": _number(1, MAX_INT32),
-    "bufferBytes": _number(1 << 16, 1 << 30),
-    "numPartitions": _number(1, MAX_INT32),
+    "batch.size": parsers.number(1, MAX_INT32),
+    "bufferBytes": parsers.number(1 << 16, 1 << 30),
+    "numPartitions": parsers.number(1, MAX_INT32),
     "createTopics": _topics,
-    "txnAppId": _text,
-    "txnVersion": _number(0, MAX_INT64),
-    "allowForeign": _boolean,
-    "lingerSeconds": _number(0, 24 * 60 * 60),
+    "txnAppId": parsers.word,
+    "txnVersion": parsers.number(0, MAX_INT64),
+    "allowForeign": parsers.boolean,
+    "lingerSeconds": parsers.number(0, 24 * 60 * 60),
 }
-"""Every option there is, with what makes a value of its text; and ``topic.<key of Kafka's topic configuration>``."""
+"""Every option with its parser, except ``topic.<key of Kafka's topic configuration>``."""
 
 _SPELLING: Final = {name.lower(): name for name in OPTIONS}
 _KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
-"""Keys of the producer that count with the connector's ``kafka.`` too."""
+"""Keys of the producer that also have an effect with the connector's prefix ``kafka.``."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Check all options together; `InvalidConfigError` names the option, its value and what may stand there.
+    """Check all options together; an `InvalidConfigError` names the option, its value and the allowed values.
 
     >>> parse_write_options({"path": "/data", "topic": "flights", "compression.type": "zstd"}).compression
     <Codec.ZSTD: 4>
@@ -211,12 +184,12 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             name = _SPELLING[lower]
             values[name] = OPTIONS[name](name, text)
         elif lower not in _SPARKS_OWN:
-            raise InvalidConfigError(_unknown(key))
+            raise parsers.unknown(key, _SPELLING)
     if "path" not in values:
-        raise InvalidConfigError("option path is missing: the log directory to write to")
+        raise InvalidConfigError("option path is missing: set it to the log directory to write to")
     if "://" in values["path"] and not values["path"].startswith("file:"):
         raise InvalidConfigError(
-            f"path {values['path']!r}: seglog writes files of a file system that all workers share"
+            f"path {values['path']!r}: seglog writes to a file system that all workers share, not to an object store"
         )
     LogConfig.from_mapping(topic_config)
     codec, level = _compression(values)
@@ -242,7 +215,7 @@ def _compression(values: Mapping[str, Any]) -> tuple[Codec | None, int | None]:
     levels = [values[name] for name, its in _LEVELS.items() if its == codec and name in values]
     level = values.get("compression.level", levels[0] if levels else None)
     if level is not None and codec is None:
-        raise InvalidConfigError("option compression.level has no meaning without compression.type")
+        raise InvalidConfigError("option compression.level needs compression.type")
     if codec is not None:
         check_level(codec, level)
     return codec, level
@@ -253,10 +226,5 @@ def _transaction(values: Mapping[str, Any]) -> Transaction | None:
     if not given:
         return None
     if len(given) == 1:
-        raise InvalidConfigError(f"option {given[0]} alone says nothing: give txnAppId and txnVersion")
+        raise InvalidConfigError(f"option {given[0]} has no effect alone: set both txnAppId and txnVersion")
     return Transaction(application=values["txnAppId"], version=values["txnVersion"])
-
-
-def _unknown(key: str) -> str:
-    nearest = get_close_matches(key.lower(), _SPELLING, n=1, cutoff=0.0)
-    return f"unknown option {key!r}; did you mean {_SPELLING[nearest[0]]}?"

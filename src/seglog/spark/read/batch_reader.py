@@ -1,8 +1,8 @@
-"""A batch query: ranges are planned in one process and read in Spark's workers.
+"""The reader of a batch query: it plans ranges in one process and reads them in Spark's workers.
 
-`SeglogReader.partitions` runs once for each ``load()``: what a query and those derived from it read is what lay in the
-files then. It does not override ``pushFilters``: in Spark 4.3 a pushed filter leaks into other queries on the same
-DataFrame, whose results are then wrong (fixed behind SPARK-58551).
+Spark calls `SeglogReader.partitions` once for each ``load()``, so the query and all queries derived from it read what
+the files had at that moment. The reader does not override ``pushFilters``: in Spark 4.3 a pushed filter leaks into
+other queries on the same DataFrame, whose results are then wrong (fixed by SPARK-58551).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEPT_INDEXES: Final = 16
 
 
 class SeglogReader(DataSourceReader):
-    """Reads what the options name, of it the columns of ``schema``. Goes to the workers: plain values only."""
+    """Reads the columns ``schema`` of what the options name. It is sent to the workers, so it has plain values only."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
@@ -54,7 +54,7 @@ class SeglogReader(DataSourceReader):
         return self._options.parallelism or driver_parallelism()
 
     def tasks(self) -> list[ReadRange]:
-        """What the tasks of the query will read, by partition and offset."""
+        """The ranges that the query reads, by partition and offset."""
         fs = OsFs()
         extents = self.extents(fs)
         resolved = self.resolve(fs, extents)
@@ -92,18 +92,18 @@ class SeglogReader(DataSourceReader):
         )
 
     def extents(self, fs: Fs) -> list[PartitionExtent]:
-        """The partitions to read and up to where, as they lie now."""
+        """The partitions to read and their ends, as the files are now."""
         return self.survey(fs, may_be_away=not self._options.fail_on_data_loss).extents
 
     def survey(self, fs: Fs, *, may_be_away: bool) -> Survey:
-        """The same, and which of several directories are away, if some may be."""
+        """The same with the directories that are missing, if some may be."""
         found = survey(fs, self._options, may_be_away=may_be_away)
         for note in found.notes:
             warnings.warn(f"seglog: {note}", stacklevel=2)
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task as Arrow. ``partition.value`` is None where Spark asks although there is nothing."""
+        """The records of one task as Arrow. Without any task Spark calls this once, with ``partition.value`` None."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from seglog.spark.read.directories.task_reader import read_range

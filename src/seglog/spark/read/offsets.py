@@ -17,7 +17,7 @@ from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 FindByTime = Callable[[PartitionExtent, int], int | None]
 """The first offset of a partition, not below its log start, at or after a timestamp in ms; None if there is none."""
 
-DATA_LOSS_HINT: Final = "set option failOnDataLoss to false to go on without what is gone"
+DATA_LOSS_HINT: Final = "set option failOnDataLoss to false to continue without the missing records"
 
 
 class ResolvedRanges(NamedTuple):
@@ -84,7 +84,7 @@ def resolve_bound(
             if offset is None and side == "starting" and bound.strategy == "error":
                 raise OffsetOutOfRangeError(
                     f"option {name}: {extent.topic_partition} has no record with timestamp {value} or a later one "
-                    "(startingOffsetsByTimestampStrategy=latest starts behind the last record then)"
+                    "(with startingOffsetsByTimestampStrategy=latest it would start after the last record)"
                 )
             found[extent.topic_partition] = extent.until if offset is None else offset
         else:
@@ -104,6 +104,6 @@ def _check_same_partitions(name: str, given: set[TopicPartition], read: set[Topi
     missing, foreign = sorted(read - given), sorted(given - read)
     which = f"leaves out {missing[0]}" if missing else f"names {foreign[0]}, which is not read"
     raise InvalidConfigError(
-        f"option {name} {which}: it must name all partitions that are read and no other"
+        f"option {name} {which}: it must name exactly the partitions that are read"
         + ("" if "Timestamp" in name else " (-2 is earliest, -1 latest)")
     )

@@ -99,7 +99,7 @@ def select(selection: Selection, available: Sequence[TopicPartition]) -> list[To
             there = {partition.topic for partition in available}
             for topic in topics:
                 if topic not in there:
-                    raise UnknownTopicError(f"there is no topic {topic!r}; there {_listed(sorted(there))}")
+                    raise UnknownTopicError(f"there is no topic {topic!r}; {_listed(sorted(there))}")
             wanted = set(topics)
             chosen = [partition for partition in available if partition.topic in wanted]
         case Assign(partitions=partitions):
@@ -107,7 +107,7 @@ def select(selection: Selection, available: Sequence[TopicPartition]) -> list[To
             for partition in partitions:
                 if partition not in known:
                     raise UnknownTopicError(
-                        f"there is no partition {partition}; there {_listed([str(p) for p in sorted(available)])}"
+                        f"there is no partition {partition}; {_listed([str(p) for p in sorted(available)])}"
                     )
             chosen = list(partitions)
         case _:
@@ -116,9 +116,7 @@ def select(selection: Selection, available: Sequence[TopicPartition]) -> list[To
 
 
 def _listed(names: Sequence[str]) -> str:
-    if not names:
-        return "is none"
-    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+    return f"existing: {', '.join(names[:10]) or 'none'}{' …' if len(names) > 10 else ''}"
 
 
 def plan(

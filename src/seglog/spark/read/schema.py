@@ -61,7 +61,7 @@ def record_schema(*, include_headers: bool, columns: Sequence[str] | None = None
         if name not in _OURS:
             raise InvalidConfigError(f"option columns: there is no column {name!r}; there are {', '.join(_OURS)}")
     if len(set(columns)) != len(columns):
-        raise InvalidConfigError(f"option columns: a column is named twice in {', '.join(columns)}")
+        raise InvalidConfigError(f"option columns names a column twice: {', '.join(columns)}")
     return StructType([_OURS[name] for name in columns])
 
 
@@ -74,12 +74,12 @@ def check_schema(schema: StructType) -> StructType:
         if field.dataType != expected:
             raise InvalidConfigError(
                 f"schema: column {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}: "
-                "select it as it is and cast"
+                "read it as it is and cast it"
             )
         if not field.nullable and field.name in _NULLABLE:
-            raise InvalidConfigError(f"schema: column {field.name} may be null")
+            raise InvalidConfigError(f"schema: column {field.name} must be nullable")
     if len(set(schema.fieldNames())) != len(schema.fields):
-        raise InvalidConfigError(f"schema: a column is named twice in {', '.join(schema.fieldNames())}")
+        raise InvalidConfigError(f"the schema names a column twice: {', '.join(schema.fieldNames())}")
     return schema
 
 

@@ -55,8 +55,8 @@ def offsets_from_json(value: object) -> dict[TopicPartition, int]:
 
 def _not_offsets(value: object) -> InvalidConfigError:
     return InvalidConfigError(
-        f"the checkpoint's offsets are {str(value)[:200]}, and not as in {{'flights': {{'0': 1234}}}}: this checkpoint "
-        'is of another source. One of format("kafka") or format("seglog") can be gone on with'
+        f"the checkpoint's offsets are {str(value)[:200]}, not as in {{'flights': {{'0': 1234}}}}: this checkpoint "
+        'belongs to another source. seglog continues checkpoints of format("kafka") and format("seglog")'
     )
 
 
@@ -163,15 +163,15 @@ def plan_batch(
         if last < first:
             if not replays_first:
                 losses.append(
-                    f"partition {partition} ends at offset {last}, before {first} from where it was to be read: it "
-                    "was deleted and made anew, or cut"
+                    f"partition {partition} ends at offset {last}, before the offset {first} to read from: it was "
+                    "deleted and created again, or truncated"
                 )
             continue
         if first < state.log_start and first < last:
-            losses.append(f"partition {partition} starts at offset {state.log_start}, and was read to {first}")
+            losses.append(f"partition {partition} starts at offset {state.log_start}, but was read only to {first}")
             first = min(state.log_start, last)
         if last > state.log_end:
-            losses.append(f"partition {partition} ends at offset {state.log_end}, and was to be read to {last}")
+            losses.append(f"partition {partition} ends at offset {state.log_end}, but was to be read to {last}")
             last = max(state.log_end, first)
         if first < last:
             ranges[partition] = OffsetRange(first, last)
@@ -185,10 +185,10 @@ def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], 
     said = "; ".join(list(losses)[:10]) + (f" … {len(losses)} in all" if len(losses) > 10 else "")
     if fail:
         raise DataLossError(
-            f"records that this stream was to read are no longer there: {said}. They were removed by retention, or the "
-            "topic was deleted. With option failOnDataLoss=false the stream goes on without them"
+            f"records that this stream had not read yet no longer exist: {said}. Retention removed them, or the "
+            "topic was deleted. With option failOnDataLoss=false the stream continues without them"
         )
-    warn(f"records are lost to this stream, which goes on (failOnDataLoss=false): {said}")
+    warn(f"this stream lost records and continues (failOnDataLoss=false): {said}")
 
 
 def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPartitions) -> None:
@@ -197,17 +197,17 @@ def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPart
         if partition not in targets or end[partition] > targets[partition]:
             known = f"{partition} to {targets[partition]}" if partition in targets else f"no partition {partition}"
             raise DataLossError(
-                f"Trigger.AvailableNow found {known} at its start, and a batch ends at {end[partition]}: another query "
-                "uses this checkpoint, or the topic was made anew. Start the query again"
+                f"Trigger.AvailableNow found {known} at its start, but a batch ends at {end[partition]}: another query "
+                "uses this checkpoint, or the topic was created again. Start the query again"
             )
     gone = sorted(set(targets) - set(states))
     if gone:
-        raise DataLossError(f"partition {gone[0]} went away during Trigger.AvailableNow. Start the query again")
+        raise DataLossError(f"partition {gone[0]} disappeared during Trigger.AvailableNow. Start the query again")
     for partition in sorted(end):
         if states[partition].log_end < end[partition]:
             raise DataLossError(
-                f"partition {partition} was cut to offset {states[partition].log_end} during Trigger.AvailableNow, and "
-                f"a batch ends at {end[partition]}. Start the query again"
+                f"partition {partition} was truncated to offset {states[partition].log_end} during "
+                f"Trigger.AvailableNow, but a batch ends at {end[partition]}. Start the query again"
             )
 
 

@@ -1,12 +1,12 @@
 """``spark.readStream.format("seglog")``: micro-batches over log directories, which others may be writing meanwhile.
 
-Spark keeps one `SeglogStreamReader` in a process of its own for as long as the query runs, asks it where the logs end
-and what to read, and sends a copy of it to the workers. What is decided is in `stream_planning`; here files are looked
-at. Offsets in the checkpoint are those of ``format("kafka")``: a query may move from there to here, and back.
+Spark keeps one `SeglogStreamReader` in a process of its own while the query runs, asks it for the ends of the logs and
+the ranges to read, and sends a copy to the workers. Decisions are in `stream_planning`; this module reads files.
+Offsets in the checkpoint have the form of ``format("kafka")``: a query can move from there to here, and back.
 
-Batch 0 pins where the stream begins. Spark does not keep `initialOffset`, it asks again after a restart; so the first
-`latestOffset` answers with the initial offsets themselves, Spark writes them into the checkpoint as the end of an empty
-batch 0, and whatever happens from then on starts there.
+Batch 0 pins the start of the stream. Spark does not store `initialOffset` but asks again after a restart. So the first
+`latestOffset` returns the initial offsets themselves: Spark stores them in the checkpoint as the end of an empty batch
+0, and everything later starts there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class _Snapshot(NamedTuple):
-    """The partitions as they lie in the files at one moment. ``states`` has those too that wait for a directory."""
+    """The partitions at one moment. ``states`` also has those that wait for a missing directory."""
 
     extents: Mapping[TopicPartition, PartitionExtent]
     states: Mapping[TopicPartition, StreamPartition]
@@ -64,7 +64,7 @@ class _Snapshot(NamedTuple):
 
 
 class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Where a stream stands and what its next batch is. ``clock`` is for ``maxTriggerDelay``."""
+    """The position of a stream and its next batch. ``clock`` is for ``maxTriggerDelay``."""
 
     def __init__(self, schema: StructType, options: ReadOptions, clock: Clock | None = None) -> None:
         self._schema = schema
@@ -73,16 +73,16 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock or SystemClock()
         self._initial: dict[TopicPartition, int] | None = None
         self._is_begun = False
-        """Whether a batch was planned or an end was named: from then on nothing is pinned."""
+        """Whether a batch was planned or an end returned; after that the start is not pinned."""
         self._is_available_now = False
         self._targets: dict[TopicPartition, int] | None = None
         self._latest: dict[TopicPartition, int] = {}
         self._looked: _Snapshot | None = None
-        """What the last ends come from, until a batch is planned with them."""
+        """Where the last ends come from, until a batch is planned with them."""
         self._last_trigger: float | None = None
 
     def initialOffset(self) -> JsonOffsets:
-        """Where a new query begins, the same for as long as this reader lives: Spark asks twice."""
+        """The start of a new query. Spark asks twice and must get the same answer."""
         if self._initial is None:
             fs = OsFs()
             extents = self._reader.extents(fs)
@@ -90,14 +90,14 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(self._initial)
 
     def _within(self, offsets: StreamOffsets, extents: Sequence[PartitionExtent]) -> dict[TopicPartition, int]:
-        """Offsets that the options name have to be there; with ``failOnDataLoss=false`` the nearest ones are taken."""
+        """Offsets from options must exist; with ``failOnDataLoss=false`` the nearest existing ones are used."""
         found, losses = {}, []
         for extent in extents:
             partition = extent.topic_partition
             found[partition] = min(max(offsets[partition], extent.log_start), extent.log_end)
             if found[partition] != offsets[partition]:
                 losses.append(
-                    f"startingOffsets {offsets[partition]} of {partition} is outside of the log, which has "
+                    f"startingOffsets {offsets[partition]} of {partition} is outside of the log, which has offsets "
                     f"{extent.log_start} to {extent.log_end}"
                 )
         report_losses(losses, fail=self._options.fail_on_data_loss, warn=_warn)
@@ -111,11 +111,11 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_offsets_per_trigger or _UNLIMITED)
 
     def reportLatestOffset(self) -> JsonOffsets | None:
-        """The ends that were known when the last batch was planned, for the query's progress."""
+        """The ends of the logs when the last batch was planned, for the query's progress."""
         return offsets_to_json(self._latest) if self._latest else None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
-        """The end of the next batch from ``start`` on; ``start`` itself if there is to be none."""
+        """The end of the next batch from ``start``, or ``start`` itself for no batch."""
         begin = offsets_from_json(start)
         look = self._looked = self._look(begin)
         latest = latest_offsets(look.states, begin)
@@ -137,9 +137,9 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(latest)
 
     def _waits(self, begin: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets) -> bool:
-        """Whether ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` say to wait; the first batch never does.
+        """Whether to wait, by ``minOffsetsPerTrigger`` and ``maxTriggerDelay``. The first batch never waits.
 
-        Nor does ``AvailableNow``: a batch that is put off would end the query before it has read all there was.
+        ``AvailableNow`` does not wait either: a postponed batch would end the query before it has read everything.
         """
         if self._options.min_offsets_per_trigger is None or self._is_available_now:
             return False
@@ -154,14 +154,14 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; `DataLossError` if a part of it is no longer there, or a warning, as options say."""
+        """The tasks of a batch. If records are missing, raise `DataLossError` or warn, by ``failOnDataLoss``."""
         begin, finish = offsets_from_json(start), offsets_from_json(end)
-        # Asked before any end was: Spark does a batch again that it had planned before it was stopped. Only of the
-        # first one are the initial offsets the start.
+        # Spark calls this before `latestOffset` to repeat a batch that it had planned before a stop. Only the first
+        # batch starts at the initial offsets.
         replays_first = not self._is_begun and begin == self._initial
         self._is_begun = True
-        # What was just looked at for the end serves for the plan; what goes meanwhile is found by the tasks. After a
-        # restart the end was decided earlier, maybe by a later high watermark than the one that can be seen now.
+        # The plan uses the snapshot that the end came from; tasks notice what disappears meanwhile. After a restart the
+        # end was decided earlier, perhaps from a later high watermark than the one visible now.
         look, self._looked = self._looked or self._look(begin, until="logEnd"), None
         if self._targets is not None:
             check_targets(self._targets, finish, look.states)
@@ -171,9 +171,9 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.input_partitions(self._reader.plan(OsFs(), extents, planned.ranges))
 
     def _look(self, known: StreamOffsets, until: str | None = None) -> _Snapshot:
-        """The partitions that are there. A topic that was read and is gone is a loss; at a start, a wrong option.
+        """The partitions that exist. If a topic was read before and no longer exists, that is a loss.
 
-        While one of several directories is away, what may be there is not lost: it waits where it was ``known`` to be.
+        While one of several directories is missing, its partitions are not lost: they wait at their ``known`` offset.
         """
         fs, options = OsFs(), replace(self._options, until=until or self._options.until)
         try:
@@ -198,7 +198,7 @@ class SeglogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _moves(starting: Bound) -> bool:
-    """Whether the start is another one when it is asked for later."""
+    """Whether the start depends on when it is computed."""
     if isinstance(starting, TimestampBound):
         return starting.strategy == "latest"
     return LATEST in ({starting} if isinstance(starting, int) else set(starting.values()))

@@ -47,7 +47,7 @@ class LogDirMount(NamedTuple):
             what = f"it has no {META_PROPERTIES}" if fs.exists(self.path) else "it does not exist"
             raise self._error(what)
         if _name(found) != _name(self.identity):
-            raise self._error(f"here it is {_name(found)}, on the driver {_name(self.identity)}")
+            raise self._error(f"this host has {_name(found)}, the driver {_name(self.identity)}")
 
     def _error(self, what: str) -> InvalidLogDirError:
         return InvalidLogDirError(

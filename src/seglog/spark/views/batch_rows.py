@@ -48,7 +48,7 @@ def walk_piece(fs: Fs, piece: Piece, *, check_crc: bool) -> Iterator[_WalkRows]:
     except FileNotFoundError as error:
         check_file(fs, piece.log)
         raise OffsetOutOfRangeError(
-            f"{piece.log} was deleted since the query was planned (retention, or compaction): load() again"
+            f"{piece.log} was deleted after the query was planned (by retention or compaction): call load() again"
         ) from error
     with closing(file):
         end = min(piece.end, file.size())

@@ -32,7 +32,7 @@ def view_reader(schema: StructType, options: ReadOptions) -> DataSourceReader:
         if ours.dataType != theirs.dataType:
             raise InvalidConfigError(
                 f"schema: column {ours.name} of view {options.view} is {ours.dataType.simpleString()}, not "
-                f"{theirs.dataType.simpleString()}: select it as it is and cast"
+                f"{theirs.dataType.simpleString()}: read it as it is and cast it"
             )
     if options.view == "group-offsets":
         return _GroupReader(schema, options)

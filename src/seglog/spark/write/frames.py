@@ -1,4 +1,4 @@
-"""Frames as the sink likes them best: `to_log` writes one, `by_partition` puts it in order, `log_columns` trims it."""
+"""DataFrames in the form that suits the sink: `to_log` writes one, `by_partition` orders it, `log_columns` trims it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ARROW_ROWS: Final = 20_000
-"""Rows that Spark hands over at once; see the measurements in docs/spark.md."""
+"""Rows in each Arrow batch that Spark hands to the sink."""
 _ARROW_ROWS_CONF: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "headers")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
@@ -44,14 +44,13 @@ def to_log(
     options: Mapping[str, str | int] | None = None,
     arrow_rows: int = ARROW_ROWS,
 ) -> None:
-    """Append ``frame`` to the log directory at ``path``, all or nothing: ``df.write.format("seglog")`` at its best.
+    """Append ``frame`` to the log directory at ``path``, all or nothing: a tuned ``df.write.format("seglog")``.
 
-    ``topic`` is where all rows go, made with that many ``partitions`` if it is not there; else the column ``topic``
-    says it. ``ordered`` keeps the frame's order within each partition, or that of the columns ``order``, at the price
-    of a shuffle (`by_partition`). ``options`` are those of the sink. NULL headers become empty ones before Spark hands
-    them over, which the log cannot tell apart and Spark does a hundred times faster; while this runs, the session hands
-    over ``arrow_rows`` rows at once. A transaction (``txnAppId``, ``txnVersion``) that was adopted before is not
-    computed again.
+    All rows go to ``topic``, which is created with ``partitions`` if it does not exist; without it the column ``topic``
+    decides. ``ordered`` keeps the frame's order within each partition, and ``order`` sorts by columns; both cost a
+    shuffle (`by_partition`). ``options`` are those of the sink. NULL headers become empty: the log cannot tell them
+    apart, and Spark hands empty ones over a hundred times faster. Meanwhile the session uses Arrow batches of
+    ``arrow_rows`` rows. A transaction (``txnAppId``, ``txnVersion``) that was adopted before is not computed again.
     """
     path = os.fspath(path)
     if _was_adopted(path, options or {}):
@@ -59,7 +58,7 @@ def to_log(
     frame = log_columns(frame)
     if ordered or order:
         if topic is None:
-            raise InvalidConfigError("an order needs the option topic: the number of partitions is its")
+            raise InvalidConfigError("ordered and order need topic, which determines the number of partitions")
         frame = by_partition(frame, _partitions(path, topic) or partitions or 1, order=order)
     writer = frame.write.format("seglog").mode("append").options(**dict(options or {}))
     if topic is not None:
@@ -77,29 +76,29 @@ def batch_writer(
     partitions: int | None = None,
     options: Mapping[str, str | int] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """For ``foreachBatch``: append each micro-batch to the log directory at ``path`` with `to_log`, exactly once.
+    """A function for ``foreachBatch`` that appends each micro-batch to the log directory at ``path``, exactly once.
 
-    The rows that a batch of ``outputMode("update")`` has changed become records: on a compacted topic the newest of
-    each key stays. A batch goes by the query's id and its own, so that a query that is started again from its
-    checkpoint writes none twice.
+    With ``outputMode("update")`` the rows that a batch changed become records; a compacted topic keeps the newest of
+    each key. A batch is identified by the query's id and its own, so a query that restarts from its checkpoint writes
+    no batch twice.
 
     ``counts.writeStream.outputMode("update").foreachBatch(batch_writer("/data/log", topic="counts")).start()``
     """
     given = dict(options or {})
     if {"txnappid", "txnversion"} & {name.lower() for name in given}:
         raise InvalidConfigError(
-            "options txnAppId and txnVersion: a micro-batch has its own, by the query and its number"
+            "options txnAppId and txnVersion: batch_writer sets them from the query and the batch id"
         )
 
     def write(frame: DataFrame, batch: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise InvalidConfigError(
-                "batch_writer is for foreachBatch of a streaming query; a frame is written by to_log"
+                "batch_writer is for foreachBatch of a streaming query; use to_log to write a frame"
             )
         transaction: dict[str, str | int] = {"txnAppId": f"foreachBatch:{query}", "txnVersion": batch}
         if _was_adopted(os.fspath(path), transaction):
-            # A batch with state must be computed all the same: Spark checks that each state store has committed it.
+            # Compute the batch anyway: Spark checks that each state store has committed it.
             frame.write.format("noop").mode("overwrite").save()
             return
         to_log(frame, path, topic=topic, partitions=partitions, options={**given, **transaction})
@@ -116,7 +115,7 @@ def _was_adopted(path: str, options: Mapping[str, str | int]) -> bool:
 
 
 def log_columns(frame: DataFrame) -> DataFrame:
-    """The columns that a log takes, and of NULL headers empty ones. For streams as well, before ``writeStream``."""
+    """Only the columns that a log stores, with empty headers for NULL ones. For streams too, before ``writeStream``."""
     chosen = [functions.col(name) for name in frame.columns if name in _COLUMNS and name != "headers"]
     if "headers" in frame.columns:
         none = functions.array().cast(_HEADERS)
@@ -125,13 +124,13 @@ def log_columns(frame: DataFrame) -> DataFrame:
 
 
 def by_partition(frame: DataFrame, partitions: int, *, order: Sequence[str | Column] = ()) -> DataFrame:
-    """The frame with its column ``partition`` filled in as Kafka's default partitioner would, one task for each.
+    """The frame with its column ``partition`` filled in as by Kafka's default partitioner, and a task per partition.
 
-    Within each the rows are in the order of the frame, or of the columns ``order``. So the order per key holds, which a
-    frame of several tasks else has within each task only. Rows without key go to the partitions by turns.
+    Within a partition the rows keep the order of the frame, or that of the columns ``order``. So the rows of a key are
+    in order, which otherwise holds only within each task. Rows without a key go to the partitions in turn.
     """
     if partitions < 1:
-        raise InvalidConfigError(f"{partitions} partitions: 1 or more")
+        raise InvalidConfigError(f"partitions is {partitions}: it must be 1 or more")
     names = frame.columns
     numbered = frame.withColumn(_ORDER, functions.monotonically_increasing_id())
     run = functions.floor(functions.col(_ORDER) / _RUN)
@@ -144,7 +143,7 @@ def by_partition(frame: DataFrame, partitions: int, *, order: Sequence[str | Col
     if "partition" in names:
         chosen = functions.coalesce(functions.col("partition"), chosen)
     ready = numbered.withColumn("partition", chosen)
-    # A number that there is not is refused by the sink, with a better word than here.
+    # The sink refuses a partition number that does not exist, with a better message than Spark's.
     spread = functions.pmod(functions.col("partition"), functions.lit(partitions))
     return ready.repartitionById(partitions, spread).sortWithinPartitions(*order, _ORDER).drop(_ORDER)
 
@@ -162,7 +161,7 @@ def _murmur2_partition(keys: pa.Array, partitions: pa.Array) -> pa.Array:
 
 
 def _partitions(path: str, topic: str) -> int:
-    """How many partitions a topic has; 0 for one that is not there."""
+    """The number of partitions of a topic; 0 if it does not exist."""
     fs = OsFs()
     (directory,) = expand(fs, path)
     found = list_partitions(fs, directory) if fs.exists(directory) else []

@@ -1,8 +1,8 @@
 """The sinks behind ``df.write.format("seglog")`` and ``df.writeStream.format("seglog")``.
 
-Spark makes a writer in a planning process, pickles it into the tasks, and has the job committed in another process: by
-the same writer in a batch job, by one newly made in a stream. What they share goes through the commit messages. A job
-of a stream is known by query and batch, which only tasks are told (as local properties of theirs).
+Spark creates a writer in a planning process, pickles it into the tasks, and commits the job in another process: with
+the same writer in a batch job, with a new one in a stream. All they share must travel in the commit messages. The job
+of a stream is identified by query and batch, which only the tasks know (from their local properties).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from seglog.spark.write.directories.task_writer import WritePlan
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Stays the same when a query goes on from its checkpoint."""
+"""The same after a query restarts from its checkpoint."""
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties of a stream's tasks (``StreamExecution.scala``, ``MicroBatchExecution.scala``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCommit(WriterCommitMessage):
-    """What a task tells the commit: its parts as JSON, and in a stream query and batch."""
+    """A task's message to the commit: its parts as JSON, and in a stream also query and batch."""
 
     job: str
     parts: str
@@ -53,19 +53,21 @@ class TaskCommit(WriterCommitMessage):
 
 
 class _Sink:
-    """What both sinks do; of plain values only, since it goes to the workers."""
+    """The common part of both sinks. It is sent to the workers, so it has plain values only."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, stream: bool) -> None:
-        """Begin a job: open the directory and create its topics. Raises what that raises, `InvalidConfigError` else."""
+        """Begin a job: check options and columns, open the directory and create its topics."""
         self._options = parse_write_options(options)
         self._is_stream = stream
         if not stream:
             check_mode(overwrite=overwrite)
         elif self._options.transaction is not None:
-            raise InvalidConfigError("options txnAppId and txnVersion: a stream's batches have their own, by the query")
+            raise InvalidConfigError(
+                "options txnAppId and txnVersion: the sink of a stream sets them from the query and the batch id"
+            )
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, self._options.topic)
         _warn(schema, self._options)
-        # A stream's planner and its commit have the same options, and nothing else that both would know.
+        # The options are all that the planner and the commit of a stream have in common.
         self.plan = self._begin(json.dumps(sorted(options.items())) if stream else None)
 
     def _begin(self, stream: str | None) -> WritePlan:
@@ -98,7 +100,7 @@ class _Sink:
         )
 
     def _transaction(self, job: str) -> tuple[str, int]:
-        """What a batch job is called in the ledger."""
+        """The name and version of a batch job in the ledger."""
         transaction = self._options.transaction
         return (f"job:{job}", 0) if transaction is None else (transaction.key, transaction.version)
 
@@ -134,7 +136,7 @@ class _Sink:
         )
 
     def _adopt(self, messages: Sequence[TaskCommit], application: str, version: int) -> None:
-        """Adopt what the tasks wrote, in their order."""
+        """Adopt the parts of all tasks, in the order of the tasks."""
         parts = [StagedPart.from_json(part) for message in messages for part in json.loads(message.parts)]
         (job,) = {message.job for message in messages} or {self.plan.job}
         self._client().commit(
@@ -147,7 +149,7 @@ class _Sink:
 
 
 class SeglogWriter(_Sink, DataSourceArrowWriter):
-    """A batch job's sink: all rows are in the log behind its commit, or none."""
+    """The sink of a batch job: after its commit all rows are in the log, otherwise none."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
         super().__init__(schema, options, overwrite=overwrite, stream=False)
@@ -163,7 +165,7 @@ class SeglogWriter(_Sink, DataSourceArrowWriter):
 
 
 class SeglogStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """A stream's sink: each micro-batch is in the log once. In output mode complete all of it again, as in Kafka's."""
+    """The sink of a stream: each micro-batch is in the log once. In output mode complete it repeats all rows."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
         super().__init__(schema, options, overwrite=overwrite, stream=True)
@@ -176,7 +178,7 @@ class SeglogStreamWriter(_Sink, DataSourceStreamArrowWriter):
         known = {(message.query, message.batch) for message in whole}
         if len(known) != 1 or (query := whole[0].query) is None or whole[0].batch != batch_id:
             raise InvalidConfigError(
-                f"batch {batch_id} cannot be told from others: its tasks know query and batch as {known}, from the "
+                f"batch {batch_id} cannot be identified: its tasks report query and batch as {known}, from the "
                 f"local properties {QUERY_ID} and {BATCH_ID}"
             )
         self._adopt(whole, f"query:{query}", batch_id)
@@ -192,14 +194,16 @@ def _whole(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
 
 
 def _warn(schema: StructType, options: WriteOptions) -> None:
-    """Say once in each process what costs time, and what counts for nothing."""
+    """Warn of options that are ignored and of columns that are slow."""
     if options.ignored:
-        warnings.warn(f"seglog writes files, to no broker: ignored {', '.join(options.ignored)}", stacklevel=2)
+        warnings.warn(
+            f"seglog writes files and connects to no broker: it ignores {', '.join(options.ignored)}", stacklevel=2
+        )
     for field in schema.fields:
         if field.name == "headers" and field.nullable and field.dataType.simpleString() != "array<void>":
             warnings.warn(
-                "column headers may be NULL, and Spark takes quadratic time to hand over NULL arrays: write "
-                "coalesce(headers, array()) instead, as seglog.spark.to_log(df, path) does; or have batches small "
-                "with spark.sql.execution.arrow.maxRecordsPerBatch=1000",
+                "column headers may be NULL, and Spark needs quadratic time to hand over NULL arrays: write "
+                "coalesce(headers, array()) instead, as seglog.spark.to_log(df, path) does, or use small batches: "
+                "spark.sql.execution.arrow.maxRecordsPerBatch=1000",
                 stacklevel=2,
             )

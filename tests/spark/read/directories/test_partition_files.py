@@ -172,11 +172,11 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "file").touch()
     for path, message in [
-        (f"{tmp_path}/b", "there is no such directory"),
+        (f"{tmp_path}/b", "does not exist"),
         (f"{tmp_path}/file", "is a file"),
         (f"{tmp_path}/a", "is neither a log directory"),
         (f"{tmp_path}/x*", "no directory matches"),
-        ("s3://bucket/log", "files of this machine"),
+        ("s3://bucket/log", "local files"),
     ]:
         with pytest.raises(InvalidConfigError, match=message):
             find_partitions(FS, [path])

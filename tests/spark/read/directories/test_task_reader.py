@@ -160,7 +160,7 @@ def _another(log_dir: Path) -> None:
     [
         (_nothing, "it does not exist"),
         (_empty, "it has no meta.properties"),
-        (_another, "here it is directory A{21}g, on the driver directory A{21}Q"),
+        (_another, "this host has directory A{21}g, the driver directory A{21}Q"),
     ],
 )
 def test_a_worker_without_the_mount_is_an_error_and_no_data_loss(
@@ -214,10 +214,10 @@ def test_a_worker_reads_the_replica_whose_directory_it_sees(mounted: Path) -> No
 def test_truncation_is_data_loss(three: Path, rest: int, caplog: pytest.LogCaptureFixture) -> None:
     task = one_task(three)
     os.truncate(segment(three, 40), sizes(segment(three, 40))[3] + rest)
-    with pytest.raises(DataLossError, match="ends with offset 51: 52 to 59 were cut off"):
+    with pytest.raises(DataLossError, match="ends with offset 51: offsets 52 to 59 were truncated"):
         read(task)
     assert read(task, failOnDataLoss="false") == list(range(52))
-    assert "52 to 59 were cut off" in caplog.text
+    assert "offsets 52 to 59 were truncated" in caplog.text
 
 
 def test_all_was_truncated(three: Path) -> None:
@@ -225,7 +225,7 @@ def test_all_was_truncated(three: Path) -> None:
     for base in (20, 40):
         segment(three, base).unlink()
     os.truncate(segment(three, 0), 0)
-    with pytest.raises(DataLossError, match="has no records any more from 0 to 59"):
+    with pytest.raises(DataLossError, match="no longer has offsets 0 to 59"):
         read(task)
     assert read(task, failOnDataLoss="false") == []
 
@@ -319,7 +319,7 @@ def test_damage_fails_with_its_place_or_is_left_out_and_counted(three: Path, cap
         read(task)
     assert (error.value.file, error.value.position, error.value.offset) == (str(log), position, 28)
     assert read(task, mode="permissive") == [*range(28), *range(32, 60)]
-    assert f"mode=permissive left out 1 damaged places of {three} with {size} bytes" in caplog.text
+    assert f"mode=permissive skipped 1 damaged places of {three}, {size} bytes in all" in caplog.text
     assert f"{log}, position {position}, offset 28: " in caplog.text
     caplog.clear()
     assert read(one_task(three, endingOffsets='{"t": {"0": 28}}')) == list(range(28))

@@ -1,17 +1,17 @@
-"""Compaction on Spark: of each key the last record stays, one partition on all cores (`seglog.storage.compaction`).
+"""Compaction on Spark: the last record of each key stays. One partition uses all cores (`seglog.storage.compaction`).
 
-A round is the engine's own: planned by it, written by its loops, put in place by its steps, and what comes out is byte
-for byte what the engine writes with a map that has room for all keys. Only who does the work is different:
+The engine plans a round, its loops write it and its steps put it in place, so the result is byte for byte what the
+engine writes with a map that has room for all keys. Spark's workers only do the work:
 
-1. Workers hash the keys of stretches of the log, 128 bits each, and shuffle them by hash to buckets, each of which
-   knows the last offset of its keys then; in between they are on disk, 24 bytes each. A bucket has at most about
-   `BUCKET_KEYS` keys, so that a worker holds 130 MiB of them however many there are; the driver holds none.
-2. Workers write each group of segments anew under ``<topic>-N/.seglog/staging/compact-…``, from a bit for each offset.
-3. When all of them are on the disk the driver renames them, group by group, as the engine does: ``.cleaned``,
-   ``.swap``, plain name; last it notes how far the log is clean in ``cleaner-offset-checkpoint``.
+1. Workers hash the keys of stretches of the log to 128 bits and shuffle them by hash to buckets, which then know the
+   last offset of each key. In between the keys are on disk, 24 bytes each. A bucket has at most about `BUCKET_KEYS`
+   keys, so a worker holds at most 130 MiB of them; the driver holds none.
+2. Workers rewrite each group of segments under ``<topic>-N/.seglog/staging/compact-…``, from a bit for each offset.
+3. When all groups are on disk, the driver renames them one by one, as the engine does: ``.cleaned``, ``.swap``, plain
+   name. Last, it records in ``cleaner-offset-checkpoint`` up to where the log is clean.
 
-The driver has the log directory open, and its lock, for as long as the job runs. Whenever it dies, each group is the
-old one or the new one, and the next job takes away what is left in staging. All machines must see the path.
+The driver has the log directory open, with its lock, as long as the job runs. If it dies, each group is either old or
+new, and the next job removes what is left in staging. All machines must see the path.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from seglog.core.extras import require
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs.compact.staging import StagedGroup, staged_round
-from seglog.spark.jobs.failure import plain_errors
-from seglog.spark.jobs.progress import Progress, watched
+from seglog.spark.jobs.driver import Progress, watched
 from seglog.storage import compaction
 from seglog.storage.compaction.cleanable import Cleanable
 from seglog.storage.compaction.round import COMPILED, Round, group_sources
@@ -46,21 +45,21 @@ if TYPE_CHECKING:
 __all__ = ["CompactedPartition", "CompactionResult", "compact"]
 
 SPARK_FROM: Final = 256 << 20
-"""Bytes to read from which a partition is worth a Spark job; what is smaller the engine cleans in the driver."""
+"""A partition with this many bytes to read is worth a Spark job; the engine cleans smaller ones in the driver."""
 BUCKET_KEYS: Final = 2_500_000
-"""Keys whose last offsets a worker may have to know at a time: a table of 100 MiB, and 25 more while it grows."""
+"""The most keys that a worker holds with their last offsets: a table of 100 MiB, and 25 more while it grows."""
 _STRETCH_BYTES: Final = 256 << 20
 _SMALLEST_STRETCH: Final = 4 << 20
 _TASKS_PER_CORE: Final = 4
 _MAP_BYTES: Final = 1 << 30
-"""What the plan says of a map that is not made here."""
+"""The plan wants the size of the engine's offset map, which this job does not use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedPartition:
-    """What was cleaned of a partition; with ``dry_run`` what would be, and nothing of what only the work tells.
+    """The cleaning of a partition. After a ``dry_run`` the fields that only the work could fill are zero.
 
-    Everything below ``end_offset`` is clean, keys were taken from ``first_dirty`` on. ``dirty_bytes`` of the
+    Everything below ``end_offset`` is clean; keys were collected from ``first_dirty`` on. ``dirty_bytes`` of the
     ``total_bytes`` were dirty. ``by`` is "spark", or "engine" for a small partition.
     """
 
@@ -82,7 +81,7 @@ class CompactedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What a job did. ``failed``: partitions that are as they were, and why; ``clean``: how many had nothing to do."""
+    """The result of a job. ``failed`` partitions are unchanged, with the reason; ``clean`` had nothing to do."""
 
     partitions: tuple[CompactedPartition, ...]
     failed: Mapping[TopicPartition, str]
@@ -108,21 +107,20 @@ def compact(
     spark_from: int = SPARK_FROM,
     progress: Progress | None = None,
 ) -> CompactionResult:
-    """Clean the compacted topics of the log directory at ``path``, or those of them that are named.
+    """Clean the compacted topics of the log directory at ``path``, or only ``topics``.
 
-    What may be cleaned is what the engine and Kafka would clean: not the active segment (``roll`` begins a new one
-    before), nothing younger than ``min.compaction.lag.ms``, nothing behind the last stable offset; of partitions with a
-    dirty part above ``min_dirty_ratio``. ``force`` takes the topics that are named whatever their ``cleanup.policy`` is
-    here, for directories of Kafka's making, whose topics are configured elsewhere; a partition that has a record
-    without a key is refused then. ``progress`` is told of bytes. The job is done when this returns; a second one has
-    nothing to do.
+    The same is cleaned as by the engine and by Kafka: partitions whose dirty part is above ``min_dirty_ratio``, without
+    the active segment (``roll`` starts a new one first), records younger than ``min.compaction.lag.ms``, and anything
+    from the last stable offset on. ``force`` ignores the ``cleanup.policy`` of the named topics: in a directory that
+    Kafka made, topics are configured elsewhere. It refuses partitions that have records without a key. ``progress`` is
+    called with bytes. A second job right after this one has nothing to do.
 
-    Raises `LogDirInUseError` while a broker or another job has the directory, `UnknownTopicError`,
+    Raises `LogDirInUseError` while a broker or another job has the directory open, `UnknownTopicError`,
     `InvalidConfigError`. A partition that is damaged is in `CompactionResult.failed`.
     """
     require("numba", "fast", purpose="compaction on Spark")
     if force and not topics:
-        raise InvalidConfigError("force: name the topics that are to be compacted whatever is configured here")
+        raise InvalidConfigError("force needs the names of the topics to compact")
     done: list[CompactedPartition] = []
     failed: dict[TopicPartition, str] = {}
     clean = 0
@@ -147,7 +145,7 @@ def compact(
 
 
 class KeylessError(SeglogError):
-    """A topic that is not known to be compacted has records without a key, which compaction would drop."""
+    """A topic that may not be compacted has records without a key, which compaction would drop."""
 
 
 def _chosen(directory: LogDir, topics: Collection[str] | None, *, force: bool) -> list[TopicPartition]:
@@ -158,8 +156,8 @@ def _chosen(directory: LogDir, topics: Collection[str] | None, *, force: bool) -
             raise UnknownTopicError(f"there is no topic {topic!r} in {directory.path}")
         if not force and not any(_is_compacted(directory, name) for name in found):
             raise InvalidConfigError(
-                f"topic {topic} is not compacted, as far as {directory.path} knows (cleanup.policy in seglog.topics): "
-                "alter its configuration, or force it"
+                f"topic {topic} is not compacted according to {directory.path} (cleanup.policy in seglog.topics): "
+                "change its configuration, or force it"
             )
     return [name for name in there if (name.topic in topics if topics else _is_compacted(directory, name))]
 
@@ -201,7 +199,7 @@ class _CompactionRun:
         )
 
     def clean(self, log: Log, part: Cleanable) -> CompactedPartition:
-        """The checkpoint knows of it when this returns."""
+        """Clean a partition and record it in the checkpoint."""
         first_dirty, bound = part.first_dirty, part.first_uncleanable
         if self._by(part) == "engine":
             config = self._directory.config
@@ -247,7 +245,7 @@ class _CompactionRun:
             staging=staging,
         )
         total = sum(source.size for source in round_.sources)
-        with plain_errors(), watched(self._spark, total, task.tasks, self._progress):
+        with watched(self._spark, total, task.tasks, self._progress):
             written = tasks.run(self._spark, task)
         self._check_keys(log, sum(one.group.keyless for one in written))
         return written
@@ -255,13 +253,13 @@ class _CompactionRun:
     def _check_keys(self, log: Log, keyless: int) -> None:
         if keyless and self._forced:
             raise KeylessError(
-                f"{log.path}: {keyless} records have no key and would be dropped. Is {log.topic_partition.topic} a "
-                "compacted topic? Nothing was changed"
+                f"{log.path}: {keyless} records have no key, and compaction would drop them. Is "
+                f"{log.topic_partition.topic} a compacted topic? Nothing was changed"
             )
 
 
 def _remove_old(log: Log) -> None:
-    """What was replaced; this process ends before ``file.delete.delay.ms`` is over, and the directory is its own."""
+    """Delete replaced files now: this process has the directory, and ends before ``file.delete.delay.ms`` is over."""
     for name in log.fs.listdir(log.path):
         if name.endswith(DELETED):
             log.fs.unlink(os.path.join(log.path, name))
@@ -292,6 +290,6 @@ class _SegmentBytes(NamedTuple):
 
 
 def buckets(round_: Round, cores: int) -> int:
-    """How many, so that none has more than about `BUCKET_KEYS`: there are no more keys than offsets."""
+    """The number of buckets that gives each at most about `BUCKET_KEYS` keys: there are no more keys than offsets."""
     offsets = round_.first_uncleanable - max(round_.first_dirty, round_.sources[0].base_offset)
     return max(-(-offsets // BUCKET_KEYS), cores)

@@ -208,7 +208,7 @@ def as_json(column: pa.Array, name: str, offsets: pa.Array) -> pa.Array:
                 json.loads(data.decode())
             except (ValueError, RecursionError) as error:
                 offset = offsets[at].as_py()
-                raise InvalidRecordError(f"the {name} of the record at offset {offset} is no JSON: {error}") from error
+                raise InvalidRecordError(f"the {name} of the record at offset {offset} is not JSON: {error}") from error
     return pa.ExtensionArray.from_storage(pa.json_(), column.view(pa.string()))
 
 

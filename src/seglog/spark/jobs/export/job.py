@@ -1,9 +1,9 @@
-"""Topics as Parquet by topic and date, each time what is new since the last time, every record once.
+"""Export topics to Parquet by topic and date; each run adds what is new, and every record is there once.
 
-Workers read as ``spark.read.format("seglog")`` does, with its options, and write Parquet themselves: no row goes
-through the JVM. Files are finished in staging; then one atomic replacement of the state in the output makes the run
-count, and its files get their names (`seglog.spark.jobs.export.state`). A job that dies before has exported nothing,
-one that dies later is finished by the next; any reader of the output finds a record once or not yet. The log directory
+Workers read like ``spark.read.format("seglog")``, with its options, and write Parquet themselves: no row passes through
+the JVM. Files are finished in staging. Then one atomic replacement of the state in the output commits the run, and its
+files get their names (`seglog.spark.jobs.export.state`). A job that dies before the commit has exported nothing; one
+that dies after it is finished by the next. A reader of the output finds each record once or not yet. The log directory
 is only read, and may be in use. All machines must see both paths.
 """
 
@@ -20,11 +20,9 @@ from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
+from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.jobs.export import state as export_state
 from seglog.spark.jobs.export.state import ExportInUseError, ExportState, StagedFile
-from seglog.spark.jobs.failure import plain_errors
-from seglog.spark.jobs.paths import Paths, listed
-from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.options.read_options import ReadOptions, parse_options
 from seglog.spark.read.offsets import DATA_LOSS_HINT
 from seglog.spark.read.planning import ReadRange
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "ExportInUseError", "ExportRange", "ExportResult", "export"]
 
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
-"""Of the files; ``topic`` and ``date`` are in their paths."""
+"""Columns of the files; ``topic`` and ``date`` are in their paths."""
 FORMATS: Final = ("binary", "string", "json")
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
 _OPTIONS: Final = {
@@ -48,13 +46,13 @@ _OPTIONS: Final = {
         "isolationLevel", "failOnDataLoss", "maxBytesPerPartition", "minPartitions", "replica",
     )
 }  # fmt: skip
-"""Of the source's options those that do not change what a record looks like, or which of a range are read."""
+"""The source's options that change neither the form of a record nor which records of a range are read."""
 DEFAULT_FILE_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRange:
-    """Offsets ``start`` to before ``end`` of a partition, gaps and what is left out among them."""
+    """Offsets ``start`` to before ``end`` of a partition, including gaps and records that are left out."""
 
     topic: str
     partition: int
@@ -64,7 +62,7 @@ class ExportRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """What a run did; ``finished`` files of one that had died got their names first. ``losses`` say what was gone."""
+    """The result of a run. It first named ``finished`` files of a run that died; ``losses`` tells what was missing."""
 
     ranges: tuple[ExportRange, ...]
     records: int
@@ -77,7 +75,7 @@ class ExportResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """What files look like; the same in all runs, so that a reader finds one schema."""
+    """The form of the files. It is the same in all runs, so that a reader finds one schema."""
 
     columns: tuple[str, ...]
     key: str
@@ -101,22 +99,22 @@ def export(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ExportResult:
-    """Write what ``output`` does not hold yet of the log directory at ``path``, or of several.
+    """Write the records of the log directory at ``path``, or of several, that ``output`` does not have yet.
 
-    ``options`` are those of ``spark.read.format("seglog")``: which topics, ``startingOffsets`` for the first run (later
-    ones go on where the last one ended, new partitions begin at their log start), ``endingOffsets``, ``until``,
-    ``isolationLevel`` (here ``read_committed`` by default), ``failOnDataLoss`` for what is gone before it was exported.
-    ``key`` and ``value`` are "binary", "string" (UTF-8; what is none is replaced) or "json" (checked, Parquet's JSON).
-    A file ends after ``max_file_bytes``, give or take a row group of 16 MiB of records.
+    ``options`` are those of ``spark.read.format("seglog")``: topics; ``startingOffsets`` for the first run (later runs
+    continue where the last one ended, and start new partitions at their log start); ``endingOffsets``; ``until``;
+    ``isolationLevel``, here ``read_committed`` by default; ``failOnDataLoss`` for records that were deleted before they
+    were exported. ``key`` and ``value`` are "binary", "string" (invalid UTF-8 is replaced) or "json" (validated, with
+    Parquet's JSON type). A file ends after ``max_file_bytes``, give or take a row group of 16 MiB of records.
 
-    Raises `InvalidConfigError`, `OffsetOutOfRangeError` (records are gone), `ExportInUseError`, what reading raises.
+    Raises `InvalidConfigError`, `OffsetOutOfRangeError` for missing records, `ExportInUseError`, and errors of reading.
     """
     require("pyarrow", "spark", purpose="an export")
     shape = _checked(columns, key, value, compression, max_file_bytes)
     fs, output = OsFs(), os.path.abspath(os.path.expanduser(os.fspath(output)))
     for name in options or {}:
         if name.lower() not in _OPTIONS:
-            raise InvalidConfigError(f"option {name} is not one of an export's: {', '.join(_OPTIONS.values())}")
+            raise InvalidConfigError(f"an export does not take option {name}; it takes {', '.join(_OPTIONS.values())}")
     settings = {"isolationLevel": "read_committed", **(options or {}), "paths": json.dumps(listed(path))}
     job = _ExportRun(spark, fs, output, settings, shape, progress)
     if dry_run:
@@ -127,14 +125,16 @@ def export(
 
 def _checked(columns: Collection[str], key: str, value: str, compression: str, max_file_bytes: int) -> _Shape:
     if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(COLUMNS):
-        raise InvalidConfigError(f"columns are some of {', '.join(COLUMNS)}, not {', '.join(columns) or 'none'}")
+        raise InvalidConfigError(
+            f"columns are {', '.join(columns) or 'none'}: they must be some of {', '.join(COLUMNS)}"
+        )
     for name, chosen in (("key", key), ("value", value)):
         if chosen not in FORMATS:
-            raise InvalidConfigError(f"{name} is {chosen!r}: {', '.join(FORMATS)}")
+            raise InvalidConfigError(f"{name} is {chosen!r}: it must be one of {', '.join(FORMATS)}")
     if compression not in COMPRESSIONS:
-        raise InvalidConfigError(f"compression is {compression!r}: {', '.join(COMPRESSIONS)}")
+        raise InvalidConfigError(f"compression is {compression!r}: it must be one of {', '.join(COMPRESSIONS)}")
     if max_file_bytes < 1:
-        raise InvalidConfigError(f"max_file_bytes is {max_file_bytes}: above 0")
+        raise InvalidConfigError(f"max_file_bytes is {max_file_bytes}: it must be above 0")
     return _Shape(columns=tuple(name for name in COLUMNS if name in columns), key=key, value=value)
 
 
@@ -161,12 +161,12 @@ class _ExportRun:
         self._reader = SeglogReader(_read_schema(shape), self._options)
 
     def planned(self, state: ExportState) -> ExportResult:
-        """What `run` would read; a run that died is not finished."""
+        """The ranges that `run` would read; does not finish a run that died."""
         self._check_shape(state)
         return _exported(self._plan(state), (), dry_run=True)
 
     def run(self, compression: str, max_file_bytes: int) -> ExportResult:
-        """With the output's lock."""
+        """Called with the output's lock held."""
         fs, output = self._fs, self._output
         state = export_state.read_state(fs, output) or ExportState(shape=self._shape.as_document())
         self._check_shape(state)
@@ -192,11 +192,11 @@ class _ExportRun:
         for name, had in state.shape.items():
             if wanted[name] != had:
                 raise InvalidConfigError(
-                    f"{self._output} was begun with {name} = {had}, not {wanted[name]}: go on so, or export elsewhere"
+                    f"{self._output} was started with {name} = {had}, not {wanted[name]}: keep it, or export elsewhere"
                 )
 
     def _plan(self, state: ExportState) -> _Plan:
-        """What to read of each partition, and what of it is gone."""
+        """The range to read of each partition, and the records that are missing."""
         fs = OsFs()
         extents = self._reader.extents(fs)
         ids = _topic_ids(fs, extents)
@@ -227,7 +227,7 @@ class _ExportRun:
         export_state.make_directories(fs, os.path.join(self._output, staging))
         work = _work(self._reader, self._output, staging, self._shape, compression, max_file_bytes)
         size = sum(piece.end - piece.start for task in tasks for piece in task.pieces)
-        with plain_errors(), watched(self._spark, size, len(tasks), self._progress):
+        with watched(self._spark, size, len(tasks), self._progress):
             files: list[StagedFile] = self._spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(work).collect()
         return files
 

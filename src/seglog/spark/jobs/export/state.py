@@ -138,7 +138,7 @@ def finish(fs: Fs, output: str, state: ExportState) -> ExportState:
         with suppress(FileNotFoundError):  # renamed by the run that died
             fs.rename(staged, final)
         if not fs.exists(final):
-            raise CorruptCheckpointError(f"neither {staged} nor {final} is there", file=os.path.join(OWN, STATE))
+            raise CorruptCheckpointError(f"neither {staged} nor {final} exists", file=os.path.join(OWN, STATE))
     for directory in sorted(changed):
         fs.fsync_dir(directory)
     done = replace(state, pending=())

@@ -60,7 +60,7 @@ def names_of(expression: str) -> list[str]:
     if "{" not in expression and "}" not in expression:
         return [expression]
     if "".join(match[0] for match in _PIECE.finditer(expression)) != expression:
-        raise InvalidConfigError(f"expression {expression!r}: a brace without its other; write {{{{ for a brace")
+        raise InvalidConfigError(f"expression {expression!r}: an unmatched brace; write {{{{ for a brace")
     return [match[1] for match in _PIECE.finditer(expression) if match[1]]
 
 

@@ -1,8 +1,8 @@
-"""Files into a topic, all or nothing and exactly once: CSV, JSON lines, Parquet and text, read by Spark's workers.
+"""Append files to a topic, all or nothing and exactly once: CSV, JSON lines, Parquet and text.
 
-No row goes through the JVM: a task reads a range of bytes, or some row groups, encodes records and stages segments; the
-driver has them adopted in one step. Records come into each partition in the order of the files and of their lines.
-Python workers and the driver must see the files and the log directory under the same paths.
+No row passes through the JVM: each task reads a range of bytes or some row groups, encodes records and stages segments;
+the driver then has all of them adopted in one step. Each partition gets its records in the order of the files and of
+their lines. Workers and the driver must see the files and the log directory under the same paths.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.jobs.failure import plain_errors
+from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.jobs.ingest.columns import LINE, Columns, names_of
 from seglog.spark.jobs.ingest.json_rows import NotAnObjectError, parse_objects
 from seglog.spark.jobs.ingest.marks import NewInput, select_new
@@ -34,8 +34,6 @@ from seglog.spark.jobs.ingest.splits import (
     split_parquet,
     split_text,
 )
-from seglog.spark.jobs.paths import Paths, listed
-from seglog.spark.jobs.progress import Progress, watched
 from seglog.spark.options.write_options import WriteOptions, parse_write_options
 from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.spark.write.directories.commit_client import CommitClient, directory_of
@@ -65,12 +63,12 @@ _SUFFIXES: Final[Mapping[str, Format]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """How files are to be read. ``format`` None: by the first file's name; what has no known ending is text.
+    """How to read files. Without ``format`` the name of the first file decides; an unknown ending means text.
 
-    ``names`` are the columns of CSV without a ``header``; ``multiline``: its quoted values go over several lines.
-    ``types`` are Arrow's names of types for fields of JSON that the first lines do not tell right. ``pattern`` is a
-    regular expression (RE2) with named groups, or ``common`` or ``combined``, for text: the groups are its columns, and
-    the whole line is ``line``. ``bad_lines``: ``error``, or ``skip`` and count them.
+    ``names`` are the columns of CSV without a ``header``; ``multiline`` allows quoted values to span lines. ``types``
+    gives JSON fields a type (by Arrow's name) if the first lines suggest a wrong one. ``pattern`` splits text into
+    columns: a regular expression (RE2) with named groups, or ``common`` or ``combined``; the column ``line`` is the
+    whole line. ``bad_lines`` is ``error``, or ``skip`` to skip and count them.
     """
 
     format: Format | None = None
@@ -87,12 +85,11 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestResult:
-    """What came of a job. ``already``: all of it was ingested before, or its transaction was; nothing was written.
+    """The result of a job. ``already``: its input or its transaction was ingested before, and nothing was written.
 
-    ``files`` and ``bytes`` are what was read; ``known`` files had nothing new. ``unfinished`` has the bytes of last
-    lines without an end, by file: they are left for the next job.
-    ``bad_examples`` are some of the ``bad_lines`` that were skipped. Of a dry run ``records`` is 0, and ``preview`` has
-    the first records.
+    The job read ``files`` with ``bytes``; ``known`` files had nothing new. ``unfinished`` is the size of each file's
+    last line without a line end, which is left for the next job. ``bad_examples`` shows some of the ``bad_lines`` that
+    were skipped. In a dry run ``records`` is 0, and ``preview`` has the first records.
     """
 
     topic: str
@@ -126,17 +123,17 @@ def ingest(
 ) -> IngestResult:
     """Append the records of ``paths`` (files, directories, globs; in this order) to ``topic`` of ``log_dir``.
 
-    What an earlier job has read into the topic is passed over: of a file that has grown the new lines are read, of one
-    that has not, nothing (`seglog.spark.jobs.ingest.marks`). ``again`` reads all of it once more. A last line without
-    an end is left for the next job, unless ``take_unfinished``.
+    The job skips what an earlier job has read into the topic: it reads only the new lines of a file that has grown, and
+    nothing of one that has not (`seglog.spark.jobs.ingest.marks`). ``again`` reads everything once more. A last line
+    without a line end is left for the next job, unless ``take_unfinished``.
 
-    The topic is made with that many ``partitions`` if it is not there. ``options`` are those of the sink:
-    ``compression.type``, ``batch.size``, ``topic.<configuration>``, and ``txnAppId`` with ``txnVersion``, by which a
-    job that is run again does nothing; with other files it raises `AdoptError`. ``progress`` is told how many more
-    bytes were read.
+    If the topic does not exist, it is created with ``partitions``. ``options`` are those of the sink:
+    ``compression.type``, ``batch.size``, ``topic.<configuration>``, and ``txnAppId`` with ``txnVersion``: a job that
+    repeats them does nothing, or raises `AdoptError` if its input differs. ``progress`` is called with the number of
+    further bytes that were read.
 
-    Raises `BadLineError` with file and line, `InvalidConfigError`, `LogDirInUseError`, and what the sink raises; then
-    nothing of it is in the log.
+    Raises `BadLineError` with file and line, `InvalidConfigError`, `LogDirInUseError` and the errors of the sink; after
+    an error the log has nothing of the job.
     """
     fs = OsFs()
     given: dict[str, str] = {"path": os.fspath(log_dir), "topic": topic, **dict(options or {})}
@@ -163,7 +160,7 @@ def ingest(
 
 @dataclass(frozen=True, kw_only=True)
 class _IngestPlan:
-    """What of the files is new, and how it is read."""
+    """The new parts of the files, and how to read them."""
 
     selected: NewInput
     planned: PlannedInput
@@ -328,7 +325,7 @@ def _stage(
     def stage(index: int, given: Iterable[Split]) -> Iterable[str]:
         return _stage_splits(recipe, plan, index, given)
 
-    with plain_errors(), watched(spark, size, len(splits), progress):
+    with watched(spark, size, len(splits), progress):
         rows = spark.sparkContext.parallelize(splits, len(splits)).mapPartitionsWithIndex(stage)
         answers: list[str] = rows.collect()
     return answers
@@ -402,7 +399,7 @@ def _recipe(fs: OsFs, files: Sequence[str], source: Input, columns: Columns) -> 
     try:
         groups = list(re.compile(pattern).groupindex)
     except re.error as error:
-        raise InvalidConfigError(f"pattern {pattern!r}: no regular expression, {error}") from error
+        raise InvalidConfigError(f"pattern {pattern!r} is not a regular expression: {error}") from error
     _check(needed, [*groups, LINE], files[0])
     return _replace_recipe(recipe, pattern=kept_groups(pattern, needed))
 
@@ -435,7 +432,7 @@ def _header(fs: OsFs, file: str, recipe: Recipe) -> tuple[str, ...]:
         return tuple(f"f{number}" for number in range(count))
     names = next(csv.reader([first], delimiter=recipe.delimiter, quotechar=recipe.quote), [])
     if not names:
-        raise InvalidConfigError(f"{file} has no line with the names of columns")
+        raise InvalidConfigError(f"{file} has no header line with column names")
     for name in names:
         if names.count(name) > 1:
             raise InvalidConfigError(f"{file} has more than one column {name!r}")
@@ -471,8 +468,8 @@ def _check_equal(file: str, names: Sequence[str], first_file: str, first: Sequen
     for name, expected in zip_longest(names, first):
         if name != expected:
             raise InvalidConfigError(
-                f"{file} has column {name!r} where {first_file} has {expected!r}: their lines are not the same "
-                "columns. Ingest them separately, or give an expression for the value, as *"
+                f"{file} has column {name!r} where {first_file} has {expected!r}: their lines have different "
+                "columns. Ingest them separately, or set an expression for the value, such as *"
             )
 
 

@@ -113,8 +113,8 @@ def _resume(
 
 def _changed(path: str, position: int, what: str) -> InvalidConfigError:
     return InvalidConfigError(
-        f"{path}: {position} bytes of it were ingested, and since then the file {what}: seglog cannot tell which of "
-        "its rows are new. Put these into a file of their own, or read all of it once more with --again (again=True)"
+        f"{path}: {position} bytes of it were ingested, and since then the file {what}: seglog cannot tell which "
+        "rows are new. Put them into a file of their own, or read the whole file again with --again (again=True)"
     )
 
 

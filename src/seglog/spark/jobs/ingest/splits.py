@@ -77,7 +77,7 @@ def list_files(fs: Fs, paths: Sequence[str]) -> list[str]:
             else:
                 found.append(match)
     if not found:
-        raise InvalidConfigError(f"{', '.join(paths)}: no file is there")
+        raise InvalidConfigError(f"{', '.join(paths)}: no such file")
     return found
 
 

@@ -31,7 +31,7 @@ class MissingDirectory(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path} is away, and others are read without it: {self.reason}"
+        return f"{self.path} is missing; the other directories are read without it: {self.reason}"
 
 
 def find_partitions(fs: Fs, paths: Iterable[str], away: list[MissingDirectory] | None = None) -> list[PartitionDir]:
@@ -77,7 +77,9 @@ def expand(fs: Fs, path: str) -> list[str]:
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     elif "://" in path:
-        raise InvalidConfigError(f"path {path!r}: seglog reads files of this machine or of a mounted file system")
+        raise InvalidConfigError(
+            f"path {path!r}: seglog reads local files or a mounted file system, not an object store"
+        )
     absolute = os.path.abspath(os.path.expanduser(path))
     if not _WILD & set(absolute) or fs.exists(absolute):
         return [absolute]
@@ -105,9 +107,9 @@ def _is_dir(fs: Fs, path: str) -> bool:
 
 def _partitions_at(fs: Fs, path: str) -> list[PartitionDir]:
     if not fs.exists(path):
-        raise InvalidConfigError(f"path {path!r}: there is no such directory")
+        raise InvalidConfigError(f"path {path!r} does not exist")
     if not _is_dir(fs, path):
-        raise InvalidConfigError(f"path {path!r} is a file: give its partition's directory or its log directory")
+        raise InvalidConfigError(f"path {path!r} is a file: name its partition's directory or its log directory")
     names = fs.listdir(path)
     partition = partition_at(path)
     if partition is not None and any((file := parse_file_name(name)) and file.kind == LOG for name in names):
@@ -115,7 +117,7 @@ def _partitions_at(fs: Fs, path: str) -> list[PartitionDir]:
     partitions = list_partitions(fs, path)
     if not partitions and META_PROPERTIES not in names:
         raise InvalidConfigError(
-            f"path {path!r} is neither a log directory (there is no <topic>-<partition> in it) nor a "
-            "partition's (there is no segment in it)"
+            f"path {path!r} is neither a log directory (it has no <topic>-<partition>) nor the directory "
+            "of a partition (it has no segment)"
         )
     return partitions

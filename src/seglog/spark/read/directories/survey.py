@@ -56,8 +56,8 @@ def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey
         return _survey(fs, options, [] if may_be_away else None)
     except PermissionError as error:
         raise InvalidLogDirError(
-            f"{error.filename}: no permission to read it. Whoever runs Spark's workers needs to read the logs' "
-            "files and to list their directories"
+            f"{error.filename}: permission denied. The user that runs Spark's workers must be able to read the "
+            "logs' files and to list their directories"
         ) from error
 
 
@@ -103,13 +103,13 @@ class _LogDir(TopFiles):
             return False
         if self.source is None:
             self.notes.append(
-                f"{self.path} is in use and no file has its high watermarks: it is read to the end of its logs, where "
-                "records may still be taken back"
+                f"{self.path} is in use, and no file has its high watermarks: seglog reads to the end of its logs, "
+                "where a broker may still truncate records"
             )
             return False
         self.notes.append(
-            f"{self.path} is in use: it is read up to the high watermarks in {self.source} (option until=logEnd: to "
-            "the end of its logs)"
+            f"{self.path} is in use: seglog reads up to the high watermarks in {self.source} (option until=logEnd "
+            "reads to the end of its logs)"
         )
         return True
 
@@ -124,7 +124,9 @@ def _of_replica(replica: str, found: list[PartitionDir], log_dirs: Mapping[str, 
         chosen = {path for path in log_dirs if os.path.realpath(path) == os.path.realpath(os.path.expanduser(replica))}
     if not chosen and found:
         there = ", ".join(f"{path} (broker {log_dirs[path].broker})" for path in sorted(log_dirs))
-        raise InvalidConfigError(f"option replica is {replica!r}: longest, a broker's id or a log directory of {there}")
+        raise InvalidConfigError(
+            f"option replica is {replica!r}: it must be longest, a broker's id or one of the log directories {there}"
+        )
     return [partition for partition in found if os.path.dirname(partition.path) in chosen]
 
 
@@ -145,9 +147,9 @@ def _check_topic_ids(fs: Fs, replicas: Mapping[TopicPartition, Sequence[Partitio
             first, where = known.setdefault(partition.topic, (topic_id, path))
             if first != topic_id:
                 raise InvalidConfigError(
-                    f"topic {partition.topic!r} is two topics of one name: id {encode_id(first)} in {where}, "
-                    f"{encode_id(topic_id)} in {path}. It was deleted and made anew while one broker was away, or "
-                    "these are two clusters: leave the directory of one of them out, or say which with option replica"
+                    f"topic {partition.topic!r} has two ids: {encode_id(first)} in {where}, "
+                    f"{encode_id(topic_id)} in {path}. It was deleted and created again while one broker was down, "
+                    "or these are two clusters: leave one directory out, or choose one with option replica"
                 )
 
 
@@ -178,7 +180,7 @@ class _Bounds:
                 continue
             except CorruptError as error:
                 damage = damage or error
-                self._notes.append(f"a damaged replica was passed over: {error}")
+                self._notes.append(f"skipped a damaged replica: {error}")
         if not found:
             if damage is not None:
                 raise damage
@@ -231,13 +233,13 @@ class _Bounds:
             if self._options.until == "highWatermark":
                 raise _no_watermark(" and ".join(sorted(os.path.dirname(path) for path in extents)))
             if self._options.until is None:
-                self._say("no file has the high watermarks of some replicas: the newest log is read to its end")
+                self._say("no file has the high watermarks of some replicas: seglog reads the newest log to its end")
             return replace(extent, others=others)
         source = self._dir(choice.by.directory).source
         if self._options.until is None:
             self._say(
-                "what has replicas in several directories, or may have one in a directory that is away, is read up to "
-                "its high watermark (option until=logEnd: to the end of the newest log)"
+                "partitions with replicas in several directories, or perhaps in a missing one, are read up to their "
+                "high watermark (option until=logEnd reads to the end of the newest log)"
             )
         if choice.until >= extent.log_end:
             return replace(extent, others=others)
@@ -259,8 +261,8 @@ class _Bounds:
 
 def _no_watermark(where: str) -> InvalidConfigError:
     return InvalidConfigError(
-        f"option until is highWatermark: {where} has neither {WATERMARKS} nor {HIGH_WATERMARKS}, and no "
-        "high watermark is known; logEnd reads to the end"
+        f"option until is highWatermark, but {where} has neither {WATERMARKS} nor {HIGH_WATERMARKS}, so no "
+        "high watermark is known; until=logEnd reads to the end"
     )
 
 

@@ -51,10 +51,10 @@ def read_range(fs: Fs, task: ReadRange, schema: pa.Schema, options: ReadOptions)
             for part in _parts(batch):
                 yield _as(part, schema)
     except PermissionError as error:
-        raise InvalidLogDirError(f"{error.filename}: this worker has no permission to read it") from error
+        raise InvalidLogDirError(f"{error.filename}: permission denied on this worker") from error
     if work.damages:
         _log.warning(
-            "seglog: mode=permissive left out %d damaged places of %s with %d bytes; the first: %s",
+            "seglog: mode=permissive skipped %d damaged places of %s, %d bytes in all; the first: %s",
             len(work.damages),
             task.directory,
             sum(damage.size for damage in work.damages),
@@ -101,7 +101,9 @@ class _RangeReader:
                 if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                     if not self._others:
                         raise
-                    _log.warning("seglog: %s cannot be read (%s): on with another replica", self._directory, error)
+                    _log.warning(
+                        "seglog: %s cannot be read (%s): continuing with another replica", self._directory, error
+                    )
                     self._directory = self._others.pop(0)
                 attempt = attempt + 1 if self._low == before else 1
                 # Damage is believed when it is met for the second time: a log in use is looked at again first.
@@ -115,7 +117,7 @@ class _RangeReader:
         if end <= self._low:
             return
         if self._fs.stat(piece.log).size < piece.end:
-            raise OffsetOutOfRangeError(f"{piece.log} is shorter than the {piece.end} bytes that it had")
+            raise OffsetOutOfRangeError(f"{piece.log} is now shorter than the {piece.end} bytes it had")
         stretch = Stretch(piece.log, piece.start, is_open=piece.next_base is None, is_checked=True)
         chunk = min(CHUNK_BYTES, max(piece.end - piece.start, _SMALLEST_READ))
         wanted = self._wanted._replace(low=self._low, high=end)
@@ -148,7 +150,7 @@ class _RangeReader:
         if known.get(piece.log, -1) != piece.next_base:
             raise OffsetOutOfRangeError(f"{piece.log} is no longer followed by {piece.next_base}")
         if piece.next_base is None and not self.damages:
-            self._lose(f"{piece.log} ends with offset {self._low - 1}: {self._low} to {end - 1} were cut off")
+            self._lose(f"{piece.log} ends with offset {self._low - 1}: offsets {self._low} to {end - 1} were truncated")
         self._low = end
 
     def _look(self) -> tuple[Piece, ...]:
@@ -176,7 +178,7 @@ class _RangeReader:
         pieces = spans(extent, OffsetRange(self._low, self._high), index)
         if not pieces and self._low < self._high:
             if segments[-1].base_offset <= self._low:  # else compaction took them
-                self._lose(f"{self._directory} has no records any more from {self._low} to {self._high - 1}")
+                self._lose(f"{self._directory} no longer has offsets {self._low} to {self._high - 1}")
             self._low = self._high
         return pieces
 

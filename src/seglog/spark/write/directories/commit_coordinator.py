@@ -86,7 +86,7 @@ def socket_path(directory: str) -> str:
         os.chmod(parent, 0o700)
     found = os.lstat(parent)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise InvalidLogDirError(f"{parent} is not a directory of this user's alone (mode 0700): remove it")
+        raise InvalidLogDirError(f"{parent} must be a directory that only this user can enter (mode 0700): remove it")
     return path
 
 

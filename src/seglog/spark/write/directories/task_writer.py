@@ -182,14 +182,14 @@ class TaskWriter:
             return numbers
         column = rows.column("topic")
         if column.null_count:
-            raise InvalidRecordError("column topic is null in a row: the option topic would name one for all rows")
+            raise InvalidRecordError("column topic is null in a row: fill it, or set the option topic for all rows")
         encoded = column.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         unknown = sorted(name for name in names if name not in self._slots.index)
         if unknown:
             raise UnknownTopicError(
                 f"column topic: there is no topic {unknown[0]!r} in {self._plan.directory}: "
-                "have it created by the option createTopics; one that a Kafka broker has made needs allowForeign"
+                "create it with the option createTopics; a topic that a Kafka broker created needs allowForeign"
             )
         table: I64 = np.array([self._slots.index[name] for name in names], np.int64)
         found: I64 = table[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -229,7 +229,7 @@ class TaskWriter:
         self._begun += 1
         if not self._fs.exists(os.path.join(self._plan.directory, str(partition))):
             raise AdoptError(
-                f"{self._plan.directory}/{partition} is not there: the topic was deleted meanwhile, or this worker "
+                f"{self._plan.directory}/{partition} does not exist: the topic was deleted meanwhile, or this worker "
                 "does not see the log directory, which must be on a file system that all workers share"
             )
         writer = self._open[slot] = StagingWriter(
