@@ -1,7 +1,7 @@
-"""How far streams are behind, from the progress that Spark reports after each trigger.
+"""The lag of streams, from the progress that Spark reports after each trigger.
 
 Spark's Kafka connector puts ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and ``avgOffsetsBehindLatest`` into
-the ``metrics`` of a source. A source in Python has no way to do so; a listener beside the query has.
+the ``metrics`` of a source. A Python source cannot do that, but a listener can compute them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SourceLag(NamedTuple):
-    """How many offsets one source of a query was behind the end of its logs when a batch was planned."""
+    """The lag of one source of a query, in offsets, when a batch was planned."""
 
     query_id: str
     query_name: str | None
@@ -37,7 +37,7 @@ class SourceLag(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, str]:
-        """As Spark's Kafka connector reports them: its names, and texts for values."""
+        """The metrics with the names of Spark's Kafka connector, and values as text."""
         return {
             "minOffsetsBehindLatest": str(self.min),
             "maxOffsetsBehindLatest": str(self.max),
@@ -53,7 +53,7 @@ class SourceLag(NamedTuple):
 
 
 class SourceProgress(Protocol):
-    """Of ``StreamingQueryProgress.sources``, what is looked at: two lines of JSON."""
+    """The part of ``StreamingQueryProgress.sources`` that is used: two lines of JSON."""
 
     @property
     def endOffset(self) -> str: ...
@@ -64,7 +64,7 @@ class SourceProgress(Protocol):
 def source_lags(
     query_id: str, query_name: str | None, batch_id: int, sources: Sequence[SourceProgress]
 ) -> list[SourceLag]:
-    """The lag of each source that has offsets as ours: of ``format("seglog")`` and ``format("kafka")``."""
+    """The lag of each source of ``format("seglog")`` or ``format("kafka")``."""
     lags = []
     for number, source in enumerate(sources):
         consumed, latest = parse_progress_offsets(source.endOffset), parse_progress_offsets(source.latestOffset)
@@ -96,15 +96,15 @@ class LagListener(StreamingQueryListener):
             return self._lags.get(str(query_id), ())
 
     def forget(self, query_id: object) -> None:
-        """Drop what is known of a query."""
+        """Forget the lag of a query."""
         with self._lock:
             self._lags.pop(str(query_id), None)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """There is no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Take the lags of one progress."""
+        """Store the lags of one progress."""
         progress = event.progress
         lags = source_lags(str(progress.id), progress.name, progress.batchId, progress.sources)
         if not lags:
@@ -116,7 +116,7 @@ class LagListener(StreamingQueryListener):
                 self._log(str(lag))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Without new data the lag is what it was."""
+        """Without new data the lag does not change."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """What was known stays."""
+        """The last lag stays until `forget`."""

@@ -1,7 +1,7 @@
-"""Up to and from which offset each partition is read: what options say, made into numbers. Pure.
+"""Resolve the bounds of options into the first and last offset of each partition. Pure.
 
-Offsets are those of the next record to read. The rules are those of Spark's Kafka connector
-(``KafkaOffsetReaderAdmin.scala``), except that offsets outside of a log are found when a query is planned.
+An offset is that of the next record to read. The rules are those of Spark's Kafka connector
+(``KafkaOffsetReaderAdmin.scala``), except that an offset outside of a log is an error when the query is planned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATA_LOSS_HINT: Final = "set option failOnDataLoss to false to continue without 
 
 
 class ResolvedRanges(NamedTuple):
-    """The ranges to read, and in words what they leave out of what was asked for (``failOnDataLoss=false``)."""
+    """The ranges to read, and descriptions of what they lack (``failOnDataLoss=false``)."""
 
     ranges: Mapping[TopicPartition, OffsetRange]
     losses: Sequence[str]
@@ -37,9 +37,9 @@ def resolve(
 ) -> ResolvedRanges:
     """The offsets to read of each partition.
 
-    Offsets for partitions must name exactly the partitions that are read. An offset outside of a log raises
-    `OffsetOutOfRangeError`, with ``fail_on_data_loss=False`` the nearest one that is there is taken. An end below its
-    start raises `InvalidConfigError`.
+    Offsets by partition must name exactly the partitions that are read. An offset outside of a log raises
+    `OffsetOutOfRangeError`; with ``fail_on_data_loss=False`` the nearest existing one is used. An end below its start
+    raises `InvalidConfigError`.
     """
     firsts = resolve_bound("starting", extents, starting, find_by_time)
     lasts = resolve_bound("ending", extents, ending, find_by_time)
@@ -71,7 +71,7 @@ def resolve_bound(
     bound: Bound,
     find_by_time: FindByTime,
 ) -> dict[TopicPartition, int]:
-    """One side of the ranges; offsets that were given as numbers are as they are, also outside of the log."""
+    """One side of the ranges. Offsets given as numbers are returned unchanged, even outside of the log."""
     name = option_name(side, bound)
     given = bound.timestamps if isinstance(bound, TimestampBound) else bound
     if not isinstance(given, int):
@@ -93,7 +93,7 @@ def resolve_bound(
 
 
 def _at_time(extent: PartitionExtent, timestamp: int, find_by_time: FindByTime) -> int | None:
-    """As a broker answers: a record at or behind the high watermark is not there."""
+    """Like a broker's answer, which ignores records at or above the high watermark."""
     offset = find_by_time(extent, timestamp)
     return offset if offset is not None and offset < extent.until else None
 

@@ -1,8 +1,8 @@
-"""From what lies in the files and what was asked for to what each Spark task reads. Plain values in, plain values out.
+"""Plans what each Spark task reads, from plain values to plain values.
 
-A partition is divided by offsets, as Spark's Kafka connector does it, and by bytes: at batch boundaries, which its
-sparse indexes know, so that one big partition keeps every core busy. A cut never changes what is read: the offsets of
-tasks do not overlap and leave nothing out, and the bytes say only where a task finds them fast.
+A partition is divided by offsets, like in Spark's Kafka connector, and by bytes at batch boundaries from its sparse
+indexes, so that one large partition uses all cores. Dividing never changes what is read: the offsets of tasks do not
+overlap and have no gaps; the bytes only tell a task where to find them quickly.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from seglog.storage.log.transaction_index import AbortedTxn
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
-"""Read only when they are named: a consumer's pattern does not match them either (``exclude.internal.topics``)."""
+"""Read only if named, as a consumer's pattern does not match them (``exclude.internal.topics``)."""
 
 WORTH_A_TASK: Final = 4 << 20
-"""Bytes under which a further task costs more than it saves, when nobody asked for it."""
+"""A further task with fewer bytes costs more than it saves, unless options ask for it."""
 _UNKNOWN_SHARE: Final = 32 << 20
-"""Bytes of a task where nothing says how many run at once: a tenth of its time is its start."""
+"""Bytes of a task if the number of cores is unknown: its start then takes a tenth of its time."""
 _OPENING: Final = 128 << 10
-"""What beginning with another partition costs, in bytes that are read in that time."""
+"""The cost of opening another partition, in bytes that could be read meanwhile."""
 _TASKS_PER_CORE: Final = 4
 
 
@@ -50,10 +50,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRange:
-    """What one task reads: the records whose offset is in ``offsets``; they were in ``pieces`` of files when planned.
+    """The records of one task: those with an offset in ``offsets``, which were in ``pieces`` of files when planned.
 
-    ``directory`` is where to look when a piece is no longer what it was, and ``others`` are where to look when it is no
-    longer there; ``mounts`` are their log directories. Records of ``aborted`` are left out.
+    If a piece has changed, the task surveys ``directory`` again; if that is gone, ``others``. ``mounts`` are their log
+    directories. Records of ``aborted`` transactions are skipped.
     """
 
     topic_partition: TopicPartition
@@ -66,7 +66,7 @@ class ReadRange:
 
 
 class Boundaries(Protocol):
-    """Where batches start in a segment, as far as its index knows. Positions in bytes."""
+    """Known starts of batches in a segment, from its index. Positions are in bytes."""
 
     def start_of(self, offset: int) -> int:
         """A boundary at or before the batch with ``offset``; near to it."""
@@ -88,7 +88,7 @@ class Index(Protocol):
 
 
 def select(selection: Selection, available: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that were asked for, sorted. `UnknownTopicError` names one that is not there, and what is."""
+    """The selected partitions, sorted. An `UnknownTopicError` names one that does not exist, and those that do."""
     match selection:
         case None:
             chosen = [partition for partition in available if partition.topic not in INTERNAL_TOPICS]
@@ -129,12 +129,11 @@ def plan(
     max_records: int | None = None,
     cores: int | None = 1,
 ) -> list[ReadRange]:
-    """Divide what is to be read among tasks, in the order of partitions and offsets.
+    """Divide the ranges among tasks, in the order of partitions and offsets.
 
-    With ``min_partitions`` or ``max_records`` first as the connector divides offsets (`divide`), otherwise so that
-    ``cores`` have something to do as long as each task has `WORTH_A_TASK`; None if their number is not known. What is
-    larger than about ``max_bytes`` then
-    is cut at batch boundaries. A partition with nothing to read has no task.
+    With ``min_partitions`` or ``max_records``, offsets are first divided as by the connector (`divide`). Otherwise
+    there are enough tasks for all ``cores`` (None if unknown), as long as each has `WORTH_A_TASK`. Then tasks above
+    about ``max_bytes`` are split at batch boundaries. An empty partition has no task.
     """
     by_partition = {extent.topic_partition: extent for extent in extents}
     shares = [Share(extent.topic_partition, ranges[extent.topic_partition]) for extent in extents]
@@ -172,10 +171,10 @@ def plan(
 
 
 def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> list[tuple[ReadRange, ...]]:
-    """Neighbours of ``ranges`` as tasks, in their order: small ones share a task where there are many.
+    """Group neighbouring ``ranges`` into tasks, in order, if there are many small ones.
 
-    Up to `_TASKS_PER_CORE` ranges for each of ``cores`` stay alone. A task has at most ``max_bytes`` unless one range
-    has more.
+    Up to `_TASKS_PER_CORE` ranges per core each keep a task of their own. A task has at most ``max_bytes``, unless a
+    single range has more.
     """
     if len(ranges) <= _TASKS_PER_CORE * (cores or 2):
         return [(one,) for one in ranges]
@@ -194,7 +193,7 @@ def pack(ranges: Sequence[ReadRange], *, max_bytes: int, cores: int | None) -> l
 
 
 def spans(extent: PartitionExtent, offsets: OffsetRange, index: Index) -> tuple[Piece, ...]:
-    """The bytes that may hold ``offsets``: without the segments that cannot, the first and the last one clipped."""
+    """The bytes that may hold ``offsets``, without other segments, and with the first and the last segment clipped."""
     if offsets.start >= offsets.end:
         return ()
     pieces = []

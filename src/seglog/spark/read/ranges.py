@@ -1,4 +1,4 @@
-"""Partitions and ranges of their offsets as plain values, and how Spark's Kafka connector divides ranges. Pure."""
+"""Partitions and ranges of their offsets as plain values, divided as by Spark's Kafka connector. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seglog.spark.runtime.log_dir_mount import LogDirMount
 from seglog.storage.log.transaction_index import AbortedTxn
 
 LOG_END = "log end offset"
-"""What ``until`` is when nothing lowers it."""
+"""The name of ``until`` if nothing lowers it."""
 
 
 class SegmentExtent(NamedTuple):
@@ -25,12 +25,11 @@ class SegmentExtent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExtent:
-    """A partition as it lay on the disk when it was looked at, in ``directory``.
+    """A partition in ``directory``, as it was on disk at the time of the survey.
 
-    Readable are the offsets from ``log_start`` to before ``until``, which is what ``bound`` names: the log end offset,
-    a high watermark, or the last stable offset. ``aborted`` are transactions that are not read, none if all is.
-    ``others`` are directories of replicas that have the same up to ``until``; ``mounts`` are the log directories of all
-    of these.
+    The offsets from ``log_start`` to before ``until`` are readable. ``bound`` names ``until``: the log end offset, a
+    high watermark, or the last stable offset. Records of ``aborted`` transactions are skipped. ``others`` are the
+    directories of replicas with the same records up to ``until``; ``mounts`` are the log directories of all of these.
     Invariant: log_start <= until <= log_end; segments rise.
     """
 
@@ -46,7 +45,7 @@ class PartitionExtent:
     mounts: tuple[LogDirMount, ...] = ()
 
     def nearest(self, offset: int) -> int:
-        """The offset itself, or the one next to it that may be read from or to."""
+        """The offset itself, or the nearest readable one."""
         return min(max(offset, self.log_start), self.until)
 
 
@@ -71,11 +70,11 @@ class Share(NamedTuple):
 def divide(
     shares: Sequence[Share], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[Share]:
-    """As the connector's ``KafkaOffsetRangeCalculator`` (4.0 on) divides ranges among tasks; empty ones are left out.
+    """Divide ranges among tasks like the connector's ``KafkaOffsetRangeCalculator`` (from 4.0); drop empty ones.
 
-    First by ``max_records``; where there are fewer than ``min_partitions`` then, each is divided in proportion to its
-    offsets. Those that get one task are taken out of the proportion. The number of tasks is about ``min_partitions``:
-    every range is rounded by itself.
+    First by ``max_records``. If there are then fewer than ``min_partitions``, each range is divided in proportion to
+    its offsets; ranges that get one task do not count in the proportion. Every range is rounded by itself, so there are
+    about ``min_partitions`` tasks.
     """
     found = [share for share in shares if share.offsets.size > 0]
     if max_records is not None:

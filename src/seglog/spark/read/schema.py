@@ -45,7 +45,7 @@ EXTRA: Final = StructType(
         StructField("leaderEpoch", IntegerType()),
     ]
 )
-"""Columns that are there if ``columns`` or a schema names them; -1 where a record has no producer or no epoch."""
+"""Columns that only ``columns`` or a schema selects; -1 if a record has no producer or no epoch."""
 
 _OURS: Final = {field.name: field for schema in (COLUMNS, EXTRA) for field in schema.fields}
 _NULLABLE: Final = frozenset({"key", "value", "headers", "timestamp"})
@@ -54,7 +54,7 @@ _OPTIONS: Final = "seglog"
 
 
 def record_schema(*, include_headers: bool, columns: Sequence[str] | None = None) -> StructType:
-    """What ``load()`` gives without ``.schema(…)``; `InvalidConfigError` names a column that there is not."""
+    """The schema of ``load()`` without ``.schema(…)``; an `InvalidConfigError` names an unknown column."""
     if columns is None:
         return COLUMNS if include_headers else StructType(COLUMNS.fields[:-1])
     for name in columns:
@@ -66,7 +66,7 @@ def record_schema(*, include_headers: bool, columns: Sequence[str] | None = None
 
 
 def check_schema(schema: StructType) -> StructType:
-    """A user's ``.schema(…)`` if it is some of our columns; `InvalidConfigError` names the first one that is not."""
+    """A user's ``.schema(…)`` if all columns are ours; an `InvalidConfigError` names the first one that is not."""
     for field in schema.fields:
         if field.name not in _OURS:
             raise InvalidConfigError(f"schema: there is no column {field.name!r}; there are {', '.join(_OURS)}")
@@ -84,10 +84,10 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a table that is being created, with its options in it; of anything else, as it is.
+    """Store the options in the schema of a table that is being created; leave any other schema unchanged.
 
-    Spark 4.3 keeps the schema of ``CREATE TABLE … USING seglog OPTIONS (…)`` in its catalog and makes readers and
-    writers of the table without any option: what is to be known then has to be in the schema.
+    Spark 4.3 keeps the schema of ``CREATE TABLE … USING seglog OPTIONS (…)`` in its catalog, but creates readers and
+    writers of the table without options: the schema has to carry them.
     """
     if "provider" not in options or not schema.fields:
         return schema
@@ -98,7 +98,7 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def recall(schema: StructType, options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options, or where there are none, those that `remember` put into the schema; {} if it did not."""
+    """The options, or without any, those that `remember` stored in the schema; otherwise {}."""
     if options:
         return options
     for field in schema.fields:

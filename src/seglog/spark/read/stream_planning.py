@@ -1,7 +1,7 @@
-"""What a stream reads next, and what it lost: decisions on offsets, without a file or a clock.
+"""Decides what a stream reads next and what it lost, from offsets alone: no files, no clock.
 
 The rules are those of Spark's Kafka connector 4.2 (``KafkaMicroBatchStream.scala``, ``KafkaOffsetReaderAdmin.scala``),
-so that a query which moves to the files takes the same steps. Offsets are the next ones to read.
+so that a query takes the same steps after it moves to the files. An offset is that of the next record to read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StreamOffsets = Mapping[TopicPartition, int]
 
 
 def offsets_to_json(offsets: StreamOffsets) -> dict[str, dict[str, int]]:
-    """Offsets as they stand in a checkpoint of ``format("kafka")``: ``{"topic": {"0": 123}}``, in a fixed order.
+    """Offsets in the form of a checkpoint of ``format("kafka")``: ``{"topic": {"0": 123}}``, in a fixed order.
 
     >>> offsets_to_json({TopicPartition("t", 10): 7, TopicPartition("t", 2): 5})
     {'t': {'2': 5, '10': 7}}
@@ -33,7 +33,7 @@ def offsets_to_json(offsets: StreamOffsets) -> dict[str, dict[str, int]]:
 
 
 def offsets_from_json(value: object) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint's line; `InvalidConfigError` where it is not one of ours or of ``format("kafka")``.
+    """The offsets in a line of a checkpoint; `InvalidConfigError` if it belongs to another source.
 
     >>> offsets_from_json({"t": {"0": 123}})
     {TopicPartition(topic='t', partition=0): 123}
@@ -61,9 +61,9 @@ def _not_offsets(value: object) -> InvalidConfigError:
 
 
 class StreamPartition(NamedTuple):
-    """What a partition's files have now: readable are ``log_start`` to before ``until``, which is at most ``log_end``.
+    """The current state of a partition: readable from ``log_start`` to before ``until``, which is at most ``log_end``.
 
-    ``until`` is the high watermark, the last stable offset or the log's end, as the options say.
+    ``until`` is the high watermark, the last stable offset or the log end, depending on options.
     """
 
     log_start: int
@@ -75,10 +75,10 @@ StreamPartitions = Mapping[TopicPartition, StreamPartition]
 
 
 def latest_offsets(states: StreamPartitions, start: StreamOffsets) -> dict[TopicPartition, int]:
-    """The end of each partition that is there, never before where the stream is as long as the log goes that far.
+    """The end of each existing partition, but not below the stream's position while the log reaches that far.
 
-    A high watermark is read from a checkpoint that a broker writes every few seconds, while another source of the same
-    checkpoint, or a reader of another replica, knew a later one. That is no loss: there is nothing new yet.
+    A broker checkpoints high watermarks only every few seconds; an earlier run of the query, or a reader of another
+    replica, may have seen a later one. That is not a loss: there is nothing new yet.
     """
     return {
         partition: start[partition] if state.until < start.get(partition, 0) <= state.log_end else state.until
@@ -87,8 +87,8 @@ def latest_offsets(states: StreamPartitions, start: StreamOffsets) -> dict[Topic
 
 
 def wait_where_known(states: StreamPartitions, known: StreamOffsets) -> dict[TopicPartition, StreamPartition]:
-    """``states`` while a broker's directory is away: a partition of ``known`` that the others do not have, or not so
-    far, is as it was when it was read to there, and there is nothing new of it.
+    """``states`` while a broker's directory is missing: a partition of ``known`` that the other directories do not
+    have, or not up to there, stays at its known offset, with nothing new.
 
     >>> wait_where_known({}, {TopicPartition("t", 0): 7})
     {TopicPartition(topic='t', partition=0): StreamPartition(log_start=7, until=7, log_end=7)}
@@ -104,10 +104,10 @@ def wait_where_known(states: StreamPartitions, known: StreamOffsets) -> dict[Top
 def rate_limit(
     limit: int, start: StreamOffsets, latest: StreamOffsets, log_starts: StreamOffsets
 ) -> dict[TopicPartition, int]:
-    """The end of a batch of about ``limit`` offsets: each partition gets its share by how far it is behind.
+    """The end of a batch of about ``limit`` offsets, shared among partitions in proportion to their lag.
 
-    A share is rounded down, but up where it is below 1, so that no partition starves. A partition that ``start`` does
-    not have begins at its ``log_starts``.
+    A share is rounded down, or up to 1, so that no partition starves. A partition missing in ``start`` begins at its
+    ``log_starts``.
     """
     begins = {partition: start.get(partition, log_starts.get(partition, end)) for partition, end in latest.items()}
     sizes = {partition: max(end - begins[partition], 0) for partition, end in latest.items()}
@@ -130,7 +130,7 @@ def is_too_little(min_offsets: int, start: StreamOffsets, latest: StreamOffsets,
 
 
 class BatchPlan(NamedTuple):
-    """The ranges of a batch, and what of it cannot be read any more: a sentence for each loss."""
+    """The ranges of a batch, and a sentence for each loss."""
 
     ranges: Mapping[TopicPartition, OffsetRange]
     losses: tuple[str, ...]
@@ -139,11 +139,11 @@ class BatchPlan(NamedTuple):
 def plan_batch(
     start: StreamOffsets, end: StreamOffsets, states: StreamPartitions, *, replays_first: bool = False
 ) -> BatchPlan:
-    """What to read from ``start`` to ``end`` of the partitions in ``end``, and what was lost.
+    """The ranges from ``start`` to ``end`` for the partitions in ``end``, and the losses.
 
-    ``replays_first``: Spark runs the first batch again, after a stop between planning and committing it, with a newly
-    asked ``start`` beside the old ``end``. A start behind the end then means that the batch was to be empty, and a
-    partition that only ``start`` has is newer than the batch.
+    ``replays_first``: after a stop between planning and committing the first batch, Spark repeats it with a new
+    ``start`` and the old ``end``. Then a start above the end means that the batch was empty, and a partition that only
+    ``start`` has is newer than the batch.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     losses: list[str] = []
@@ -179,7 +179,7 @@ def plan_batch(
 
 
 def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], None]) -> None:
-    """Raise `DataLossError` if ``fail``, else ``warn`` once, of all of them."""
+    """Raise a `DataLossError` if ``fail``, else ``warn`` once, about all losses."""
     if not losses:
         return
     said = "; ".join(list(losses)[:10]) + (f" … {len(losses)} in all" if len(losses) > 10 else "")
@@ -192,7 +192,7 @@ def report_losses(losses: Collection[str], *, fail: bool, warn: Callable[[str], 
 
 
 def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPartitions) -> None:
-    """With ``AvailableNow``: `DataLossError` if a batch ends where its targets, or the logs, do not reach."""
+    """With ``AvailableNow``: raise a `DataLossError` if a batch ends beyond its targets or the logs."""
     for partition in sorted(end):
         if partition not in targets or end[partition] > targets[partition]:
             known = f"{partition} to {targets[partition]}" if partition in targets else f"no partition {partition}"
@@ -212,7 +212,7 @@ def check_targets(targets: StreamOffsets, end: StreamOffsets, states: StreamPart
 
 
 class Lag(NamedTuple):
-    """How far partitions are behind: the least, the most, and the mean, in offsets."""
+    """The smallest, largest and mean lag of partitions, in offsets."""
 
     min: int
     max: int

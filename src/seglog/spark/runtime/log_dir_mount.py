@@ -1,7 +1,7 @@
 """Whether a worker sees the log directory that the driver saw when it planned.
 
-A worker without the mount finds no directory, the empty mount point, or another directory under the same path. None of
-these says anything about the records: only in the right log directory is a missing partition a deleted one.
+A worker without the mount finds no directory, an empty mount point, or another directory under the same path. That says
+nothing about the records: only in the right log directory does a missing partition mean a deleted one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seglog.storage.formats.paths import META_PROPERTIES
 class LogDirMount(NamedTuple):
     """A log directory, and the identity in its ``meta.properties`` as the driver read it; None if it had none.
 
-    Without an identity a directory that exists and is not empty passes for the right one.
+    Without an identity, any directory that exists and is not empty counts as the right one.
     """
 
     path: str
@@ -28,7 +28,7 @@ class LogDirMount(NamedTuple):
 
     @classmethod
     def seen(cls, fs: Fs, path: str) -> LogDirMount:
-        """The directory as this process sees it. An unreadable ``meta.properties`` identifies nothing."""
+        """The directory as this process sees it. A corrupt ``meta.properties`` gives no identity."""
         try:
             return cls(path, read_meta_properties(fs, path))
         except CorruptError:
@@ -57,7 +57,7 @@ class LogDirMount(NamedTuple):
 
 
 def mount_of(mounts: Sequence[LogDirMount], partition_path: str) -> LogDirMount:
-    """The log directory of a partition's directory; one that is not among ``mounts`` has no identity."""
+    """The log directory of a partition's directory; without identity if ``mounts`` does not have it."""
     path = os.path.dirname(partition_path)
     return next((mount for mount in mounts if mount.path == path), LogDirMount(path))
 

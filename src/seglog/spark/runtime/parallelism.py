@@ -1,7 +1,7 @@
-"""How many tasks Spark can run at once, as far as a planning process can tell.
+"""How many tasks Spark can run at once, as far as a planning process can see.
 
-Spark hands a Python data source neither its configuration nor the number of executors. The command line of the driver's
-JVM has what was set for the session or on ``spark-submit``; what ``spark-defaults.conf`` says is not in it.
+Spark gives a Python data source neither its configuration nor the number of executors. The command line of the driver's
+JVM has the settings of the session and of ``spark-submit``, but not those of ``spark-defaults.conf``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]
 
 
 def driver_parallelism() -> int | None:
-    """Of the driver that this planning process belongs to; None if its command line does not say."""
+    """The parallelism of this planning process's driver; None if its command line does not tell."""
     return parallelism_of(settings_of(command_line(driver_pid())), os.cpu_count() or 1)
 
 
@@ -50,7 +50,7 @@ def settings_of(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def parallelism_of(settings: Mapping[str, str], cpus: int) -> int | None:
-    """What ``SparkContext.defaultParallelism`` comes to, once all executors are there.
+    """The value of ``SparkContext.defaultParallelism`` once all executors are up.
 
     >>> parallelism_of({"spark.master": "local[*]"}, 16), parallelism_of({"spark.master": "spark://host:7077"}, 16)
     (16, None)

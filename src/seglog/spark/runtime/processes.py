@@ -1,4 +1,4 @@
-"""Which process a writing job belongs to, and whether it still lives."""
+"""The process that a writing job belongs to, and whether it is still alive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINUX = sys.platform == "linux"
 
 
 class ProcessWatch:
-    """Looks after processes that are no children of this one; by handles where there are: numbers are used again."""
+    """Watches processes that are not children of this one, by handle if possible: process ids are reused."""
 
     POLL_SECONDS: ClassVar = 0.5
     """How long a death may go unnoticed."""
@@ -25,7 +25,7 @@ class ProcessWatch:
         self._handles: dict[int, int] = {}
 
     def gone(self, pids: Collection[int]) -> set[int]:
-        """Those of ``pids`` that have ended; others than these are not looked after any more."""
+        """Those of ``pids`` that have ended; processes not in ``pids`` are no longer watched."""
         for pid in self._handles.keys() - set(pids):
             os.close(self._handles.pop(pid))
         return {pid for pid in pids if not self._lives(pid)}
@@ -39,7 +39,7 @@ class ProcessWatch:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # it lives, and is someone else's
+        except PermissionError:  # it is alive, and belongs to another user
             return True
         return True
 
@@ -55,12 +55,12 @@ def driver_pid() -> int:
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments of a process; none if the system does not say."""
+    """The arguments of a process; empty if the system does not tell."""
     return _process(pid)[1]
 
 
 def _process(pid: int) -> tuple[int, list[str]]:
-    """A process's parent and its arguments; 0 and none if the system does not say."""
+    """A process's parent and its arguments; 0 and empty if the system does not tell."""
     try:
         if _LINUX:
             fs = OsFs()

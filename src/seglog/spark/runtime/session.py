@@ -1,4 +1,4 @@
-"""A `SparkSession` that works at once: Java found, the workers' Python right, and no more said than needed."""
+"""A `SparkSession` that is ready to use: it finds a Java, gives workers the right Python, and logs little."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""What `get_spark` sets unless told otherwise. Record timestamps are UTC, and so are hours and days in queries.
+"""The defaults of `get_spark`. Record timestamps are UTC, and so are hours and days in queries.
 
 Over TCP the JVM and a Python worker wait some 40 ms for each other at every task (Nagle's algorithm against delayed
 acknowledgements): 8 tiny tasks on two cores take 0.35 s, and 0.11 s over sockets of the file system.
@@ -37,11 +37,11 @@ def get_spark(
     config: Mapping[str, str] | None = None,
     jvm_log: str | None = None,
 ) -> SparkSession:
-    """The running session, else a new one, in which ``spark.read.format("seglog")`` works.
+    """The active session, or a new one, in which ``spark.read.format("seglog")`` works.
 
-    Python workers run the interpreter that runs this, not the ``python3`` that happens to be on PATH. Without a Java on
-    this machine the one of ``pip install 'seglog[java]'`` is used; without that, `MissingExtraError` says so. What the
-    JVM and the workers print to stderr goes to the file ``jvm_log``, if one is given; it is replaced.
+    Python workers run this process's interpreter, not the first ``python3`` on PATH. Without a Java on this machine,
+    the session uses the one of ``pip install 'seglog[java]'``, or raises `MissingExtraError`. The JVM and the workers
+    write their stderr to the file ``jvm_log``, if one is given, which is overwritten.
     """
     sql = require("pyspark.sql", "spark", purpose="a Spark session")
     running = sql.SparkSession.getActiveSession()

@@ -1,4 +1,4 @@
-"""What a task leaves in order behind it in a Python worker, which Spark uses again for the next one."""
+"""Keeps the garbage collection of Spark's reused Python workers short."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache
 
 @cache
 def freeze_imports() -> None:
-    """Take what is loaded by now out of the sight of Python's garbage collection; once in a process.
+    """Exclude all loaded objects from Python's garbage collection; once in a process.
 
-    Spark's daemon runs a whole collection after each task, with numba and pyarrow loaded some 50 ms.
+    Spark's daemon runs a full collection after each task: about 50 ms with numba and pyarrow loaded.
     """
     gc.collect()
     gc.freeze()

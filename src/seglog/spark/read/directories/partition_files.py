@@ -1,7 +1,7 @@
-"""What lies in a partition's directory, found with a few small reads: segments, their ends and batch boundaries.
+"""The segments of a partition's directory, their ends and batch boundaries, found with a few small reads.
 
-Nothing is decoded here and nothing is changed. A directory may be one that a broker is writing at this moment: the last
-segment ends behind its last whole batch, and an index may have the zeros of its pre-allocated rest.
+This module decodes no record and changes no file. A broker may be writing to the directory: the last segment then ends
+after its last whole batch, and an index may end in pre-allocated zeros.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ATTEMPTS: Final = 5
 def read_extent(
     fs: Fs, path: str, topic_partition: TopicPartition, log_start: int, *, permissive: bool = False
 ) -> PartitionExtent:
-    """A partition's segments and offsets. ``log_start`` is what the checkpoint beside it says, 0 if nothing.
+    """A partition's segments and offsets. ``log_start`` comes from the checkpoint beside it, or is 0.
 
-    Reads the last segment's last index entry and hops from there over batch headers to the end. Damage there raises
-    `CorruptBatchError`; ``permissive``, it is the end.
+    Reads the last index entry of the last segment and walks the batch headers from there to the end. Damage there
+    raises `CorruptBatchError`, or is taken for the end if ``permissive``.
     """
     segments = read_segments(fs, path)
     first = segments[0].base_offset if segments else 0
@@ -47,10 +47,10 @@ def read_extent(
 
 
 def read_segments(fs: Fs, path: str) -> list[SegmentExtent]:
-    """The segments of a partition's directory, with the sizes of their files; FileNotFoundError if it is gone.
+    """The segments of a partition's directory, with the sizes of their files; FileNotFoundError if it does not exist.
 
-    While a compaction takes the place of segments, there is a moment at which the new one is complete but has not its
-    name yet (``.swap``), and the old ones have gone.
+    While a compaction replaces segments, there is a moment when the old ones are gone and the new one is complete but
+    still has the suffix ``.swap``.
     """
     for attempt in range(_ATTEMPTS):
         files: dict[int, str] = {}
@@ -79,9 +79,9 @@ def find_by_time(fs: Fs, extent: PartitionExtent, timestamp: int) -> int | None:
 
 
 def epoch_before(fs: Fs, extent: PartitionExtent, offset: int) -> EpochEntry | None:
-    """The leader epoch of the last batch that begins before ``offset``, and where that begins.
+    """The leader epoch of the last batch that begins before ``offset``, with the base offset of that batch.
 
-    None if compaction has left none near, or if it is of a format without epochs.
+    None if compaction has left no batch nearby, or if its format has no epochs.
     """
     segment = next((one for one in reversed(extent.segments) if one.base_offset < offset), None)
     if segment is None:

@@ -1,4 +1,4 @@
-"""Which directories options name: log directories of one or several brokers, partitions' directories, globs, lists."""
+"""Find the partitions under the given paths: log directories of one or more brokers, partitions' directories, globs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from seglog.storage.formats.paths import (
 
 _WILD: Final = frozenset("*?[")
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
-"""Not one in the brackets of a glob."""
+"""A comma outside of a glob's brackets."""
 
 
 class MissingDirectory(NamedTuple):
-    """A directory that was given and cannot be looked at now; the broker that has it may be down, or its disk gone."""
+    """A given directory that cannot be read now, perhaps because its broker or its disk is down."""
 
     path: str
     reason: str
@@ -35,11 +35,10 @@ class MissingDirectory(NamedTuple):
 
 
 def find_partitions(fs: Fs, paths: Iterable[str], away: list[MissingDirectory] | None = None) -> list[PartitionDir]:
-    """The partitions under ``paths``: log directories, partitions' directories, globs, or several of them between
-    commas.
+    """The partitions under ``paths``: log directories, partitions' directories, globs, or several separated by commas.
 
-    A partition that several log directories have (replicas) is found several times. A directory that is not there
-    raises `InvalidConfigError`; with ``away`` it is put there instead, unless there is no other.
+    A partition with replicas in several log directories is found several times. A directory that does not exist raises
+    `InvalidConfigError`; if ``away`` is given and another directory exists, it is added there instead.
     """
     found: dict[str, PartitionDir] = {}
     missing: list[tuple[MissingDirectory, Exception]] = []
@@ -66,14 +65,14 @@ def find_partitions(fs: Fs, paths: Iterable[str], away: list[MissingDirectory] |
 
 
 def _listed(fs: Fs, path: str) -> list[str]:
-    """What stands between commas, as in a broker's ``log.dirs``; a directory may have one in its name."""
+    """The parts between commas, as in a broker's ``log.dirs``; but a directory may have a comma in its name."""
     if "," not in path or fs.exists(os.path.abspath(os.path.expanduser(path))):
         return [path]
     return [part for part in (one.strip() for one in _COMMA.split(path)) if part] or [path]
 
 
 def expand(fs: Fs, path: str) -> list[str]:
-    """``path`` itself, or what matches it if it has ``*``, ``?`` or ``[…]`` in it; sorted, absolute."""
+    """``path`` itself, or its matches if it has ``*``, ``?`` or ``[…]``; sorted, absolute."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     elif "://" in path:

@@ -1,10 +1,10 @@
-"""What a query may read: which partitions there are, of several replicas which one, and up to which offset.
+"""Which partitions a query reads, from which replica, and up to which offset.
 
-A directory that nobody has open is read to the end of its logs. In one that a broker, or another process of seglog,
-has locked, the newest records may not be on other replicas yet and may still be taken back: it is read up to the high
-watermark. A partition that several directories have is one partition, and is read up to what is committed, whoever of
-the brokers is alive: the rule is in `seglog.storage.offline.replica_choice`. So is every partition while one of the
-directories that were given is away, for then nobody can tell which of them have replicas there.
+A directory that no process has open is read to the end of its logs. If a broker or another seglog process has locked
+it, the newest records may not be on other replicas yet and may still be truncated: it is read up to the high watermark.
+If several directories have a partition, it is one partition and is read up to the committed offset, whichever brokers
+are up (`seglog.storage.offline.replica_choice`). The same holds for every partition while one of the given directories
+is missing, because it may have replicas of any of them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ LONGEST: Final = "longest"
 
 
 class Survey(NamedTuple):
-    """The partitions to read, each once, by topic and number; sentences that the user should see; and directories that
-    were given and are not there."""
+    """The partitions to read, each once, by topic and number; warnings for the user; and the missing directories."""
 
     extents: list[PartitionExtent]
     notes: list[str]
@@ -47,10 +46,10 @@ class Survey(NamedTuple):
 
 
 def survey(fs: Fs, options: ReadOptions, *, may_be_away: bool = False) -> Survey:
-    """Look at what ``options`` name. With ``may_be_away`` some of several directories may be missing.
+    """Survey the directories of ``options``. With ``may_be_away`` some of several directories may be missing.
 
-    Raises `InvalidConfigError`, `UnknownTopicError` or `InvalidLogDirError` with what is wrong and what is there. A
-    replica that is damaged at its end is passed over if there is another one.
+    Raises `InvalidConfigError`, `UnknownTopicError` or `InvalidLogDirError`. Skips a replica with a damaged end if
+    there is another one.
     """
     try:
         return _survey(fs, options, [] if may_be_away else None)
@@ -86,7 +85,7 @@ def _survey(fs: Fs, options: ReadOptions, away: list[MissingDirectory] | None) -
 
 
 class _LogDir(TopFiles):
-    """A log directory, and what is to be said of it."""
+    """A log directory, and warnings about it."""
 
     def __init__(self, fs: Fs, path: str) -> None:
         super().__init__(fs, path)
@@ -98,7 +97,7 @@ class _LogDir(TopFiles):
 
     @cached_property
     def by_default(self) -> bool:
-        """Whether the high watermark is the end where no option says so; it is noted once."""
+        """Whether to stop at the high watermark if no option decides. Adds a note the first time."""
         if not self.in_use:
             return False
         if self.source is None:
@@ -115,7 +114,7 @@ class _LogDir(TopFiles):
 
 
 def _of_replica(replica: str, found: list[PartitionDir], log_dirs: Mapping[str, _LogDir]) -> list[PartitionDir]:
-    """Those of one broker, by id, or of one log directory, by path; all of them for `LONGEST`."""
+    """The partitions of one broker (by id) or of one log directory (by path); all of them for `LONGEST`."""
     if replica.lower() == LONGEST:
         return found
     if replica.isdecimal():
@@ -131,7 +130,7 @@ def _of_replica(replica: str, found: list[PartitionDir], log_dirs: Mapping[str, 
 
 
 def _check_topic_ids(fs: Fs, replicas: Mapping[TopicPartition, Sequence[PartitionDir]]) -> None:
-    """A topic that was deleted and made anew is another one, and a broker that was away has still the old one."""
+    """Refuse a topic with two ids: it was deleted and created again, and a broker that was down has the old one."""
     parents: dict[str, set[str]] = {}
     for partition, dirs in replicas.items():
         parents.setdefault(partition.topic, set()).update(os.path.dirname(one.path) for one in dirs)
@@ -154,7 +153,7 @@ def _check_topic_ids(fs: Fs, replicas: Mapping[TopicPartition, Sequence[Partitio
 
 
 class _Bounds:
-    """Up to where partitions are read. ``is_partial``: a directory that was given is away."""
+    """Decides the end of each partition. ``is_partial``: one of the given directories is missing."""
 
     def __init__(
         self, fs: Fs, options: ReadOptions, log_dirs: Mapping[str, _LogDir], *, is_partial: bool, notes: list[str]
@@ -167,7 +166,7 @@ class _Bounds:
         self._said: set[str] = set()
 
     def extent(self, partition_dirs: Sequence[PartitionDir]) -> PartitionExtent | None:
-        """Of the replica that is read; None if the partition was just deleted."""
+        """The partition in the replica to read; None if it was just deleted."""
         several = len(partition_dirs) > 1
         found, damage = [], None
         for path, partition in partition_dirs:
@@ -225,7 +224,7 @@ class _Bounds:
             )
             if wrong is None:
                 break
-            # What its file of epochs says is of another history than its batches: it vouches for nobody.
+            # Its epoch file describes another history than its batches, so its claims do not count.
             replicas = [one._replace(epochs=LeaderEpochs()) if one is wrong else one for one in replicas]
         extent = extents[choice.replica.directory]
         others = tuple(one.directory for one in choice.others)
@@ -247,7 +246,7 @@ class _Bounds:
         return replace(extent, until=until, bound=f"high watermark ({source})", others=others)
 
     def _is_brought_back(self, extent: PartitionExtent, replica: Replica, until: int) -> bool:
-        """Whether a power cut has brought back the end of a log that was cut off: `LeaderEpochs.agree`."""
+        """Whether a power cut restored a truncated tail of the log: `LeaderEpochs.agree`."""
         if self._dir(extent.directory).is_recovered or not len(replica.epochs):
             return False
         found = epoch_before(self._fs, extent, until)
@@ -267,7 +266,7 @@ def _no_watermark(where: str) -> InvalidConfigError:
 
 
 def _stable(fs: Fs, extent: PartitionExtent, log_dirs: Mapping[str, _LogDir]) -> PartitionExtent:
-    """Up to the last stable offset, and what was aborted below it."""
+    """Lower the end to the last stable offset, and add the aborted transactions below it."""
     aborted, stable = committed(fs, extent.directory, below=extent.until)
     marks = log_dirs[os.path.dirname(extent.directory)].watermarks
     if marks is not None and extent.bound.startswith("high watermark") and extent.topic_partition in marks:

@@ -1,10 +1,10 @@
-"""What a task does in Spark's worker: the records of its offsets, from the files as they are by then.
+"""Reads the offsets of a task in Spark's worker, from the files as they are at that moment.
 
-Between planning and reading a segment may have been rolled, compacted or deleted. What a task reads is told by offsets;
-the bytes that the plan names are where it looks first. Where they are no longer what they were, the task looks again at
-the directory and goes on from the offset that it has come to. Where a replica is gone, or its disk fails, another one
-that had the same when the query was planned takes its place; what is gone for good is a `DataLossError`. A worker that
-does not see the log directory cannot know of a loss: it raises `InvalidLogDirError`, whatever ``failOnDataLoss`` says.
+Between planning and reading a segment may be rolled, compacted or deleted. Offsets define what a task reads; the bytes
+in the plan are only where it starts to look. If they have changed, the task surveys the directory again and continues
+from the offset it has reached. If a replica is gone or its disk fails, the task continues with another replica that had
+the same records when the query was planned. Records that no longer exist raise a `DataLossError`. A worker that does
+not see the log directory cannot know of a loss: it raises `InvalidLogDirError`, whatever ``failOnDataLoss`` says.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from seglog.storage.offline.table_batches import CHUNK_BYTES, Filter, Stretch, i
 
 ROWS: Final = 65536
 BYTES: Final = 8 << 20
-"""What a batch for Spark has at most, unless one record alone has more."""
+"""The largest batch for Spark, unless a single record is larger."""
 
 _ATTEMPTS: Final = 5
-"""How often a task looks again without getting any further."""
+"""How often a task surveys the directory again without progress."""
 _SMALLEST_READ: Final = 64 << 10
 _log: Final = logging.getLogger("seglog.spark")
 
 
 def read_range(fs: Fs, task: ReadRange, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The records of ``task`` as batches of exactly ``schema``, whose names are some of ours: Spark refuses all others.
+    """The records of ``task`` as batches of exactly ``schema``, which has some of our columns: Spark accepts no other.
 
-    Raises `CorruptBatchError` and its like on damage, with file, position and offset, or with ``mode=permissive`` logs
-    how much was left out; `DataLossError` if records are no longer there, or logs it with ``failOnDataLoss=false``.
+    Damage raises a `CorruptError` with file, position and offset, or is skipped and logged with ``mode=permissive``.
+    Missing records raise `DataLossError`, or are logged with ``failOnDataLoss=false``.
     """
     work = _RangeReader(fs, task, tuple(schema.names), options)
     try:
@@ -68,9 +68,9 @@ class _Damage(NamedTuple):
 
 
 class _RangeReader:
-    """One task. ``low`` is the offset that it has come to: all records below it were handed out.
+    """Reads one task. ``low`` is the offset it has reached: all records below it were returned.
 
-    Invariant: no record is handed out twice, for whatever is looked at again begins at ``low``.
+    Invariant: no record is returned twice, because every new attempt starts at ``low``.
     """
 
     def __init__(self, fs: Fs, task: ReadRange, columns: Sequence[str], options: ReadOptions) -> None:
@@ -86,7 +86,7 @@ class _RangeReader:
         self.damages: list[_Damage] = []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        # Whoever leaves damage out must not take bytes for damaged that only moved.
+        # In permissive mode, bytes that only moved must not be taken for damage.
         pieces = self._task.pieces if self._is_mounted() and not self._options.permissive else self._look()
         attempt, before, complaint = 0, self._low, ""
         while self._low < self._high:
@@ -106,7 +106,7 @@ class _RangeReader:
                     )
                     self._directory = self._others.pop(0)
                 attempt = attempt + 1 if self._low == before else 1
-                # Damage is believed when it is met for the second time: a log in use is looked at again first.
+                # Damage counts only if a second look finds it too: the log may be in use.
                 if attempt == _ATTEMPTS or (isinstance(error, CorruptError) and str(error) == complaint):
                     raise
                 before, complaint = self._low, str(error)
@@ -143,7 +143,7 @@ class _RangeReader:
         self.damages.append(_Damage(error, size))
 
     def _confirm(self, piece: Piece, end: int) -> None:
-        """Called where a file had no batches up to ``end``: compaction took them, or the file is another one by now."""
+        """A file had no batches up to ``end``: compaction removed them, or the file was replaced."""
         segments = read_segments(self._fs, self._directory)
         following = [*(segment.base_offset for segment in segments[1:]), None]
         known = {segment.log: next_base for segment, next_base in zip(segments, following, strict=True)}
@@ -154,7 +154,7 @@ class _RangeReader:
         self._low = end
 
     def _look(self) -> tuple[Piece, ...]:
-        """Where the offsets that are left lie now: in this directory, or, if they are gone, in another replica's."""
+        """The current place of the remaining offsets: in this directory, or else in another replica's."""
         unseen: list[InvalidLogDirError] = []
         segments = self._segments(unseen)
         while self._others and not (segments and segments[0].base_offset <= self._low):
@@ -183,7 +183,7 @@ class _RangeReader:
         return pieces
 
     def _is_mounted(self) -> bool:
-        """Whether this is the planned log directory. Without an identity only a missing file raises the question."""
+        """Whether this is the planned log directory. Without an identity that is checked only if a file is missing."""
         mount = mount_of(self._task.mounts, self._directory)
         try:
             if mount.identity is not None:
@@ -193,7 +193,7 @@ class _RangeReader:
         return True
 
     def _segments(self, unseen: list[InvalidLogDirError]) -> list[SegmentExtent]:
-        """Of the replica that is read; none, and an error in ``unseen``, if this worker does not see its directory."""
+        """The segments of the current replica; none, and an error in ``unseen``, if this worker does not see it."""
         try:
             mount_of(self._task.mounts, self._directory).check(self._fs)
             return read_segments(self._fs, self._directory)
@@ -215,7 +215,7 @@ class _RangeReader:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """``batch`` in halves until each is small enough; nothing is copied."""
+    """Halves of ``batch``, again and again until each is small enough; nothing is copied."""
     if batch.num_rows > 1 and (batch.num_rows > ROWS or batch.nbytes > BYTES):
         half = batch.num_rows // 2
         yield from _parts(batch.slice(0, half))

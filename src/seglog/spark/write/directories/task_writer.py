@@ -1,8 +1,8 @@
-"""Rows of one task of a writing job, as finished segments in the staging directories of their partitions.
+"""Writes the rows of one task as finished segments into the staging directories of their partitions.
 
-Rows are held until there are `WriteOptions.buffer_bytes` of them, whatever number of partitions they are for; then each
-partition's are encoded and written. So memory is bounded by that size, and files by `MOST_OPEN`: beyond it, the
-partition that was not written to for the longest time has its files finished, and begins others with its next rows.
+The writer holds rows up to `WriteOptions.buffer_bytes`, for any number of partitions, and then encodes and writes those
+of each partition. So that size bounds the memory, and `MOST_OPEN` the open files: beyond it, the writer finishes the
+files of the partition it has not written to for the longest time; that partition's next rows start new files.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from seglog.spark.options.write_options import WriteOptions
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 
 MOST_OPEN: Final = 256
-"""Partitions that a task has files open of, three each."""
+"""The most partitions with open files in a task; each has three files."""
 _ENCODED: Final = ("key", "value", "timestamp", "headers")
 _COLUMNS: Final = frozenset({*_ENCODED, "topic", "partition"})
 _OVERHEAD: Final = 8
-"""Bytes of a record beside its key and value, about; as Java's partitioner counts what goes to a sticky partition."""
+"""Approximate bytes of a record beside its key and value, as Java's sticky partitioner counts them."""
 
 
 class Target(NamedTuple):
-    """A topic as the tasks know it: its number of partitions, and its configuration as Kafka's texts."""
+    """A topic for the tasks: its number of partitions, and its configuration in Kafka's text form."""
 
     partitions: int
     config: Mapping[str, str]
@@ -45,9 +45,9 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """What a job's tasks are told; ``directory`` is the log directory, absolute.
+    """The plan of a job for its tasks; ``directory`` is the absolute log directory.
 
-    ``adopted``: the transaction that the options name was adopted before, so there is nothing to write.
+    ``adopted``: the transaction of the options was adopted before, so there is nothing to write.
     """
 
     job: str
@@ -58,7 +58,7 @@ class WritePlan:
 
 
 class _Slots:
-    """The partitions of all topics of a plan under one number each, and what belongs to them."""
+    """Numbers the partitions of all topics of a plan, and keeps their configuration."""
 
     def __init__(self, targets: Mapping[str, Target]) -> None:
         self.topics = list(targets)
@@ -97,10 +97,10 @@ class TaskWriter:
         self.records = 0
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedPart]:
-        """Take all rows; what was written of which partition, in order. Nothing is left behind where it fails.
+        """Write all rows; return the staged parts in order. After an error nothing is left behind.
 
-        Raises what `encode_columns` and `StagingWriter.append` raise, `InvalidConfigError` on a topic or partition
-        that there is not, `InvalidRecordError` on a row without topic, or without key for a compacted topic.
+        Raises the errors of `encode_columns` and `StagingWriter.append`, `InvalidConfigError` for an unknown partition,
+        `UnknownTopicError`, and `InvalidRecordError` for a row without a topic, or without a key for a compacted topic.
         """
         try:
             for batch in batches:
@@ -124,7 +124,7 @@ class TaskWriter:
         self._held_bytes += size
 
     def _write_held(self) -> None:
-        """All rows that are held to their partitions' files."""
+        """Write the rows held so far to the files of their partitions."""
         if not self._held:
             return
         rows = _one_batch(self._held)
