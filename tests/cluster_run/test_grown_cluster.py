@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.broker.clients import AdminClient, ConfigResource
 from tests.cli.run import Run, run_here
 from tests.cluster_run.brokers import ThreeBrokers
 from tests.kafka.waiting import wait_until
@@ -32,11 +33,15 @@ def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path, se
         finally:
             consumer.close()
         assert replicas(cluster) == [(1,)] * 3
+        assert flush_messages(cluster) == "1"
+        as_an_earlier_release = ("--delete", "flush.messages", "-b", cluster.bootstrap)
+        assert seglog("configs", "alter", "__consumer_offsets", *as_an_earlier_release).code == 0
         cluster.add(2)
         cluster.add(3)
         cluster.start_all([2, 3])
         wait_until(lambda: [len(one) for one in replicas(cluster)] == [3] * 3, "all replicas of __consumer_offsets")
         cluster.wait_healthy()
+        assert flush_messages(cluster) == "1", "an existing topic gets it from a broker that starts"
         assert "__consumer_offsets-0 gets replicas on brokers" in "".join(
             broker.log.read_text(errors="replace") for broker in cluster.brokers.values()
         )
@@ -66,6 +71,13 @@ def move_and_elect(cluster: ThreeBrokers, seglog: Run, back: Path) -> None:
     assert seglog("partitions", "reassign", "--list", *where).objects == []
     cancelled = seglog("partitions", "reassign", "--cancel", "__consumer_offsets-0", *where)
     assert (cancelled.code, cancelled.objects) == (2, [{"finished": True, "cancelled": 0}])
+
+
+def flush_messages(cluster: ThreeBrokers) -> str:
+    """The value that ``__consumer_offsets`` has."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets")]).values()
+    return str(described.result(30)["flush.messages"].value)
 
 
 def replicas(cluster: ThreeBrokers) -> list[tuple[int, ...]]:

@@ -178,7 +178,7 @@ class Producer(Client):
             batch.is_flying = batch.was_sent = True
             topics.setdefault(place.topic, []).append({"index": place.partition, "records": batch.data})
         wanted = [{"name": name, "partition_data": partitions} for name, partitions in topics.items()]
-        acks = self.rng.choice((-1, 1))
+        acks = 1 if self._flying else -1
         contents = {"transactional_id": None, "acks": acks, "timeout": 1000, "topic_data": wanted}
         self._flying += 1
         self.loop.create_task(self._wait(channel, channel.send(ApiKey.PRODUCE, contents), batches))
