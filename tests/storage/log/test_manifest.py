@@ -246,6 +246,24 @@ def test_a_power_cut_between_seal_and_manifest_is_no_damage() -> None:
     assert any(0 < entries < segments - 1 for segments, entries in seen)
 
 
+def test_a_sealed_segment_that_is_written_again_after_a_power_cut_is_not_sealed() -> None:
+    """The power cut took the segment behind it, whose name was not on the disk yet."""
+    fs, _, log = flushed_log(60)
+    lost, last = log.segments[-1].base_offset, log.segments[-2].base_offset
+    assert last in log.manifest.entries
+    fs.kill()
+    for path in [f"{PARTITION}/{one}" for one in fs.listdir(PARTITION) if one.startswith(f"{lost:020d}.")]:
+        fs.unlink(path)
+    opened = open_dir(fs)
+    log = opened.log("t")
+    assert log.active.base_offset == last
+    assert last not in read_manifest(fs, PARTITION)
+    fill(log, 3)
+    fs.kill()
+    with open_dir(fs) as opened:
+        assert opened.log("t").log_end_offset == lost + 3
+
+
 # Another writer
 
 

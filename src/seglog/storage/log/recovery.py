@@ -262,6 +262,8 @@ class _Loader:
         left = self._manifest.active
         if known.clean and left is not None and (left.base_offset, left.size) == (active.base_offset, active.size):
             active.resume(left.chain)
+        # If a power cut took an empty segment behind it, the last one was sealed, and is written again.
+        self._manifest.forget([active.base_offset])
         active.become_active()
         producers = self._producers_at(end, log_start, trust_none=known.clean)
         reload.remove_stray(self._fs, self._path, {segment.base_offset for segment in self._segments}, end)
