@@ -61,6 +61,19 @@ def test_what_does_not_fit_is_not_there_at_all(room: int) -> None:
     assert values(again.log("t")) == prefix(end + 50)
 
 
+def test_truncation_without_room_forgets_nothing_that_is_committed() -> None:
+    """A follower of a leader that has deleted all of it: it would cut the committed records without asking next."""
+    fs, opened, log = full()
+    log.update_high_watermark(20)
+    for _ in range(2):
+        with pytest.raises(LogDirFullError):
+            opened.truncate_fully_and_start_at("t", 0, 100)
+        assert (log.high_watermark, log.log_end_offset, values(log)) == (20, 30, prefix(30))
+    make_room(fs, opened)
+    opened.truncate_fully_and_start_at("t", 0, 100)
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("operation", ["pwrite", "open", "truncate", "write", "rename"])
 def test_any_write_may_be_the_first_without_room(operation: str, code: int) -> None:

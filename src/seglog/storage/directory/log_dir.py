@@ -451,12 +451,17 @@ class LogDir:
         """Kafka lowers the recovery point afterwards; then a log that was cut below it by a crash in between is no
         damage. Here it is (`seglog.storage.log.recovery`), and so the checkpoints go first.
         """
+        committed = log.high_watermark
         log.lower_recovery_point(offset)
-        if offset < log.high_watermark:
+        if offset < committed:
             log.update_high_watermark(offset)
-        self.checkpoints.write_recovery_points()
-        self.checkpoints.write_high_watermarks()
-        self.checkpoints.lower_cleaned(log.topic_partition, offset)
+        try:
+            self.checkpoints.write_recovery_points()
+            self.checkpoints.write_high_watermarks()
+            self.checkpoints.lower_cleaned(log.topic_partition, offset)
+        except LogDirFullError:  # nothing is cut, and what was known to be committed is so
+            log.update_high_watermark(committed)
+            raise
 
     def _make_start_durable(self, log: Log) -> None:
         """Before anything is appended: or a power cut may bring segments back behind what is new."""
