@@ -159,6 +159,7 @@ def load_log(
     )
     with suppress(LogDirFullError):  # it is made from an older one, or from the log
         log.take_snapshot()
+    with suppress(LogDirFullError):  # an index has no room: the records are on the disk
         if log.needs_flush:  # it is about to be told, and a crash has left it in the page cache
             log.flush()
     loader.expire(log.producers)
