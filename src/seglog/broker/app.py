@@ -471,7 +471,7 @@ class Node:
     def _make_neighbours(self, current: BrokerConfig) -> Neighbours:
         from seglog.broker.follower_fetch import FollowerFetch
         from seglog.broker.leader_hints import LeaderHints
-        from seglog.broker.neighbours import RACK_AWARE, Neighbours
+        from seglog.broker.neighbours import Neighbours
 
         fetch = FollowerFetch(
             self.topics,
@@ -486,7 +486,7 @@ class Node:
             LeaderHints(self.topics, self.identity),
             lambda: self.view.brokers,
             inter_broker_listener(current),
-            rack_aware=current.replica_selector_class == RACK_AWARE,
+            rack_aware=current.reads_by_rack,
         )
 
     def _kept_since(self, epoch: int, last: int | None) -> int:

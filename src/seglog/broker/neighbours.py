@@ -14,7 +14,6 @@ from seglog.protocol.fetch import FetchAnswer
 from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
-RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The value of ``replica.selector.class`` with which consumers are sent to a replica in their own rack."""
 
 

@@ -146,10 +146,6 @@ class UnexpectedAppendOffsetError(AppendError):
     """A follower's append does not continue its log."""
 
 
-class UnsupportedForMessageFormatError(AppendError):
-    code = 43
-
-
 class UnsupportedCompressionTypeError(AppendError):
     code = 76
 
@@ -271,12 +267,6 @@ class InvalidRequestError(SeglogError):
     other."""
 
     code = 42
-
-
-class UnsupportedVersionError(SeglogError):
-    """A version of an API that is not served."""
-
-    code = 35
 
 
 class RequestFailedError(SeglogError):

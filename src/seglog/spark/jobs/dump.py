@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from seglog.spark.jobs.driver import Paths, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-VIEWS: Final = ("records", "batches", "segments", "group-offsets")
 
 
 def dump(

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from seglog.core.errors import CorruptIndexError
 from seglog.core.fs import Fs
 from seglog.core.lru import Lru
-from seglog.core.types import MAX_INT32, NO_TIMESTAMP
+from seglog.core.types import NO_TIMESTAMP
 from seglog.storage.log.segment_files import DerivedFile
 
 OFFSET_ENTRY: Final = Struct(">ii")
@@ -168,11 +168,6 @@ class _Index(ABC):
     @property
     def path(self) -> str:
         return self._file.path
-
-    @property
-    def relative_limit(self) -> int:
-        """The largest offset that this index can hold."""
-        return self.base_offset + MAX_INT32
 
     @property
     def is_full(self) -> bool:
