@@ -518,7 +518,7 @@ BUGS = (
     Bug("", "emptied-disk", _emptied_disk, seed=4, scenario=_OPERATED, rates=_TAMPERED),
     Bug("", "former-life", _former_life, seed=63, scenario=_OPERATED, rates=_DARK),
     Bug("", "former-copy", _former_copy, seed=0, scenario=_OPERATED, rates=_TAMPERED),
-    Bug("", "unflushed-leader", _unflushed_leader, scenario=_FLUSHED, rates=_BLACK),
+    Bug("", "unflushed-leader", _unflushed_leader, seed=409, scenario=_FLUSHED, rates=_BLACK),
     Bug("", "unflushed-follower", _unflushed_follower, scenario=_FLUSHED, rates=_BLACK),
     Bug("", "full-is-broken", _full_is_broken, rates=_FULL),
     Bug("", "full-is-absent", _full_is_absent, seed=121, rates=_FULL),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from seglog.spark.runtime.java import ensure_java
 from tests.kafka.process import free_port
 from tests.spark.stream_driver import SMALL
 
+_ROOT: Final = Path(__file__).parents[2]
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that runs small jobs: its optimizing compiler would cost more than it saves, and take a core from them."""
 
@@ -44,21 +46,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     hundred rows, for which generated Java code costs more time to compile than it saves.
     """
     directory: Path = tmp_path_factory.mktemp("spark")
-    session = get_spark(
-        "seglog tests",
-        master="local[2]",
-        config={
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dderby.system.home={directory}",
-            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": str(free_port()),
-        },
-        jvm_log=str(directory / "spark.log"),
-    )
+    with contextlib.chdir(_ROOT):  # Python workers import `tests` from where the JVM was started
+        session = get_spark(
+            "seglog tests",
+            master="local[2]",
+            config={
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.adaptive.enabled": "false",
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dderby.system.home={directory}",
+                "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": str(free_port()),
+            },
+            jvm_log=str(directory / "spark.log"),
+        )
     yield session
     session.stop()
