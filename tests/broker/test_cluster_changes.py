@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.broker.codes import RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.broker.topics import Topic
 from seglog.cluster.model import RAISED, TopicState, encode, topic_name
 from seglog.cluster.sqlite import SqliteStore
@@ -87,7 +87,7 @@ def test_what_became_of_a_topic_that_is_made_in_turn(tmp_path: Path, monkeypatch
             for _ in range(2):
                 with pytest.raises(RefusedError) as refused:
                     await desk.changes.create(f"{before}_1", [(1,)], {})
-                assert refused.value.answer_code == 7
+                assert refused.value.code == 7
             faulty.fail(AFTER)
             assert (await desk.changes.create(f"{before}_1", [(1,)], {})).name == f"{before}_1"
             assert len(desk.topics.by_name) == number + 1
@@ -167,7 +167,7 @@ def test_only_one_of_two_who_grow_a_topic_does(tmp_path: Path) -> None:
         refused = [one for one in results if one is not None]
         assert len(refused) == 1
         assert isinstance(refused[0], RefusedError)
-        assert refused[0].answer_code == 37
+        assert refused[0].code == 37
         assert refused[0].message == "Topic already has 2 partition(s)."
 
     run(tmp_path, work, desks=2)

@@ -12,12 +12,13 @@ from uuid import UUID
 import pytest
 
 from seglog.cli.dump.decoders import decode_offsets
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.requests import JoinRequest, SyncRequest
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.core.clock import SystemClock
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 from seglog.replication.replica import Replica
@@ -139,7 +140,7 @@ async def stable(coordinator: GroupCoordinator, group: str = "g", *, session: in
     joined = await coordinator.join(join(group, session=session))
     sync = SyncRequest(group, joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
     synced = await coordinator.sync(sync)
-    assert (synced.code, synced.assignment) == (Code.NONE, b"A")
+    assert (synced.code, synced.assignment) == (ErrorCode.NONE, b"A")
     return joined.member_id
 
 
@@ -150,7 +151,7 @@ async def others() -> None:
 
 
 @contextmanager
-def refused(code: Code) -> Iterator[None]:
+def refused(code: ErrorCode) -> Iterator[None]:
     with pytest.raises(CoordinatorError) as error:
         yield
-    assert error.value.group_code is code
+    assert error.value.code is code

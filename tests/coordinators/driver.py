@@ -7,11 +7,12 @@ from struct import pack
 from typing import Final
 
 from seglog.coordinators.codec import Entry
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.groups import Group
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, Protocols, SyncAnswer, SyncRequest
 from seglog.coordinators.shard import Commit, CommitRequest, Shard
 from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
+from seglog.core.error_codes import ErrorCode
 
 GROUP: Final = "g"
 WALL: Final = 1_790_000_000_000
@@ -40,7 +41,7 @@ class Driver:
         self.log: list[Entry] = []
         self.answers: dict[object, Answer] = {}
         self.events: list[str] = []
-        self.fails = Code.NONE
+        self.fails = ErrorCode.NONE
         self.holds = False
         self._held: list[tuple[Group, Pending | None]] = []
         self._tickets = 0
@@ -87,10 +88,10 @@ class Driver:
         self._do(self.shard.sync(request, self._tickets, self.now))
         return self._tickets
 
-    def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> Code:
+    def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> ErrorCode:
         return self.shard.heartbeat(GROUP, member_id, instance, generation, self.now)
 
-    def leave(self, *leaving: str | Leaving) -> list[Code]:
+    def leave(self, *leaving: str | Leaving) -> list[ErrorCode]:
         step, codes = self.shard.leave(
             GROUP, [Leaving(one) if isinstance(one, str) else one for one in leaving], self.now
         )
@@ -110,13 +111,13 @@ class Driver:
         version: int = 9,
         retention_ms: int = -1,
         group: str = GROUP,
-    ) -> Code:
+    ) -> ErrorCode:
         commits = [Commit((topic, partition), None, offset, -1, metadata)]
         request = CommitRequest(group, generation, member_id, instance, commits, version, retention_ms)
         try:
             changed = self.shard.commit(request, self.now)
         except CoordinatorError as error:
-            return error.group_code
+            return error.code
         self.append(changed.records)
         return changed.codes[0]
 
@@ -139,7 +140,7 @@ class Driver:
     def join_twice(self, *, version: int = 5, protocols: Protocols = RANGE) -> int:
         """As a client does it: for an id, and then with it."""
         first = self.joined(self.start_join(version=version, protocols=protocols))
-        assert first.code is Code.MEMBER_ID_REQUIRED
+        assert first.code is ErrorCode.MEMBER_ID_REQUIRED
         return self.start_join(first.member_id, version=version, protocols=protocols)
 
     def stable(self, count: int = 1, *, protocols: Protocols = RANGE, instances: Sequence[str] = ()) -> list[str]:
@@ -148,7 +149,7 @@ class Driver:
         tickets += [self.start_join(instance=instance, protocols=protocols) for instance in instances]
         self.advance(DELAY * (count + len(instances) + 1))
         answers = [self.joined(ticket) for ticket in tickets]
-        assert {answer.code for answer in answers} == {Code.NONE}
+        assert {answer.code for answer in answers} == {ErrorCode.NONE}
         members = [answer.member_id for answer in answers]
         generation = answers[0].generation
         assert answers[0].leader == members[0]
@@ -185,7 +186,7 @@ class Driver:
         """What was appended while ``holds`` is below the high watermark now."""
         held, self._held = self._held, []
         for group, pending in held:
-            self._stored(group, pending, Code.NONE)
+            self._stored(group, pending, ErrorCode.NONE)
 
     def _do(self, step: Step, group: Group | None = None) -> None:
         group = group or self.shard.groups.get(GROUP)
@@ -195,18 +196,18 @@ class Driver:
             self.answers[ticket] = answer
         if step.records:
             assert group is not None
-            if self.fails is not Code.NONE:
+            if self.fails is not ErrorCode.NONE:
                 self._stored(group, step.pending, self.fails)
             else:
                 self.append(step.records)
                 if self.holds:
                     self._held.append((group, step.pending))
                 else:
-                    self._stored(group, step.pending, Code.NONE)
+                    self._stored(group, step.pending, ErrorCode.NONE)
         for one in self.shard.groups.values():
             one.check()
 
-    def _stored(self, group: Group, pending: Pending | None, code: Code) -> None:
+    def _stored(self, group: Group, pending: Pending | None, code: ErrorCode) -> None:
         if pending is not None:
             self._do(self.shard.stored(group, pending, code, self.now), group)
 

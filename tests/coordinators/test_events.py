@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from seglog.coordinators.codes import Code
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.steps import GroupLimits
+from seglog.core.error_codes import ErrorCode
 from tests.coordinators.coordinated import Coordinated, join, stable
 from tests.coordinators.driver import DELAY, REBALANCE, SESSION, Driver
 
@@ -61,7 +61,7 @@ def test_a_static_member_that_is_replaced_and_then_fenced_is_named(driver: Drive
     _, old = driver.stable(1, instances=["i"])
     driver.events.clear()
     new = driver.joined(driver.start_join(instance="i")).member_id
-    assert driver.joined(driver.start_join(old, instance="i")).code is Code.FENCED_INSTANCE_ID
+    assert driver.joined(driver.start_join(old, instance="i")).code is ErrorCode.FENCED_INSTANCE_ID
     assert driver.events == [
         f"Static member with group.instance.id i joins group g in state Stable: {new} replaces {old}, which is fenced.",
         f"Member {old} of group g is fenced: another member has its group.instance.id i.",
@@ -73,7 +73,7 @@ def test_the_coordinator_logs_them_at_info(caplog: pytest.LogCaptureFixture) -> 
         await coordinator.locate("g")
         old = await stable(coordinator)
         await coordinator.join(join())
-        assert coordinator.heartbeat("g", old, "i", 1) is Code.FENCED_INSTANCE_ID
+        assert coordinator.heartbeat("g", old, "i", 1) is ErrorCode.FENCED_INSTANCE_ID
 
     with caplog.at_level(logging.INFO, "seglog.coordinators"):
         Coordinated().run(act)

@@ -6,10 +6,10 @@ import pytest
 
 from seglog.coordinators import joins
 from seglog.coordinators.codec import GroupKey, GroupValue
-from seglog.coordinators.codes import Code
 from seglog.coordinators.groups import Group
 from seglog.coordinators.requests import Protocols
 from seglog.coordinators.steps import NEXT, GroupLimits, State
+from seglog.core.error_codes import ErrorCode
 from tests.coordinators.driver import BOTH, DELAY, GROUP, RANGE, REBALANCE, SESSION, WALL, Driver, subscription
 
 
@@ -37,7 +37,7 @@ def test_two_members_share(driver: Driver) -> None:
     asked = driver.start_sync(leader.member_id, 1, {leader.member_id: b"L", follower.member_id: b"F"})
     assert (driver.synced(asked).assignment, driver.synced(waiting).assignment) == (b"L", b"F")
     assert driver.synced(waiting)[1:3] == ("consumer", "range")
-    assert driver.heartbeat(follower.member_id, 1) is Code.NONE
+    assert driver.heartbeat(follower.member_id, 1) is ErrorCode.NONE
 
 
 def test_what_is_written_of_a_group(driver: Driver) -> None:
@@ -60,11 +60,11 @@ def test_a_new_member_gets_its_id_before_it_joins_from_version_4_on(driver: Driv
         assert len(driver.group.members) == 1
         return
     answer = driver.joined(ticket)
-    assert (answer.code, answer.member_id, answer.generation) == (Code.MEMBER_ID_REQUIRED, "c-1", -1)
+    assert (answer.code, answer.member_id, answer.generation) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1", -1)
     assert list(driver.group.members.pending) == ["c-1"]
     driver.advance(SESSION)
     assert not driver.group.members.pending
-    assert driver.joined(driver.start_join("c-1", version=version)).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.start_join("c-1", version=version)).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_rebalance_waits_for_those_who_were_given_ids(driver: Driver) -> None:
@@ -80,7 +80,7 @@ def test_pending_members_are_bounded(driver: Driver, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(joins, "MAX_PENDING", 3)
     ids = [driver.joined(driver.start_join()).member_id for _ in range(5)]
     assert list(driver.group.members.pending) == ids[2:]
-    assert driver.joined(driver.start_join(ids[0])).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.start_join(ids[0])).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_initial_rebalance_waits_for_others_but_not_for_ever() -> None:
@@ -109,7 +109,7 @@ def test_a_member_that_speaks_otherwise(driver: Driver, protocol_type: str, prot
     if protocol_type and protocols:
         driver.stable()
     answer = driver.joined(driver.start_join(protocol_type=protocol_type, protocols=protocols))
-    assert (answer.code, answer.member_id) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert (answer.code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
 
 
 def test_most_votes_win() -> None:
@@ -130,18 +130,18 @@ def test_only_what_all_speak_is_voted_for() -> None:
 
 def test_an_unknown_member_or_group(driver: Driver) -> None:
     answer = driver.joined(driver.start_join("nobody"))
-    assert (answer.code, answer.member_id) == (Code.UNKNOWN_MEMBER_ID, "nobody")
+    assert (answer.code, answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
     assert driver.shard.groups == {}
     assert driver.log == []
     driver.stable()
-    assert driver.joined(driver.start_join("nobody")).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.start_join("nobody")).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_group_that_could_not_be_written_is_not_there(driver: Driver) -> None:
-    driver.fails = Code.NOT_COORDINATOR
-    assert driver.joined(driver.start_join(version=3)).code is Code.NOT_COORDINATOR
+    driver.fails = ErrorCode.NOT_COORDINATOR
+    assert driver.joined(driver.start_join(version=3)).code is ErrorCode.NOT_COORDINATOR
     assert driver.shard.groups == {}
-    assert driver.joined(driver.start_join(version=4)).code is Code.MEMBER_ID_REQUIRED
+    assert driver.joined(driver.start_join(version=4)).code is ErrorCode.MEMBER_ID_REQUIRED
     assert driver.shard.groups == {}
 
 
@@ -152,12 +152,12 @@ def test_a_full_group_takes_nobody_else() -> None:
     driver = Driver(GroupLimits(DELAY, max_size=2))
     members = driver.stable(2)
     answer = driver.joined(driver.start_join(version=3))
-    assert (answer.code, answer.member_id) == (Code.GROUP_MAX_SIZE_REACHED, "")
-    assert driver.heartbeat(members[0], 1) is Code.NONE
+    assert (answer.code, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert driver.heartbeat(members[0], 1) is ErrorCode.NONE
     driver.start_join(members[0])
-    assert driver.heartbeat(members[1], 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(members[1], 1) is ErrorCode.REBALANCE_IN_PROGRESS
     driver.start_join(version=3)
-    assert driver.joined(driver.start_join(members[1])).code is Code.GROUP_MAX_SIZE_REACHED
+    assert driver.joined(driver.start_join(members[1])).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_a_group_over_its_size_rebalances_when_it_is_loaded(driver: Driver) -> None:
@@ -175,8 +175,8 @@ def test_a_group_over_its_size_rebalances_when_it_is_loaded(driver: Driver) -> N
 def test_a_leader_that_joins_again_makes_all_join(driver: Driver) -> None:
     leader, follower = driver.stable(2)
     again = driver.start_join(leader)
-    assert driver.heartbeat(follower, 1) is Code.REBALANCE_IN_PROGRESS
-    assert driver.commit(follower, 1) is Code.NONE
+    assert driver.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.commit(follower, 1) is ErrorCode.NONE
     last = driver.start_join(follower)
     assert driver.joined(again).generation == driver.joined(last).generation == 2
 
@@ -184,11 +184,11 @@ def test_a_leader_that_joins_again_makes_all_join(driver: Driver) -> None:
 def test_a_follower_that_joins_again_is_told_what_it_knows(driver: Driver) -> None:
     leader, follower = driver.stable(2)
     answer = driver.joined(driver.start_join(follower))
-    assert (answer.code, answer.generation, answer.leader, answer.members) == (Code.NONE, 1, leader, ())
-    assert driver.heartbeat(leader, 1) is Code.NONE
+    assert (answer.code, answer.generation, answer.leader, answer.members) == (ErrorCode.NONE, 1, leader, ())
+    assert driver.heartbeat(leader, 1) is ErrorCode.NONE
     other = (("range", subscription("t", "u")),)
     driver.start_join(follower, protocols=other)
-    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_joining_again_while_assignments_are_made(driver: Driver) -> None:
@@ -199,7 +199,7 @@ def test_joining_again_while_assignments_are_made(driver: Driver) -> None:
     assert driver.joined(driver.start_join(follower.member_id)) == follower
     waiting = driver.start_sync(follower.member_id, 1)
     driver.start_join(leader.member_id, protocols=BOTH)
-    assert driver.synced(waiting).code is Code.REBALANCE_IN_PROGRESS
+    assert driver.synced(waiting).code is ErrorCode.REBALANCE_IN_PROGRESS
     assert driver.group.state is State.PREPARING
 
 
@@ -211,7 +211,7 @@ def test_who_does_not_join_again_is_out(driver: Driver) -> None:
         driver.advance(5000)
     assert driver.joined(again).generation == 2
     assert [member.member_id for member in driver.joined(again).members] == [leader]
-    assert driver.heartbeat(follower, 1) is Code.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_another_leads_when_the_leader_does_not_join_again(driver: Driver) -> None:
@@ -226,21 +226,21 @@ def test_another_leads_when_the_leader_does_not_join_again(driver: Driver) -> No
 def test_a_client_that_asks_again_gets_one_answer(driver: Driver) -> None:
     leader, _ = driver.stable(2)
     before, after = driver.start_join(leader), driver.start_join(leader)
-    assert driver.joined(before).code is Code.REBALANCE_IN_PROGRESS
+    assert driver.joined(before).code is ErrorCode.REBALANCE_IN_PROGRESS
     assert after not in driver.answers
 
 
 def test_a_session_that_ends(driver: Driver) -> None:
     leader, follower = driver.stable(2)
     driver.advance(SESSION - 1)
-    assert driver.heartbeat(leader, 1) is Code.NONE
+    assert driver.heartbeat(leader, 1) is ErrorCode.NONE
     driver.advance(1)
-    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert follower not in driver.group.members
     driver.advance(SESSION)
     assert driver.group.state is State.EMPTY
     assert driver.group.generation == 2
-    assert driver.heartbeat(leader, 1) is Code.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_nobody_is_out_while_it_waits(driver: Driver) -> None:
@@ -262,7 +262,7 @@ def test_a_new_member_that_never_learns_its_id_is_out_after_five_minutes(driver:
         if ticket in driver.answers:
             break
     assert driver.now.monotonic >= 300_000
-    assert driver.joined(ticket).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(ticket).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_who_does_not_ask_for_its_assignment_is_out(driver: Driver) -> None:
@@ -272,10 +272,10 @@ def test_who_does_not_ask_for_its_assignment_is_out(driver: Driver) -> None:
     driver.start_sync(leader, 1, {leader: b"x"})
     assert driver.group.state is State.STABLE
     for _ in range(REBALANCE // 5000):
-        assert driver.heartbeat(leader, 1) is Code.NONE
+        assert driver.heartbeat(leader, 1) is ErrorCode.NONE
         driver.heartbeat(follower, 1)
         driver.advance(5000)
-    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert follower not in driver.group.members
 
 
@@ -294,18 +294,18 @@ def test_everybody_is_out_when_nobody_asks_for_an_assignment(driver: Driver) -> 
 
 
 def test_a_sync_that_cannot_be(driver: Driver) -> None:
-    assert driver.synced(driver.start_sync("nobody", 1)).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.synced(driver.start_sync("nobody", 1)).code is ErrorCode.UNKNOWN_MEMBER_ID
     (member,) = driver.stable()
     cases = {
-        driver.start_sync("nobody", 1): Code.UNKNOWN_MEMBER_ID,
-        driver.start_sync(member, 2): Code.ILLEGAL_GENERATION,
-        driver.start_sync(member, 1, protocol_type="connect"): Code.INCONSISTENT_GROUP_PROTOCOL,
-        driver.start_sync(member, 1, protocol="sticky"): Code.INCONSISTENT_GROUP_PROTOCOL,
-        driver.start_sync(member, 1, protocol_type="consumer", protocol="range"): Code.NONE,
+        driver.start_sync("nobody", 1): ErrorCode.UNKNOWN_MEMBER_ID,
+        driver.start_sync(member, 2): ErrorCode.ILLEGAL_GENERATION,
+        driver.start_sync(member, 1, protocol_type="connect"): ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        driver.start_sync(member, 1, protocol="sticky"): ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        driver.start_sync(member, 1, protocol_type="consumer", protocol="range"): ErrorCode.NONE,
     }
     assert {ticket: driver.synced(ticket).code for ticket in cases} == cases
     driver.start_join(version=3)
-    assert driver.synced(driver.start_sync(member, 1)).code is Code.REBALANCE_IN_PROGRESS
+    assert driver.synced(driver.start_sync(member, 1)).code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_stable_group_gives_the_assignment_again(driver: Driver) -> None:
@@ -318,17 +318,17 @@ def test_a_member_without_an_assignment_gets_an_empty_one(driver: Driver) -> Non
     driver.advance(2 * DELAY)
     waiting = driver.start_sync(driver.joined(second).member_id, 1)
     driver.start_sync(driver.joined(first).member_id, 1)
-    assert driver.synced(waiting) == (Code.NONE, "consumer", "range", b"")
+    assert driver.synced(waiting) == (ErrorCode.NONE, "consumer", "range", b"")
 
 
 def test_an_assignment_that_cannot_be_written(driver: Driver) -> None:
     ticket = driver.join_twice()
     driver.advance(DELAY)
     member = driver.joined(ticket).member_id
-    driver.fails = Code.UNKNOWN_SERVER_ERROR
-    assert driver.synced(driver.start_sync(member, 1, {member: b"x"})).code is Code.UNKNOWN_SERVER_ERROR
+    driver.fails = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driver.synced(driver.start_sync(member, 1, {member: b"x"})).code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert driver.group.state is State.PREPARING
-    driver.fails = Code.NONE
+    driver.fails = ErrorCode.NONE
     assert driver.joined(driver.start_join(member)).generation == 2
 
 
@@ -340,7 +340,7 @@ def test_an_assignment_of_an_old_generation_comes_too_late(driver: Driver) -> No
     asked = driver.start_sync(leader, 1, {leader: b"old"})
     assert asked not in driver.answers
     driver.leave(follower)
-    assert driver.synced(asked).code is Code.REBALANCE_IN_PROGRESS
+    assert driver.synced(asked).code is ErrorCode.REBALANCE_IN_PROGRESS
     again = driver.start_join(leader)
     assert driver.joined(again).generation == 2
     driver.commit_all()

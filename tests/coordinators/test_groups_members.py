@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog.coordinators.codes import Code
 from seglog.coordinators.requests import Leaving
 from seglog.coordinators.steps import Now, State
+from seglog.core.error_codes import ErrorCode
 from tests.coordinators.driver import BOTH, DELAY, GROUP, REBALANCE, SESSION, Driver
 
 # Leaving
@@ -18,20 +18,26 @@ def test_members_leave_together(driver: Driver) -> None:
     leader, follower, last = driver.stable(3)
     given = driver.joined(driver.start_join()).member_id
     codes = driver.leave(follower, "nobody", given, Leaving("", "no-instance"), Leaving(""))
-    assert codes == [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID]
-    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
-    assert driver.leave(leader, last) == [Code.NONE, Code.NONE]
+    assert codes == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.leave(leader, last) == [ErrorCode.NONE, ErrorCode.NONE]
     assert driver.group.state is State.EMPTY
-    assert driver.leave(leader) == [Code.UNKNOWN_MEMBER_ID]
+    assert driver.leave(leader) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_nobody_leaves_a_group_that_is_not_there(driver: Driver) -> None:
-    assert driver.leave("a", "b") == [Code.UNKNOWN_MEMBER_ID] * 2
+    assert driver.leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
 def test_a_pending_member_leaves_an_empty_group(driver: Driver) -> None:
     given = driver.joined(driver.start_join()).member_id
-    assert driver.leave(given) == [Code.NONE]
+    assert driver.leave(given) == [ErrorCode.NONE]
     assert driver.group.state is State.EMPTY
 
 
@@ -39,7 +45,7 @@ def test_a_member_that_is_removed_while_it_waits_is_told_so(driver: Driver) -> N
     leader, _ = driver.stable(2)
     again = driver.start_join(leader)
     driver.leave(leader)
-    assert driver.joined(again).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(again).code is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.joined(again).member_id == ""
     first = driver.join_twice()
     driver.advance(REBALANCE)
@@ -56,18 +62,18 @@ def test_a_static_member_comes_back_unnoticed(driver: Driver) -> None:
     leader, static = driver.stable(1, instances=["i"])
     before = len(driver.log)
     answer = driver.joined(driver.start_join(instance="i"))
-    assert answer.code is Code.NONE
+    assert answer.code is ErrorCode.NONE
     assert answer.generation == 1
     assert answer.member_id not in (leader, static)
     assert driver.group.state is State.STABLE
     assert driver.synced(driver.start_sync(answer.member_id, 1, instance="i")).assignment == static.encode()
-    assert driver.heartbeat(leader, 1) is Code.NONE
-    assert driver.heartbeat(static, 1, "i") is Code.FENCED_INSTANCE_ID
-    assert driver.heartbeat(static, 1) is Code.UNKNOWN_MEMBER_ID
-    assert driver.commit(static, 1, instance="i") is Code.FENCED_INSTANCE_ID
-    assert driver.joined(driver.start_join(static, instance="i")).code is Code.FENCED_INSTANCE_ID
-    assert driver.synced(driver.start_sync(static, 1, instance="i")).code is Code.FENCED_INSTANCE_ID
-    assert driver.leave(Leaving(static, "i")) == [Code.FENCED_INSTANCE_ID]
+    assert driver.heartbeat(leader, 1) is ErrorCode.NONE
+    assert driver.heartbeat(static, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.heartbeat(static, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit(static, 1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.joined(driver.start_join(static, instance="i")).code is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.synced(driver.start_sync(static, 1, instance="i")).code is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.leave(Leaving(static, "i")) == [ErrorCode.FENCED_INSTANCE_ID]
     assert len(driver.log) == before + 1
     assert driver.replayed().groups[GROUP].value() == driver.group.value()
 
@@ -84,7 +90,7 @@ def test_a_static_leader_comes_back(driver: Driver, version: int, skips: bool) -
 def test_a_static_member_that_comes_back_with_other_protocols(driver: Driver) -> None:
     leader, _ = driver.stable(1, instances=["i"], protocols=BOTH)
     driver.start_join(instance="i", protocols=BOTH[1:])
-    assert driver.heartbeat(leader, 1) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_static_member_comes_back_while_assignments_are_made(driver: Driver) -> None:
@@ -93,7 +99,7 @@ def test_a_static_member_comes_back_while_assignments_are_made(driver: Driver) -
     leader, static = (driver.joined(ticket).member_id for ticket in tickets)
     waiting = driver.start_sync(static, 1, instance="i")
     back = driver.start_join(instance="i")
-    assert driver.synced(waiting).code is Code.FENCED_INSTANCE_ID
+    assert driver.synced(waiting).code is ErrorCode.FENCED_INSTANCE_ID
     assert back not in driver.answers
     last = driver.start_join(leader)
     assert driver.joined(back).generation == driver.joined(last).generation == 2
@@ -102,7 +108,7 @@ def test_a_static_member_comes_back_while_assignments_are_made(driver: Driver) -
 def test_a_static_member_that_waits_is_fenced_by_its_successor(driver: Driver) -> None:
     before = driver.start_join(instance="i")
     after = driver.start_join(instance="i")
-    assert driver.joined(before).code is Code.FENCED_INSTANCE_ID
+    assert driver.joined(before).code is ErrorCode.FENCED_INSTANCE_ID
     driver.advance(2 * DELAY)
     assert [member.instance_id for member in driver.joined(after).members] == ["i"]
 
@@ -110,11 +116,11 @@ def test_a_static_member_that_waits_is_fenced_by_its_successor(driver: Driver) -
 def test_a_static_member_that_cannot_be_written_stays_as_it_was(driver: Driver) -> None:
     leader, static = driver.stable(1, instances=["i"])
     before = driver.group.value()
-    driver.fails = Code.NOT_COORDINATOR
-    assert driver.joined(driver.start_join(instance="i", session=7000)).code is Code.NOT_COORDINATOR
+    driver.fails = ErrorCode.NOT_COORDINATOR
+    assert driver.joined(driver.start_join(instance="i", session=7000)).code is ErrorCode.NOT_COORDINATOR
     assert driver.group.value() == before
-    assert driver.heartbeat(static, 1, "i") is Code.NONE
-    assert driver.heartbeat(leader, 1) is Code.NONE
+    assert driver.heartbeat(static, 1, "i") is ErrorCode.NONE
+    assert driver.heartbeat(leader, 1) is ErrorCode.NONE
 
 
 def test_a_static_member_keeps_its_place_until_its_session_ends(driver: Driver) -> None:
@@ -128,9 +134,9 @@ def test_a_static_member_keeps_its_place_until_its_session_ends(driver: Driver) 
 
 def test_administrators_remove_static_members_by_their_instance(driver: Driver) -> None:
     _, static = driver.stable(1, instances=["i"])
-    assert driver.leave(Leaving("", "i")) == [Code.NONE]
+    assert driver.leave(Leaving("", "i")) == [ErrorCode.NONE]
     assert static not in driver.group.members
-    assert driver.joined(driver.start_join(static, instance="i")).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.start_join(static, instance="i")).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_rebalance_of_static_members_that_are_all_away_goes_on_until_their_sessions_end() -> None:
@@ -151,16 +157,16 @@ def test_a_rebalance_of_static_members_that_are_all_away_goes_on_until_their_ses
 
 
 def test_heartbeats(driver: Driver) -> None:
-    assert driver.heartbeat("nobody", 0) is Code.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat("nobody", 0) is ErrorCode.UNKNOWN_MEMBER_ID
     ticket = driver.join_twice()
     member = next(iter(driver.group.members)).member_id
-    assert driver.heartbeat(member, 0) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(member, 0) is ErrorCode.REBALANCE_IN_PROGRESS
     driver.advance(DELAY)
     assert driver.joined(ticket).generation == 1
-    assert driver.heartbeat(member, 1) is Code.NONE
-    assert driver.heartbeat(member, 0) is Code.ILLEGAL_GENERATION
-    assert driver.heartbeat("nobody", 1) is Code.UNKNOWN_MEMBER_ID
-    assert driver.heartbeat(member, 1, "no-instance") is Code.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat(member, 1) is ErrorCode.NONE
+    assert driver.heartbeat(member, 0) is ErrorCode.ILLEGAL_GENERATION
+    assert driver.heartbeat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat(member, 1, "no-instance") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # The end
@@ -171,16 +177,16 @@ def test_a_group_that_dies_tells_all_who_wait(driver: Driver) -> None:
     driver.advance(2 * DELAY)
     waiting = driver.start_sync(driver.joined(second).member_id, 1)
     group = driver.group
-    step = group.die(Code.NOT_COORDINATOR, driver.now)
-    assert [(ticket, answer.code) for ticket, answer in step.replies] == [(waiting, Code.NOT_COORDINATOR)]
+    step = group.die(ErrorCode.NOT_COORDINATOR, driver.now)
+    assert [(ticket, answer.code) for ticket, answer in step.replies] == [(waiting, ErrorCode.NOT_COORDINATOR)]
     group.check()
     member = driver.joined(first).member_id
-    calls: list[Callable[[], Code]] = [
+    calls: list[Callable[[], ErrorCode]] = [
         lambda: driver.joined(driver.start_join(member)).code,
         lambda: driver.joined(driver.start_join(version=3)).code,
         lambda: driver.synced(driver.start_sync(member, 1)).code,
         lambda: driver.heartbeat(member, 1),
         lambda: driver.commit(member, 1),
     ]
-    assert {call() for call in calls} == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert {call() for call in calls} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert group.fire(Now(1 << 40, 0)) is None

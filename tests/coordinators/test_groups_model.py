@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from seglog.coordinators.codes import Code
 from seglog.coordinators.requests import Protocols
 from seglog.coordinators.steps import GroupLimits, State
+from seglog.core.error_codes import ErrorCode
 from tests.cases import case
 from tests.coordinators.driver import DELAY, GROUP, RETENTION, SESSION, Driver
 
@@ -25,7 +25,7 @@ NAMES = ("range", "roundrobin", "sticky")
 PROTOCOLS = st.lists(st.sampled_from(NAMES[1:]), unique=True, max_size=2).map(
     lambda names: tuple((name, name.encode()) for name in ("range", *names))
 )
-RESET = {Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID}
+RESET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
 
 @dataclass(eq=False)
@@ -85,7 +85,7 @@ class Groups(RuleBasedStateMachine):
             return
         client.is_dead = True
         code = self.driver.leave(client.member_id)[0]
-        assert code in (Code.NONE, Code.UNKNOWN_MEMBER_ID)
+        assert code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
     @rule(client=clients, protocols=PROTOCOLS)
     def change_protocols(self, client: Client, protocols: Protocols) -> None:
@@ -168,30 +168,35 @@ class Groups(RuleBasedStateMachine):
             return
         self.commits += 1
         code = self.driver.commit(client.member_id, client.generation, offset=self.commits, instance=client.instance)
-        if code is Code.NONE:
+        if code is ErrorCode.NONE:
             assert client.generation == self.driver.group.generation
             assert client.member_id in self.driver.group.members
             self.committed = self.commits
         else:
-            assert code in {*RESET, Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS, Code.GROUP_ID_NOT_FOUND}
+            assert code in {
+                *RESET,
+                ErrorCode.ILLEGAL_GENERATION,
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                ErrorCode.GROUP_ID_NOT_FOUND,
+            }
 
     # What the client makes of it
 
-    def _told(self, client: Client, code: Code) -> None:
-        if code is Code.NONE:
+    def _told(self, client: Client, code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
             return
         client.wants = "join"
-        if code is Code.FENCED_INSTANCE_ID:
+        if code is ErrorCode.FENCED_INSTANCE_ID:
             client.is_dead = True
-        elif code in (Code.UNKNOWN_MEMBER_ID, Code.INCONSISTENT_GROUP_PROTOCOL):
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
             client.member_id, client.generation = "", -1
-        elif code is Code.GROUP_MAX_SIZE_REACHED:
+        elif code is ErrorCode.GROUP_MAX_SIZE_REACHED:
             assert self.is_limited
             client.is_dead = True
-        elif code is Code.ILLEGAL_GENERATION:
+        elif code is ErrorCode.ILLEGAL_GENERATION:
             client.generation = -1
         else:
-            assert code is Code.REBALANCE_IN_PROGRESS
+            assert code is ErrorCode.REBALANCE_IN_PROGRESS
 
     def _read(self, client: Client) -> None:
         answer = self.driver.answers.get(client.ticket)
@@ -203,12 +208,12 @@ class Groups(RuleBasedStateMachine):
             self._read_sync(client, ticket)
             return
         joined = self.driver.joined(ticket)
-        if joined.code is Code.MEMBER_ID_REQUIRED:
+        if joined.code is ErrorCode.MEMBER_ID_REQUIRED:
             assert client.version >= 4
             assert client.instance is None
             assert not client.member_id
             client.member_id = joined.member_id
-        elif joined.code is Code.NONE:
+        elif joined.code is ErrorCode.NONE:
             self._read_join(client, ticket)
         else:
             self._told(client, joined.code)
@@ -232,7 +237,7 @@ class Groups(RuleBasedStateMachine):
 
     def _read_sync(self, client: Client, ticket: int) -> None:
         synced = self.driver.synced(ticket)
-        if synced.code is not Code.NONE:
+        if synced.code is not ErrorCode.NONE:
             self._told(client, synced.code)
             return
         assert synced.protocol == self.protocol[client.generation]

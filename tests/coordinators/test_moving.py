@@ -13,11 +13,12 @@ from hypothesis import settings
 
 from seglog.cluster.model import Stored
 from seglog.coordinators import homes, runtime
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.loading import load
 from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncRequest
 from seglog.coordinators.shard import Shard
 from seglog.coordinators.steps import GroupLimits, Step
+from seglog.core.error_codes import ErrorCode
 from seglog.replication.replica import Replica
 from tests.cases import case
 from tests.coordinators.cluster import LAG_MS, NODES, TOPIC, Cluster, Node
@@ -149,7 +150,7 @@ async def stable(node: Node) -> JoinAnswer:
     """A static member that is alone in its group."""
     joined = await node.coordinator.join(joining())
     request = SyncRequest("g", joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
-    assert (await node.coordinator.sync(request)).code is Code.NONE
+    assert (await node.coordinator.sync(request)).code is ErrorCode.NONE
     return joined
 
 
@@ -158,9 +159,9 @@ def test_who_does_not_lead_coordinates_nothing(cluster: Cluster) -> None:
     for number in (2, 3):
         other = cluster.nodes[number].coordinator
         assert list(other.shards()) == []
-        with refused(Code.NOT_COORDINATOR):
+        with refused(ErrorCode.NOT_COORDINATOR):
             other.heartbeat("g", "m", None, 1)
-        with refused(Code.NOT_COORDINATOR):
+        with refused(ErrorCode.NOT_COORDINATOR):
             other.shard("g")
         other.topics_deleted([("t", TOPIC)])  # who leads does what is to be done
         other.expire_offsets()
@@ -186,9 +187,9 @@ def test_what_is_not_committed_is_told_to_nobody_and_may_be_gone(cluster: Cluste
     assert offset_of(old, "h") is None
     cluster.elect(2)
     for task in (*commits, first, deletion):
-        with refused(Code.NOT_COORDINATOR):
+        with refused(ErrorCode.NOT_COORDINATOR):
             cluster.wait(task)
-    with refused(Code.NOT_COORDINATOR):
+    with refused(ErrorCode.NOT_COORDINATOR):
         old.coordinator.shard("g")
     cut(cluster)
     cluster.run(1.0)
@@ -229,7 +230,7 @@ def test_in_doubt_offsets_are_told_only_while_all_members_of_the_isr_follow(clus
     waiting = begin(cluster, one.coordinator.newest("g"))
     with pytest.raises(CoordinatorError) as caught:
         cluster.wait(waiting, 10.0)
-    assert caught.value.group_code is Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     one.replica.trust()
     cluster.wait(begin(cluster, one.coordinator.newest("g")), 1.0)
 
@@ -243,11 +244,11 @@ def test_a_new_coordinator_waits_until_it_knows_what_is_committed(cluster: Clust
     cluster.run(0.5)
     new = cluster.nodes[2].coordinator
     for ask in (lambda: new.shard("g"), lambda: list(new.shards()), lambda: new.heartbeat("g", "m", None, 1)):
-        with refused(Code.COORDINATOR_LOAD_IN_PROGRESS):
+        with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             ask()
     cluster.elect(3)  # nobody loads any more what is led elsewhere
     cluster.run(0.5)
-    with refused(Code.NOT_COORDINATOR):
+    with refused(ErrorCode.NOT_COORDINATOR):
         new.shard("g")
     cluster.elect(2)
     cut(cluster)
@@ -259,16 +260,16 @@ def test_too_few_replicas_refuse_before_anything_is_written(cluster: Cluster) ->
     node = cluster.nodes[1]
     cut(cluster, 2, 3)
     late = begin(cluster, node.coordinator.commit(commit()))
-    with refused(Code.COORDINATOR_NOT_AVAILABLE):
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
         cluster.wait(late)  # in time
     cluster.run(3.0)
     assert cluster.state.state.isr_nodes == (1,)
     end = node.replica.log.log_end_offset
-    with refused(Code.COORDINATOR_NOT_AVAILABLE):
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
         cluster.wait(begin(cluster, node.coordinator.commit(commit())))
     joined = begin(cluster, node.coordinator.join(joining(group="h")))
     cluster.wait(joined)
-    assert joined.result().code is Code.COORDINATOR_NOT_AVAILABLE
+    assert joined.result().code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert node.replica.log.log_end_offset == end
 
 
@@ -286,14 +287,14 @@ def test_all_who_wait_are_sent_elsewhere(cluster: Cluster) -> None:
     for one in waiting:
         cluster.wait(one, 0.5)
         answer: Answer = one.result()
-        assert answer.code is Code.NOT_COORDINATOR
+        assert answer.code is ErrorCode.NOT_COORDINATOR
     cut(cluster)
     cluster.run(1.0)
     group = cluster.nodes[2].coordinator.shard("g").groups["g"]
     assert [member.member_id for member in group.members] == [task.result().member_id]
     left = begin(cluster, cluster.nodes[2].coordinator.leave("g", [Leaving("", "i")]))
     cluster.wait(left)
-    assert left.result() == [Code.NONE]
+    assert left.result() == [ErrorCode.NONE]
 
 
 def test_a_new_epoch_of_the_same_leader_begins_with_what_the_log_says(cluster: Cluster) -> None:
@@ -306,7 +307,7 @@ def test_a_new_epoch_of_the_same_leader_begins_with_what_the_log_says(cluster: C
     synced = begin(cluster, node.coordinator.sync(request))
     cluster.elect(1)
     cluster.wait(synced, 0.5)
-    assert synced.result().code is Code.NOT_COORDINATOR
+    assert synced.result().code is ErrorCode.NOT_COORDINATOR
     cut(cluster)
     cluster.run(0.5)
     synced = begin(cluster, node.coordinator.sync(request._replace(assignments={member_id: b"B"})))
@@ -334,7 +335,7 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pyt
     node.see(replace_leader(cluster, 2))
     cluster.run(0.1)
     assert len(steps) == 10
-    with refused(Code.NOT_COORDINATOR):
+    with refused(ErrorCode.NOT_COORDINATOR):
         node.coordinator.shard("g")
     cluster.elect(2)
     cluster.run(1.0)

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.coordinators.codec import CommitKey, Committed, GroupKey
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.groups import Group
 from seglog.coordinators.offsets import Offsets
 from seglog.coordinators.shard import Shard
 from seglog.coordinators.steps import GroupLimits, State
+from seglog.core.error_codes import ErrorCode
 from tests.cases import case
 from tests.coordinators.driver import DELAY, GROUP, RANGE, RETENTION, SESSION, WALL, Driver
 
@@ -37,30 +38,30 @@ def expire(driver: Driver) -> list[object]:
 
 
 def test_a_client_without_a_group_commits(driver: Driver) -> None:
-    assert driver.commit(offset=7) is Code.NONE
+    assert driver.commit(offset=7) is ErrorCode.NONE
     assert driver.committed() == 7
     group = driver.group
     assert (group.is_simple, group.state, group.protocol_type) == (True, State.EMPTY, None)
     assert driver.log == [(CommitKey(GROUP, "t", 0), Committed(7, -1, "", WALL))]
 
 
-@pytest.mark.parametrize(("version", "code"), [(8, Code.ILLEGAL_GENERATION), (9, Code.GROUP_ID_NOT_FOUND)])
-def test_a_member_of_no_group(driver: Driver, version: int, code: Code) -> None:
+@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_member_of_no_group(driver: Driver, version: int, code: ErrorCode) -> None:
     assert driver.commit("m", 1, version=version) is code
     assert driver.shard.groups == {}
 
 
 def test_members_commit(driver: Driver) -> None:
     leader, static = driver.stable(1, instances=["i"])
-    assert driver.commit(leader, 1, offset=1) is Code.NONE
-    assert driver.commit(static, 1, offset=2, instance="i") is Code.NONE
-    assert driver.commit(leader, 0) is Code.ILLEGAL_GENERATION
-    assert driver.commit(leader, 2) is Code.ILLEGAL_GENERATION
-    assert driver.commit(leader, -1) is Code.ILLEGAL_GENERATION
-    assert driver.commit("nobody", 1) is Code.UNKNOWN_MEMBER_ID
-    assert driver.commit() is Code.UNKNOWN_MEMBER_ID
-    assert driver.commit(static, 1, instance="j") is Code.UNKNOWN_MEMBER_ID
-    assert driver.commit(leader, 1, instance="i") is Code.FENCED_INSTANCE_ID
+    assert driver.commit(leader, 1, offset=1) is ErrorCode.NONE
+    assert driver.commit(static, 1, offset=2, instance="i") is ErrorCode.NONE
+    assert driver.commit(leader, 0) is ErrorCode.ILLEGAL_GENERATION
+    assert driver.commit(leader, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert driver.commit(leader, -1) is ErrorCode.ILLEGAL_GENERATION
+    assert driver.commit("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit(static, 1, instance="j") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit(leader, 1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
     assert driver.committed() == 2
 
 
@@ -68,11 +69,11 @@ def test_commits_during_a_rebalance(driver: Driver) -> None:
     (member,) = driver.stable()
     driver.start_join(version=3)
     assert driver.group.state is State.PREPARING
-    assert driver.commit(member, 1, offset=5) is Code.NONE
+    assert driver.commit(member, 1, offset=5) is ErrorCode.NONE
     driver.start_join(member)
-    assert driver.heartbeat(member, 2) is Code.NONE
-    assert driver.commit(member, 1) is Code.ILLEGAL_GENERATION
-    assert driver.commit(member, 2) is Code.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(member, 2) is ErrorCode.NONE
+    assert driver.commit(member, 1) is ErrorCode.ILLEGAL_GENERATION
+    assert driver.commit(member, 2) is ErrorCode.REBALANCE_IN_PROGRESS
     assert driver.committed() == 5
 
 
@@ -80,34 +81,34 @@ def test_a_commit_is_a_heartbeat(driver: Driver) -> None:
     (member,) = driver.stable()
     for _ in range(5):
         driver.advance(SESSION - 1)
-        assert driver.commit(member, 1) is Code.NONE
+        assert driver.commit(member, 1) is ErrorCode.NONE
     driver.advance(SESSION)
-    assert driver.commit(member, 1) is Code.UNKNOWN_MEMBER_ID
+    assert driver.commit(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_empty_group_takes_commits_of_anyone_again(driver: Driver) -> None:
     (member,) = driver.stable()
     driver.leave(member)
-    assert driver.commit(offset=3) is Code.NONE
-    assert driver.commit(member, 1) is Code.UNKNOWN_MEMBER_ID
-    assert driver.commit(member, -1, offset=4) is Code.NONE
+    assert driver.commit(offset=3) is ErrorCode.NONE
+    assert driver.commit(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.commit(member, -1, offset=4) is ErrorCode.NONE
     assert driver.committed() == 4
 
 
 @pytest.mark.parametrize(
     ("metadata", "code"),
     [
-        (None, Code.NONE),
-        ("x" * 10, Code.NONE),
-        ("x" * 11, Code.OFFSET_METADATA_TOO_LARGE),
-        ("ä" * 10, Code.NONE),
-        ("\N{GRINNING FACE}" * 5, Code.NONE),
-        ("\N{GRINNING FACE}" * 6, Code.OFFSET_METADATA_TOO_LARGE),
+        (None, ErrorCode.NONE),
+        ("x" * 10, ErrorCode.NONE),
+        ("x" * 11, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ("ä" * 10, ErrorCode.NONE),
+        ("\N{GRINNING FACE}" * 5, ErrorCode.NONE),
+        ("\N{GRINNING FACE}" * 6, ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
 )
-def test_metadata_is_counted_in_javas_characters(driver: Driver, metadata: str | None, code: Code) -> None:
+def test_metadata_is_counted_in_javas_characters(driver: Driver, metadata: str | None, code: ErrorCode) -> None:
     assert driver.commit(metadata=metadata) is code
-    assert (driver.committed() is None) == (code is not Code.NONE)
+    assert (driver.committed() is None) == (code is not ErrorCode.NONE)
 
 
 # Fetching
@@ -174,11 +175,11 @@ def test_a_younger_commit_stands_before_that_of_a_transaction() -> None:
 def test_offsets_are_deleted(driver: Driver) -> None:
     with pytest.raises(CoordinatorError) as refused:
         driver.shard.delete_offsets(GROUP, [("t", 0)])
-    assert refused.value.group_code is Code.GROUP_ID_NOT_FOUND
+    assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     driver.commit(partition=0)
     driver.commit(partition=1)
     changed = driver.shard.delete_offsets(GROUP, [("t", 0), ("u", 0)])
-    assert changed.codes == [Code.NONE] * 2
+    assert changed.codes == [ErrorCode.NONE] * 2
     assert [key for key, _ in changed.records] == [CommitKey(GROUP, "t", 0)]
     driver.append(changed.records)
     assert (driver.committed(0), driver.committed(1)) == (None, 1)
@@ -189,33 +190,33 @@ def test_offsets_that_members_read_are_not_deleted(driver: Driver) -> None:
     driver.commit(member, 1)
     driver.commit(member, 1, topic="u")
     changed = driver.shard.delete_offsets(GROUP, [("t", 0), ("u", 0)])
-    assert changed == ([Code.GROUP_SUBSCRIBED_TO_TOPIC, Code.NONE], [(CommitKey(GROUP, "u", 0), None)])
+    assert changed == ([ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE], [(CommitKey(GROUP, "u", 0), None)])
 
 
 def test_offsets_of_a_group_that_does_not_say_what_it_reads(driver: Driver) -> None:
     driver.start_join(version=3, protocol_type="connect", protocols=(("x", b""),))
     with pytest.raises(CoordinatorError) as refused:
         driver.shard.delete_offsets(GROUP, [("t", 0)])
-    assert refused.value.group_code is Code.NON_EMPTY_GROUP
+    assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
 def test_members_whose_metadata_cannot_be_read_may_read_anything(driver: Driver) -> None:
     driver.stable(protocols=(("range", b"?"),))
     changed = driver.shard.delete_offsets(GROUP, [("t", 0)])
-    assert changed.codes == [Code.GROUP_SUBSCRIBED_TO_TOPIC]
+    assert changed.codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
 def test_groups_are_deleted(driver: Driver) -> None:
     (member,) = driver.stable()
     driver.commit(member, 1)
-    assert driver.shard.delete_groups([GROUP, "h"]) == ([Code.NON_EMPTY_GROUP, Code.GROUP_ID_NOT_FOUND], [])
+    assert driver.shard.delete_groups([GROUP, "h"]) == ([ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND], [])
     driver.leave(member)
     changed = driver.shard.delete_groups([GROUP])
     assert changed.records == [(CommitKey(GROUP, "t", 0), None), (GroupKey(GROUP), None)]
     driver.append(changed.records)
     assert driver.shard.groups == {}
     assert len(driver.shard.offsets) == 0
-    assert driver.joined(driver.start_join(member)).code is Code.UNKNOWN_MEMBER_ID
+    assert driver.joined(driver.start_join(member)).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_topics_end_is_the_end_of_its_commits(driver: Driver) -> None:
@@ -321,7 +322,7 @@ def test_a_start_finds_what_there_was(actions: list[tuple[str, int, int, str]]) 
     model: dict[tuple[str, int], int] = {}
     for group, partition, offset, what in actions:
         if what == "commit":
-            assert driver.commit(group=group, partition=partition, offset=offset) is Code.NONE
+            assert driver.commit(group=group, partition=partition, offset=offset) is ErrorCode.NONE
             model[group, partition] = offset
         elif what == "del" and group in driver.shard.groups:
             driver.append(driver.shard.delete_offsets(group, [("t", partition)]).records)
@@ -349,7 +350,7 @@ def test_members_have_a_session_to_show_up_after_a_start(driver: Driver) -> None
     assert (group.state, group.generation, group.protocol) == (State.STABLE, 1, "range")
     assert restarted.synced(restarted.start_sync(static, 1, instance="i")).assignment == static.encode()
     restarted.advance(SESSION - 1)
-    assert restarted.heartbeat(leader, 1) is Code.NONE
+    assert restarted.heartbeat(leader, 1) is ErrorCode.NONE
     restarted.advance(1)
     assert static not in restarted.group.members
     assert restarted.joined(restarted.start_join(leader, protocols=RANGE)).generation == 2

@@ -11,12 +11,13 @@ from uuid import UUID
 import pytest
 
 from seglog.coordinators.codec import CommitKey, Committed, encode
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.requests import Leaving, SyncRequest
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.coordinators.steps import State
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
@@ -30,7 +31,7 @@ def test_the_topic_is_made_once_with_kafkas_configuration() -> None:
     coordinated = Coordinated()
 
     async def act(coordinator: GroupCoordinator) -> None:
-        with refused(Code.NOT_COORDINATOR):
+        with refused(ErrorCode.NOT_COORDINATOR):
             coordinator.heartbeat("g", "m", None, 1)
         assert list(coordinator.shards()) == []
         waiting = [asyncio.create_task(coordinator.locate(f"g{number}")) for number in range(5)]
@@ -66,7 +67,7 @@ def test_a_partition_that_was_refused() -> None:
         await coordinator.locate("g")
         coordinated.topic.lose(coordinator.partition_of("g"))
         assert await coordinator.locate("g") == -1
-        with refused(Code.NOT_COORDINATOR):
+        with refused(ErrorCode.NOT_COORDINATOR):
             await coordinator.commit(commit())
         assert len(list(coordinator.shards())) == 1
 
@@ -100,7 +101,7 @@ def test_a_commit_that_does_not_fit_into_one_batch() -> None:
         await coordinator.locate("g")
         commits = [Commit(("t", number), TOPIC, number, -1, "m" * 4096) for number in range(400)]
         codes = await coordinator.commit(CommitRequest("g", -1, "", None, commits, 9))
-        assert set(codes) == {Code.NONE}
+        assert set(codes) == {ErrorCode.NONE}
         assert len(coordinator.shard("g").places("g")) == 400
 
     coordinated.run(act)
@@ -115,15 +116,15 @@ def test_a_start_finds_groups_members_and_offsets() -> None:
             members.append(await stable(coordinator, group))
             await coordinator.commit(commit(group, 7, generation=1, member=members[-1]))
         await coordinator.leave("d", [Leaving("", "i")])
-        assert await coordinator.delete_group("d") is Code.NONE
-        assert await coordinator.delete_group("a") is Code.NON_EMPTY_GROUP
-        assert await coordinator.delete_group("e") is Code.GROUP_ID_NOT_FOUND
+        assert await coordinator.delete_group("d") is ErrorCode.NONE
+        assert await coordinator.delete_group("a") is ErrorCode.NON_EMPTY_GROUP
+        assert await coordinator.delete_group("e") is ErrorCode.GROUP_ID_NOT_FOUND
 
     async def after(coordinator: GroupCoordinator) -> None:
         # Until everything is read nobody is told anything that may be wrong.
-        with refused(Code.COORDINATOR_LOAD_IN_PROGRESS):
+        with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             coordinator.shard("a")
-        with refused(Code.COORDINATOR_LOAD_IN_PROGRESS):
+        with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             list(coordinator.shards())
         coordinator.topics_deleted([("u", None)])
         while True:
@@ -133,7 +134,7 @@ def test_a_start_finds_groups_members_and_offsets() -> None:
             except CoordinatorError:
                 await asyncio.sleep(0)
         assert sorted(group for shard in shards for group in shard.groups) == ["a", "b", "c"]
-        assert coordinator.heartbeat("a", members[0], "i", 1) is Code.NONE
+        assert coordinator.heartbeat("a", members[0], "i", 1) is ErrorCode.NONE
         found = coordinator.shard("b").fetch("b", ("t", 0), TOPIC, require_stable=True)
         assert found.value is not None
         assert found.value.offset == 7
@@ -217,7 +218,7 @@ def test_answers_wait_for_the_high_watermark() -> None:
         await others()
         assert not committing.done()
         rise()
-        assert await committing == [Code.NONE]
+        assert await committing == [ErrorCode.NONE]
         joined = await coordinator.join(join())
         sync = SyncRequest("g", joined.member_id, "i", 1, None, None, {joined.member_id: b"A"})
         syncing = asyncio.create_task(coordinator.sync(sync))
@@ -235,7 +236,7 @@ def test_what_is_not_committed_in_time_is_refused() -> None:
 
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
-        with refused(Code.COORDINATOR_NOT_AVAILABLE):
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
             await coordinator.commit(commit("g"))
 
     coordinated.run(act)
@@ -247,14 +248,14 @@ def test_a_disk_that_fails() -> None:
     async def act(coordinator: GroupCoordinator) -> None:
         member = await stable(coordinator)
         coordinated.directory.health.failed(OSError("broken"))
-        with refused(Code.NOT_COORDINATOR):
+        with refused(ErrorCode.NOT_COORDINATOR):
             await coordinator.commit(commit(generation=1, member=member))
         assert coordinator.shard("g").places("g") == []
         answer = await coordinator.join(join("h"))
-        assert answer.code is Code.NOT_COORDINATOR
+        assert answer.code is ErrorCode.NOT_COORDINATOR
         assert "h" not in coordinator.shard("h").groups
-        assert (await coordinator.join(join())).code is Code.NOT_COORDINATOR
-        assert coordinator.heartbeat("g", member, "i", 1) is Code.NONE
+        assert (await coordinator.join(join())).code is ErrorCode.NOT_COORDINATOR
+        assert coordinator.heartbeat("g", member, "i", 1) is ErrorCode.NONE
         coordinator.topics_deleted([("t", None)])
         coordinator.expire_offsets()
 
@@ -271,7 +272,7 @@ def test_sessions_end_by_the_clock() -> None:
         while group.state is not State.EMPTY:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.01)
-        assert coordinator.heartbeat("g", member, "i", 1) is Code.UNKNOWN_MEMBER_ID
+        assert coordinator.heartbeat("g", member, "i", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
     coordinated.run(act)
 
@@ -308,10 +309,10 @@ def test_who_waits_when_the_coordinator_stops_is_sent_elsewhere() -> None:
         await asyncio.sleep(0)
         await act(coordinated.coordinator)
         running.cancel()
-        assert (await joining[0]).code is Code.NOT_COORDINATOR
+        assert (await joining[0]).code is ErrorCode.NOT_COORDINATOR
         with suppress(asyncio.CancelledError):
             await running
-        with refused(Code.COORDINATOR_NOT_AVAILABLE):
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
             await coordinated.coordinator.join(join())
 
     asyncio.run(main())
@@ -327,7 +328,7 @@ def test_member_ids_are_kafkas() -> None:
     async def act(coordinator: GroupCoordinator) -> None:
         await coordinator.locate("g")
         given = await coordinator.join(join(instance=None))
-        assert given.code is Code.MEMBER_ID_REQUIRED
+        assert given.code is ErrorCode.MEMBER_ID_REQUIRED
         prefix, _, number = given.member_id.partition("-")
         assert prefix == "c"
         assert UUID(number).version == 4

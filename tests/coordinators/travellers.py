@@ -13,16 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncRequest
 from seglog.coordinators.shard import Commit, CommitRequest
+from seglog.core.error_codes import ErrorCode
 from tests.coordinators.cluster import TOPIC, Cluster, Node
 from tests.coordinators.driver import RANGE
 
 GROUP: Final = "crew"
-_AWAY: Final = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
-_ANEW: Final = {Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS}
-_RESET: Final = {Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID}
+_AWAY: Final = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+_ANEW: Final = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+_RESET: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 
 
 class Promises:
@@ -53,14 +54,14 @@ class Promises:
         assert assignment.startswith(b"%d/" % generation)
 
     @contextmanager
-    def counted(self, *expected: set[Code]) -> Iterator[None]:
+    def counted(self, *expected: set[ErrorCode]) -> Iterator[None]:
         """Errors that a client expects; with them it goes on."""
         try:
             yield
         except CoordinatorError as error:
-            if not any(error.group_code in codes for codes in expected):
+            if not any(error.code in codes for codes in expected):
                 raise
-            self.codes[error.group_code.name] += 1
+            self.codes[error.code.name] += 1
 
 
 class Traveller:
@@ -90,7 +91,7 @@ class Traveller:
         offset, epoch = self.promises.tried(self.name), node.replica.leader_epoch
         commits = [Commit((self.name, 0), TOPIC, offset, -1, "")]
         codes = await node.coordinator.commit(CommitRequest(self.group, generation, member_id, instance, commits, 9))
-        assert codes == [Code.NONE]
+        assert codes == [ErrorCode.NONE]
         self.promises.codes["committed"] += 1
         self.promises.committed(self.name, epoch, offset)
 
@@ -132,13 +133,13 @@ class Mate(Traveller):
         request = JoinRequest(GROUP, self.member_id, self.instance, self.name, "/h", 4_000, 6_000, *protocols, 9)
         joined = await node.coordinator.join(request)
         self.promises.codes[f"join {joined.code.name}"] += 1
-        if joined.code is Code.MEMBER_ID_REQUIRED or joined.code is Code.NONE:
+        if joined.code is ErrorCode.MEMBER_ID_REQUIRED or joined.code is ErrorCode.NONE:
             self.member_id = joined.member_id
         elif joined.code in _RESET:
             self.member_id = ""
         else:
             assert joined.code in _AWAY | _ANEW
-        return joined if joined.code is Code.NONE else None
+        return joined if joined.code is ErrorCode.NONE else None
 
     async def _sync(self, node: Node, joined: JoinAnswer) -> bool:
         assignments = {}
@@ -155,7 +156,7 @@ class Mate(Traveller):
         self.promises.codes[f"sync {synced.code.name}"] += 1
         if synced.code in _RESET:
             self.member_id = ""
-        if synced.code is not Code.NONE:
+        if synced.code is not ErrorCode.NONE:
             assert synced.code in _AWAY | _ANEW | _RESET
             return False
         self.promises.assigned(joined.generation, self.member_id, synced.assignment)
@@ -182,12 +183,12 @@ class Mate(Traveller):
                 await node.coordinator.leave(GROUP, [Leaving(self.member_id)])
                 self.member_id = ""
 
-    async def _commit_as_member(self, node: Node, generation: int) -> Code:
+    async def _commit_as_member(self, node: Node, generation: int) -> ErrorCode:
         try:
             code = node.coordinator.heartbeat(GROUP, self.member_id, self.instance, generation)
-            if code is Code.NONE:
+            if code is ErrorCode.NONE:
                 await self.commit(node, generation, self.member_id, self.instance)
         except CoordinatorError as error:
-            code = error.group_code
+            code = error.code
         self.promises.codes[f"work {code.name}"] += 1
         return code

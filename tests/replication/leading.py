@@ -11,7 +11,6 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.broker.codes import Code
 from seglog.broker.fetch import Fetch
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
@@ -22,6 +21,7 @@ from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import Standing, Topic, Topics
 from seglog.cluster.model import Broker, Member, PartitionState, Stored
 from seglog.core.clock import SystemClock
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
@@ -116,9 +116,9 @@ class _Topics(Topics):
         del topic, number
         raise AssertionError("not asked here")
 
-    def why_not(self, topic: str | UUID, number: int) -> Code:
+    def why_not(self, topic: str | UUID, number: int) -> ErrorCode:
         del topic, number
-        return Code.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_ID
 
     def overrides(self, name: str) -> dict[str, str]:
         del name

@@ -10,14 +10,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges
-from seglog.broker.codes import NO_SUCH_ID, NO_SUCH_PARTITION, Code, RefusedError, failure
 from seglog.broker.config_rules import check_topic_config, describe_topic
 from seglog.broker.identity import Identity
+from seglog.broker.refused_error import NO_SUCH_ID, NO_SUCH_PARTITION, RefusedError, failure
 from seglog.broker.replica_lists import check_replicas
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import Configuration
 from seglog.broker.topic_names import check_collisions, check_topic_name
 from seglog.broker.topics import Topic, Topics
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -53,10 +54,10 @@ class TopicApis:
         for topic in request.topics:
             try:
                 if times[topic.name] > 1:
-                    raise RefusedError(Code.INVALID_REQUEST, _DUPLICATE)
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
                 if asked > MAX_PARTITIONS_PER_REQUEST:
                     message = "Excessively large number of partitions per request."
-                    raise RefusedError(Code.POLICY_VIOLATION, message)
+                    raise RefusedError(ErrorCode.POLICY_VIOLATION, message)
                 answers[topic.name] = await self._create(topic, made, validate_only=request.validate_only)
             except SeglogError as error:
                 answers[topic.name] = {"name": topic.name, "configs": (), **failure(error)}
@@ -66,7 +67,7 @@ class TopicApis:
     async def _create(self, wanted: Message, made: list[Topic], *, validate_only: bool) -> dict[str, Any]:
         name = wanted.name
         if name in self._topics.by_name:
-            raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_topic_name(name)
         check_collisions(name, self._topics)
         assignment = self._assignment(wanted)
@@ -76,7 +77,7 @@ class TopicApis:
             try:
                 topic = await self._changes.create(name, assignment, overrides)
             except TopicExistsError as error:
-                raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+                raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
             made.append(topic)
             topic_id = topic.topic_id
         return {
@@ -93,22 +94,22 @@ class TopicApis:
         if wanted.assignments:
             what = "A manual partition assignment was specified, but"
             if factor != -1:
-                raise RefusedError(Code.INVALID_REQUEST, f"{what} replication factor was not set to -1.")
+                raise RefusedError(ErrorCode.INVALID_REQUEST, f"{what} replication factor was not set to -1.")
             if partitions != -1:
-                raise RefusedError(Code.INVALID_REQUEST, f"{what} numPartitions was not set to -1.")
+                raise RefusedError(ErrorCode.INVALID_REQUEST, f"{what} numPartitions was not set to -1.")
             return self._assigned(wanted.assignments)
         if factor < -1 or factor == 0:
             message = "Replication factor must be larger than 0, or -1 to use the default value."
-            raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         if partitions < -1 or partitions == 0:
             message = "Number of partitions was set to an invalid non-positive value."
-            raise RefusedError(Code.INVALID_PARTITIONS, message)
+            raise RefusedError(ErrorCode.INVALID_PARTITIONS, message)
         config = self._configuration.current
         replicas = config.default_replication_factor if factor == -1 else factor
         why = self._too_few(replicas)
         if why is not None:
             message = f"Unable to replicate the partition {replicas} time(s): {why}"
-            raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         return self._changes.place(config.directory.num_partitions if partitions == -1 else partitions, replicas)
 
     def _too_few(self, replicas: int) -> str | None:
@@ -128,13 +129,13 @@ class TopicApis:
             number, brokers = assignment.partition_index, assignment.broker_ids
             if number in found:
                 message = f"Found multiple manual partition assignments for partition {number}"
-                raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+                raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
             factor = None if not found else len(next(iter(found.values())))
             self._check_replicas(number, brokers, factor)
             found[number] = brokers
         if sorted(found) != list(range(len(found))):
             message = "partitions should be a consecutive 0-based integer sequence"
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         return [found[number] for number in range(len(found))]
 
     def _check_replicas(self, number: int, brokers: Sequence[int], factor: int | None) -> None:
@@ -145,7 +146,7 @@ class TopicApis:
                 f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
                 "controlled shutdown."
             )
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
     # CreatePartitions
 
@@ -159,7 +160,7 @@ class TopicApis:
             results[topic.name] = {"name": topic.name}
             try:
                 if times[topic.name] > 1:
-                    raise RefusedError(Code.INVALID_REQUEST, _DUPLICATE)
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
                 await self._grow(topic, validate_only=request.validate_only)
                 grown.append(self._topics.by_name[topic.name])
             except SeglogError as error:
@@ -170,21 +171,21 @@ class TopicApis:
     async def _grow(self, wanted: Message, *, validate_only: bool) -> None:
         topic = self._topics.by_name.get(wanted.name)
         if topic is None:
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         there, count = len(topic.partitions), wanted.count
         if count == there:
-            raise RefusedError(Code.INVALID_PARTITIONS, f"Topic already has {there} partition(s).")
+            raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {there} partition(s).")
         if count < there:
             message = f"The topic {topic.name} currently has {there} partition(s); {count} would not be an increase."
-            raise RefusedError(Code.INVALID_PARTITIONS, message)
+            raise RefusedError(ErrorCode.INVALID_PARTITIONS, message)
         if count - there > MAX_PARTITIONS_PER_REQUEST:
-            raise RefusedError(Code.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         if wanted.assignments is not None and len(wanted.assignments) != count - there:
             message = (
                 f"Attempted to add {count - there} additional partition(s), but only {len(wanted.assignments)} "
                 "assignment(s) were specified."
             )
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         assignment = self._more(topic, count, wanted.assignments)
         if not validate_only:
             await self._changes.add_partitions(topic, assignment)
@@ -198,7 +199,7 @@ class TopicApis:
             return [assignment.broker_ids for assignment in assignments]
         why = self._too_few(factor)
         if why is not None:
-            raise RefusedError(Code.INVALID_REPLICATION_FACTOR, why)
+            raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
         return self._changes.place(count - there, factor, first=there)
 
     # DeleteTopics
@@ -215,12 +216,12 @@ class TopicApis:
             try:
                 if wanted.name is not None and wanted.topic_id:
                     message = "You may not specify both topic name and topic id."
-                    raise RefusedError(Code.INVALID_REQUEST, message)
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, message)
                 if wanted.name is None and not wanted.topic_id:
-                    raise RefusedError(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
                 if names[wanted.name] > 1 or ids[wanted.topic_id] > 1:
                     message = _DUPLICATE if wanted.name is not None else "Duplicate topic id."
-                    raise RefusedError(Code.INVALID_REQUEST, message)
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, message)
                 topic = self._to_delete(wanted, context)
                 answers[key] = {"name": topic.name, "topic_id": topic.topic_id}
                 await self._changes.delete(topic, deadline - loop.time())
@@ -231,11 +232,11 @@ class TopicApis:
     def _to_delete(self, wanted: Message, context: Context) -> Topic:
         if not self._configuration.current.delete_topic_enable:
             # Versions before KIP-322 have no code of its own for this.
-            code = Code.TOPIC_DELETION_DISABLED if context.version >= 3 else Code.INVALID_REQUEST
+            code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
             raise RefusedError(code, "Topic deletion is disabled.")
         topic = self._topics.find(wanted.topic_id or wanted.name)
         if topic is None:
             if wanted.name is None:
-                raise RefusedError(Code.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
+                raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
         return topic

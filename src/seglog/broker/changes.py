@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from seglog.broker.codes import Code, RefusedError
 from seglog.broker.identity import Identity
+from seglog.broker.refused_error import RefusedError
 from seglog.broker.store_writes import create_in_turn, delete, read, write
 from seglog.broker.topic_names import check_topic_name
 from seglog.broker.topics import Topic, Topics
@@ -39,6 +39,7 @@ from seglog.cluster.store import (
 )
 from seglog.cluster.view import ClusterView
 from seglog.core.config import LogConfig, LogDirConfig
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError, UnknownTopicError
 from seglog.core.ground import Ground
 from seglog.storage.formats.checkpoints import new_id
@@ -144,7 +145,7 @@ class TopicChanges:
         for other in await read(self._store.list(TOPICS)):
             if other != name and other.replace(".", "_") == flat:
                 message = f"Topic '{name}' collides with existing topic: {other}"
-                raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, message)
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, str], *, factor: int = 1) -> Topic:
         """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition.
@@ -181,7 +182,7 @@ class TopicChanges:
         def grown(state: TopicState) -> TopicState:
             if len(state.assignment) != there:
                 message = f"Topic already has {len(state.assignment)} partition(s)."
-                raise RefusedError(Code.INVALID_PARTITIONS, message)
+                raise RefusedError(ErrorCode.INVALID_PARTITIONS, message)
             return replace(state, assignment=state.assignment + _tuples(assignment))
 
         await self._change(topic.name, topic.topic_id, grown)

@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from seglog.core.error_codes import ErrorCode
 from seglog.net.later import Later
 from seglog.protocol.produce import PartitionAnswer, TopicAnswer
 from seglog.replication.replica import COMMITTED, Replica
 
-REQUEST_TIMED_OUT: Final = 7
+REQUEST_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class Uncommitted(NamedTuple):

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from seglog.broker.codes import Code, RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.broker.settings import Configuration
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
 from seglog.core.config import SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import Boolean, Choice, Integer, Names, Real, Scaled, Setting
 from seglog.core.topic_config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS
@@ -76,15 +77,15 @@ def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
     """A topic's own configuration, or `RefusedError`."""
     nulls = [name for name, value in given.items() if value is None]
     if nulls:
-        raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     texts = {name: value for name, value in given.items() if value is not None}
     for name, text in texts.items():
         row = TOPIC_KEYS.get(name)
         if row is None:
-            raise RefusedError(Code.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
         why = complaint(row, text)
         if why is not None:
-            raise RefusedError(Code.INVALID_CONFIG, why)
+            raise RefusedError(ErrorCode.INVALID_CONFIG, why)
     try:
         config = LogConfig.from_mapping(texts)
     except InvalidConfigError as error:
@@ -92,7 +93,7 @@ def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
         if least is None or most is None:
             raise
         message = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
-        raise RefusedError(Code.INVALID_CONFIG, message) from error
+        raise RefusedError(ErrorCode.INVALID_CONFIG, message) from error
     return config.overrides()
 
 

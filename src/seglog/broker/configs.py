@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import Any, Final
 
 from seglog.broker.changes import TopicChanges
-from seglog.broker.codes import Code, RefusedError, failure
 from seglog.broker.config_rules import (
     check_threads,
     check_topic_config,
@@ -19,12 +18,14 @@ from seglog.broker.config_rules import (
     describe_topic,
 )
 from seglog.broker.identity import Identity
+from seglog.broker.refused_error import RefusedError, failure
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import DEFAULT, Configuration
 from seglog.broker.topic_names import check_topic_name
 from seglog.broker.topics import Topics
 from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig
 from seglog.core.config import TOPIC_KEYS
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.settings import Names, unknown
 from seglog.protocol.apis import ApiKey
@@ -109,17 +110,17 @@ class ConfigApis:
         if resource.resource_type == Resource.TOPIC:
             check_topic_name(name)
             if name not in self._topics.by_name:
-                raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "")
+                raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
             return describe_topic(self._topics.overrides(name), self._configuration, wanted)
         if resource.resource_type == Resource.BROKER:
             if not name:
                 return describe_defaults(self._configuration, wanted)
             if not name.isdecimal():
-                raise RefusedError(Code.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+                raise RefusedError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
             expected = self._configuration.node_id
             if int(name) != expected:
                 message = f"Unexpected broker id, expected {expected} or empty string, but received {name}"
-                raise RefusedError(Code.INVALID_REQUEST, message)
+                raise RefusedError(ErrorCode.INVALID_REQUEST, message)
             return describe_broker(self._configuration, wanted)
         raise _not_served(resource.resource_type)
 
@@ -128,7 +129,7 @@ class ConfigApis:
             return {"config_resources": ()}  # version 0 asks for client metrics only
         asked = set(request.resource_types) or set(Resource)
         if not asked <= {*Resource, *_ELSEWHERE}:
-            return {"error_code": Code.UNSUPPORTED_VERSION}
+            return {"error_code": ErrorCode.UNSUPPORTED_VERSION}
         found = []
         if Resource.BROKER in asked:
             kind = int(Resource.BROKER)
@@ -153,7 +154,7 @@ class ConfigApis:
             found: list[_Change] = []
             for config in resource.configs:
                 if config.config_operation not in set(Operation):
-                    raise RefusedError(Code.INVALID_REQUEST, f"Unknown operation type {config.config_operation}")
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation}")
                 found.append((config.name, Operation(config.config_operation), config.value))
             return found
 
@@ -169,7 +170,7 @@ class ConfigApis:
             responses[key] = {"resource_type": kind, "resource_name": name}
             try:
                 if times[key] > 1:
-                    raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 await self._alter(kind, name, changes(resource), replace=replace, validate_only=request.validate_only)
             except SeglogError as error:
                 responses[key].update(failure(error))
@@ -179,10 +180,10 @@ class ConfigApis:
         self, kind: int, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool
     ) -> None:
         if max(Counter(key for key, _, _ in changes).values(), default=0) > 1:
-            raise RefusedError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         nulls = [key for key, operation, value in changes if value is None and operation is not Operation.DELETE]
         if nulls:
-            raise RefusedError(Code.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
         if kind == Resource.TOPIC:
             await self._alter_topic(name, changes, replace=replace, validate_only=validate_only)
         elif kind == Resource.BROKER:
@@ -192,10 +193,10 @@ class ConfigApis:
 
     async def _alter_topic(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
         if not name:
-            raise RefusedError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_topic_name(name)
         if name not in self._topics.by_name:
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         before = self._topics.overrides(name)
         after = check_topic_config(_changed(before, changes, self._topic_value, replace=replace))
         if validate_only:
@@ -210,25 +211,29 @@ class ConfigApis:
     async def _alter_broker(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
         expected = self._configuration.node_id
         if name and not name.isdecimal():
-            raise RefusedError(Code.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         if name and int(name) != expected:
-            raise RefusedError(Code.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}"
+            )
         for key, operation, text in changes:
             row = BROKER_KEYS.get(key)
             if row is None:
                 if operation is Operation.DELETE:
                     continue
-                raise RefusedError(Code.INVALID_CONFIG, str(unknown(key, BROKER_KEYS, "broker configuration")))
+                raise RefusedError(ErrorCode.INVALID_CONFIG, str(unknown(key, BROKER_KEYS, "broker configuration")))
             why = complaint(row, text) if operation is Operation.SET and text is not None else None
             if why is not None:
-                raise RefusedError(Code.INVALID_REQUEST, why)
+                raise RefusedError(ErrorCode.INVALID_REQUEST, why)
         if name and self._configuration.current.cluster_store and any(key == _MIN_INSYNC for key, _, _ in changes):
             raise RefusedError(
-                Code.INVALID_CONFIG, f"Broker-level {_MIN_INSYNC} cannot be altered while ELR is enabled."
+                ErrorCode.INVALID_CONFIG, f"Broker-level {_MIN_INSYNC} cannot be altered while ELR is enabled."
             )
         fixed = [key for key, _, _ in changes if key in BROKER_KEYS and key not in DYNAMIC_KEYS]
         if fixed:
-            raise RefusedError(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+            )
 
         def update(before: Mapping[str, str]) -> Mapping[str, str]:
             return _changed(before, changes, self._broker_value, replace=replace)
@@ -243,7 +248,7 @@ class ConfigApis:
                 validate_only=validate_only,
             )
         except InvalidConfigError as error:
-            raise RefusedError(Code.INVALID_REQUEST, str(error)) from error
+            raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
     def _broker_value(self, key: str) -> str:
         row = BROKER_KEYS[key]
@@ -265,7 +270,7 @@ def _changed(
         row = TOPIC_KEYS.get(key) or BROKER_KEYS.get(key)
         if row is None or not isinstance(row.rule, Names):
             message = f"Can't {operation.name} to key {key} because its type is not LIST."
-            raise RefusedError(Code.INVALID_CONFIG, message)
+            raise RefusedError(ErrorCode.INVALID_CONFIG, message)
         items = [item for item in (after[key] if key in after else value_of(key)).split(",") if item]
         given = [item.strip() for item in text.split(",") if item.strip()]
         if operation is Operation.APPEND:
@@ -278,5 +283,5 @@ def _changed(
 
 def _not_served(kind: int) -> RefusedError:
     if kind in _ELSEWHERE:
-        return RefusedError(Code.INVALID_REQUEST, f"seglog has no configurations of {_ELSEWHERE[kind]}")
-    return RefusedError(Code.INVALID_REQUEST, f"Unknown resource type {kind}")
+        return RefusedError(ErrorCode.INVALID_REQUEST, f"seglog has no configurations of {_ELSEWHERE[kind]}")
+    return RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")

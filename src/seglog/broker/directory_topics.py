@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 from uuid import UUID, uuid5
 
-from seglog.broker.codes import Code, RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.cluster.model import (
     TOPICS,
     Member,
@@ -24,6 +24,7 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.store import Change
 from seglog.core.descriptors import room_for_logs
+from seglog.core.error_codes import ErrorCode
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.topics_file import TopicInfo
@@ -111,4 +112,4 @@ def _check_descriptors(partitions: int) -> None:
     room = room_for_logs()
     if partitions > room:
         message = f"{partitions} partitions need {partitions} open files: {room} are left for them (ulimit -n)"
-        raise RefusedError(Code.POLICY_VIOLATION, message)
+        raise RefusedError(ErrorCode.POLICY_VIOLATION, message)

@@ -7,12 +7,13 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from seglog.broker.codes import Code, RefusedError, failure
 from seglog.broker.partition_states import Brokers, Decide, PartitionStates
+from seglog.broker.refused_error import RefusedError, failure
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topics
 from seglog.cluster.election import prefer, settle
 from seglog.cluster.model import NO_LEADER, PartitionState, TopicRules
+from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -38,9 +39,9 @@ class Elections:
         asked = [(topic.topic, tuple(topic.partitions)) for topic in request.topic_partitions or ()]
         kind = request.election_type if context.version >= 1 else ElectionType.PREFERRED
         if kind not in set(ElectionType):
-            refusal = {"error_code": Code.INVALID_REQUEST, "error_message": f"Unknown election type {kind}"}
+            refusal = {"error_code": ErrorCode.INVALID_REQUEST, "error_message": f"Unknown election type {kind}"}
             results = [_result(name, [{"partition_id": one, **refusal} for one in numbers]) for name, numbers in asked]
-            return {"error_code": Code.INVALID_REQUEST, "replica_election_results": results}
+            return {"error_code": ErrorCode.INVALID_REQUEST, "replica_election_results": results}
         is_all = request.topic_partitions is None
         if is_all:
             asked = [(topic.name, tuple(range(len(topic.partitions)))) for topic in self._topics]
@@ -63,7 +64,7 @@ class Elections:
                     told = _unknown(f"No such partition as {name}-{number}")
                 else:
                     told = refused.get((topic.topic_id, number), {})
-                if not is_all or told.get("error_code") != Code.ELECTION_NOT_NEEDED:
+                if not is_all or told.get("error_code") != ErrorCode.ELECTION_NOT_NEEDED:
                     answers.append({"partition_id": number, **told})
             results.append(_result(name, answers))
         return {"replica_election_results": results}
@@ -74,7 +75,7 @@ def _result(name: str, answers: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _unknown(message: str) -> dict[str, Any]:
-    return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "error_message": message}
+    return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "error_message": message}
 
 
 def _prefer(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
@@ -82,7 +83,7 @@ def _prefer(state: PartitionState, brokers: Brokers, rules: TopicRules) -> Parti
         raise _not_needed()
     changed = prefer(settle(state, brokers, min_insync=rules.min_insync, unclean=False), brokers)
     if changed.leader == state.leader:
-        raise RefusedError(Code.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+        raise RefusedError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
     return changed
 
 
@@ -92,9 +93,9 @@ def _elect_unclean(state: PartitionState, brokers: Brokers, rules: TopicRules) -
     changed = settle(state, brokers, min_insync=rules.min_insync, unclean=True)
     if changed.leader == NO_LEADER:
         message = "Eligible topic partition leaders are not available."
-        raise RefusedError(Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
+        raise RefusedError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
     return changed
 
 
 def _not_needed() -> RefusedError:
-    return RefusedError(Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    return RefusedError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

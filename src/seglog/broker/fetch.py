@@ -11,6 +11,7 @@ from seglog.broker.requests import Context
 from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
 from seglog.broker.slices import fetched_partition
 from seglog.broker.topics import Topics
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.types import NO_OFFSET
 from seglog.protocol.apis import ApiKey
@@ -24,8 +25,8 @@ from seglog.storage.log.reads import UpTo
 if TYPE_CHECKING:
     from seglog.broker.neighbours import Neighbours
 
-UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-NOT_LEADER_OR_FOLLOWER: Final = 6
+UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 INCONSISTENT_TOPIC_ID: Final = 103
 UNKNOWN_TOPIC_ID: Final = 100
 FROM_FOLLOWERS: Final = 11
@@ -39,7 +40,7 @@ _ZERO: Final = UUID(int=0)
 class NotABrokerError(SeglogError):
     """A client that says that it is a broker, and comes by a listener for clients."""
 
-    code = 31
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class _Request(NamedTuple):

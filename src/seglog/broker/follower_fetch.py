@@ -13,7 +13,6 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.broker.codes import Code
 from seglog.broker.sessions import (
     FULL,
     NO_SESSION,
@@ -26,6 +25,7 @@ from seglog.broker.sessions import (
 from seglog.broker.slices import fetched_partition
 from seglog.broker.topics import Topics
 from seglog.cluster.model import Member
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32, NO_OFFSET
 from seglog.protocol.fetch import FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
@@ -225,7 +225,7 @@ class FollowerFetch:
             return FetchedPartition(number, error.code)
         except Exception:  # the others are not to miss their records
             _logger.exception("%s cannot be read by broker %d", replica.topic_partition, follower.node_id)
-            return FetchedPartition(number, Code.UNKNOWN_SERVER_ERROR)
+            return FetchedPartition(number, ErrorCode.UNKNOWN_SERVER_ERROR)
         fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
         if fetched.records is None and answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
             session.touched[key] = None  # there was no room for it: its turn is next

@@ -10,10 +10,11 @@ from uuid import UUID
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topic, Topics
 from seglog.coordinators.codec import NO_RETENTION
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.offsets import FetchedOffset
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.shard import Commit, CommitRequest, Shard
+from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -76,7 +77,7 @@ class GroupOffsets:
                 answer["error_code"] = int(code)
         return {"topics": topics}
 
-    async def _commit(self, request: Message, version: int, commits: list[Commit]) -> list[Code]:
+    async def _commit(self, request: Message, version: int, commits: list[Commit]) -> list[ErrorCode]:
         wanted = CommitRequest(
             request.group_id,
             request.generation_id_or_member_epoch,
@@ -89,7 +90,7 @@ class GroupOffsets:
         try:
             return await self._coordinator.commit(wanted)
         except CoordinatorError as error:
-            return [error.group_code for _ in commits]
+            return [error.code for _ in commits]
 
     # OffsetFetch
 
@@ -134,7 +135,7 @@ class GroupOffsets:
     ) -> dict[str, Any]:
         topic = self._find(wanted, version)
         if topic is None and version >= _TOPIC_IDS:
-            return _no_offsets(wanted, Code.UNKNOWN_TOPIC_ID)
+            return _no_offsets(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
         name = wanted.name if topic is None else topic.name
         topic_id = _known_id(topic)
         return _named(wanted, topic) | {
@@ -165,7 +166,7 @@ class GroupOffsets:
 
     async def delete(self, request: Message, context: Context) -> Answer:
         if not request.group_id:
-            return {"error_code": int(Code.INVALID_GROUP_ID)}
+            return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
         places: list[tuple[str, int]] = []
         answers: list[dict[str, Any]] = []
         topics = []
@@ -185,7 +186,7 @@ class GroupOffsets:
         try:
             codes = await self._coordinator.delete_offsets(request.group_id, places)
         except CoordinatorError as error:
-            return {"error_code": int(error.group_code)}
+            return {"error_code": int(error.code)}
         for answer, code in zip(answers, codes, strict=True):
             answer["error_code"] = int(code)
         return {"topics": topics}
@@ -193,9 +194,9 @@ class GroupOffsets:
 
 def _why_not(topic: Topic | None, partition: Message, version: int) -> int:
     if topic is None and version >= _TOPIC_IDS:
-        return int(Code.UNKNOWN_TOPIC_ID)
+        return int(ErrorCode.UNKNOWN_TOPIC_ID)
     if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-        return int(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return 0
 
 
@@ -217,12 +218,12 @@ def _named(wanted: Message, topic: Topic | None) -> dict[str, Any]:
 def _no_group(group: Message, version: int, error: CoordinatorError) -> dict[str, Any]:
     # Only version 1 has no other place for the error than each partition.
     topics = [] if version >= 2 or group.topics is None else [_no_offsets(topic) for topic in group.topics]
-    return {"group_id": group.group_id, "error_code": int(error.group_code), "topics": topics}
+    return {"group_id": group.group_id, "error_code": int(error.code), "topics": topics}
 
 
 def _fetched(number: int, found: FetchedOffset) -> dict[str, Any]:
     value = found.value
-    code = Code.UNSTABLE_OFFSET_COMMIT if found.is_unstable else Code.NONE
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT if found.is_unstable else ErrorCode.NONE
     if value is None:
         return _no_offset(number, code)
     return {
@@ -234,7 +235,7 @@ def _fetched(number: int, found: FetchedOffset) -> dict[str, Any]:
     }
 
 
-def _no_offset(number: int, code: Code) -> dict[str, Any]:
+def _no_offset(number: int, code: ErrorCode) -> dict[str, Any]:
     return {
         "partition_index": number,
         "committed_offset": _NO_OFFSET,
@@ -244,5 +245,5 @@ def _no_offset(number: int, code: Code) -> dict[str, Any]:
     }
 
 
-def _no_offsets(wanted: Message, code: Code = Code.NONE) -> dict[str, Any]:
+def _no_offsets(wanted: Message, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
     return _named(wanted, None) | {"partitions": [_no_offset(number, code) for number in wanted.partition_indexes]}

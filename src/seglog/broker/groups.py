@@ -10,13 +10,14 @@ from seglog.broker.changes import TopicChanges
 from seglog.broker.identity import NOT_ASKED, Identity
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topics
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.groups import Group
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.coordinators.steps import State
 from seglog.core.broker_config import BrokerConfig
+from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.replica import Replica
@@ -113,13 +114,13 @@ class GroupApis:
         if kind == _GROUP:
             leader = await self._coordinator.locate(key)
             address = self._identity.address(leader, context.listener)
-            code = Code.COORDINATOR_NOT_AVAILABLE if address is None else Code.NONE
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if address is None else ErrorCode.NONE
         elif kind == _TRANSACTION:
             # Every client gives up at once on this code. On 53 Java does not show the message; on all others
             # librdkafka tries again until its time is over.
-            code, message = Code.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+            code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
         else:
-            code = Code.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
+            code = ErrorCode.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
         if message is None and context.version < 4:
             message = code.name
         found = {"key": key, "error_code": int(code), "error_message": message or "", **_NO_NODE}
@@ -133,9 +134,9 @@ class GroupApis:
         settings = self._coordinator.settings
         session_timeout = request.session_timeout
         if not request.group_id:
-            return _joined(JoinAnswer(Code.INVALID_GROUP_ID, request.member_id))
+            return _joined(JoinAnswer(ErrorCode.INVALID_GROUP_ID, request.member_id))
         if not settings.group_min_session_timeout_ms <= session_timeout <= settings.group_max_session_timeout_ms:
-            return _joined(JoinAnswer(Code.INVALID_SESSION_TIMEOUT, request.member_id))
+            return _joined(JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
         join = JoinRequest(
             group_id=request.group_id,
             member_id=request.member_id,
@@ -152,13 +153,13 @@ class GroupApis:
         try:
             return _joined(await self._coordinator.join(join))
         except CoordinatorError as error:
-            return _joined(JoinAnswer(error.group_code))
+            return _joined(JoinAnswer(error.code))
 
     async def sync_group(self, request: Message, context: Context) -> Answer:
         if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-            return _synced(SyncAnswer(Code.INCONSISTENT_GROUP_PROTOCOL))
+            return _synced(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if not request.group_id:
-            return _synced(SyncAnswer(Code.INVALID_GROUP_ID))
+            return _synced(SyncAnswer(ErrorCode.INVALID_GROUP_ID))
         sync = SyncRequest(
             request.group_id,
             request.member_id,
@@ -171,28 +172,28 @@ class GroupApis:
         try:
             return _synced(await self._coordinator.sync(sync))
         except CoordinatorError as error:
-            return _synced(SyncAnswer(error.group_code))
+            return _synced(SyncAnswer(error.code))
 
     def heartbeat(self, request: Message, _: Context) -> Answer:
         if not request.group_id:
-            return {"error_code": int(Code.INVALID_GROUP_ID)}
+            return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
         try:
             code = self._coordinator.heartbeat(
                 request.group_id, request.member_id, request.group_instance_id, request.generation_id
             )
         except CoordinatorError as error:
             # While groups are loaded nobody is thrown out.
-            code = Code.NONE if error.group_code is Code.COORDINATOR_LOAD_IN_PROGRESS else error.group_code
+            code = ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return {"error_code": int(code)}
 
     async def leave_group(self, request: Message, _: Context) -> Answer:
         if not request.group_id:
-            return {"error_code": int(Code.INVALID_GROUP_ID)}
+            return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
         leaving = [Leaving(member.member_id, member.group_instance_id) for member in request.members]
         try:
             codes = await self._coordinator.leave(request.group_id, leaving)
         except CoordinatorError as error:
-            return {"error_code": int(error.group_code)}
+            return {"error_code": int(error.code)}
         return {
             "members": [
                 {"member_id": one.member_id, "group_instance_id": one.instance_id, "error_code": int(code)}
@@ -216,14 +217,14 @@ class GroupApis:
         try:
             group = self._coordinator.shard(group_id).groups.get(group_id)
         except CoordinatorError as error:
-            return {"error_code": int(error.group_code)}
+            return {"error_code": int(error.code)}
         if group is not None:
             return _described(group)
         if version < 6:
             return {"group_state": State.DEAD.value}
         return {
             "group_state": State.DEAD.value,
-            "error_code": int(Code.GROUP_ID_NOT_FOUND),
+            "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
             "error_message": f"Group {group_id} not found.",
         }
 
@@ -233,7 +234,7 @@ class GroupApis:
         try:
             groups = [group for shard in self._coordinator.shards() for group in shard.groups.values()]
         except CoordinatorError as error:
-            return {"error_code": int(error.group_code)}
+            return {"error_code": int(error.code)}
         return {
             "groups": [
                 {
@@ -253,7 +254,7 @@ class GroupApis:
             try:
                 code = await self._coordinator.delete_group(group_id)
             except CoordinatorError as error:
-                code = error.group_code
+                code = error.code
             results.append({"group_id": group_id, "error_code": int(code)})
         return {"results": results}
 

@@ -8,9 +8,10 @@ from uuid import UUID
 
 from seglog.broker.identity import Identity
 from seglog.broker.topics import Topics
+from seglog.core.error_codes import ErrorCode
 from seglog.protocol.endpoints import NodeEndpoint
 
-NOT_LEADER_OR_FOLLOWER: Final = 6
+NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 FENCED_LEADER_EPOCH: Final = 74
 _TOLD: Final = frozenset({NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH})
 

@@ -11,12 +11,13 @@ from uuid import UUID
 
 from seglog.broker.aside import SLICE, aside, drop, slices
 from seglog.broker.changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
-from seglog.broker.codes import Code, failure
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
+from seglog.broker.refused_error import failure
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.settings import Configuration
 from seglog.broker.topic_names import check_collisions
 from seglog.broker.topics import INTERNAL, Standing, Topic, Topics
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidTopicError, SeglogError
 from seglog.core.ground import Workers
 from seglog.core.types import validate_topic
@@ -177,7 +178,7 @@ class Metadata:
     def _told(self, request: Message, context: Context) -> _Told:
         return _Told(
             frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener)),
-            Code.LISTENER_NOT_FOUND if context.version >= _LISTENERS_SINCE else Code.LEADER_NOT_AVAILABLE,
+            ErrorCode.LISTENER_NOT_FOUND if context.version >= _LISTENERS_SINCE else ErrorCode.LEADER_NOT_AVAILABLE,
             bool(getattr(request, "include_topic_authorized_operations", False)),
         )
 
@@ -205,10 +206,10 @@ class Metadata:
         if topic_id is not None and topic_id.int:
             found = self._topics.by_id.get(topic_id)
             if found is None:
-                return {"error_code": Code.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
+                return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
             return self._topic(found, told)
         if name is None:
-            return {"error_code": Code.INVALID_REQUEST, "name": ""}
+            return {"error_code": ErrorCode.INVALID_REQUEST, "name": ""}
         found = self._topics.by_name.get(name)
         if found is not None:
             return self._topic(found, told)
@@ -237,14 +238,14 @@ class Metadata:
         """A page of partitions, by topic in the order of their names (KIP-966)."""
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
-            topics = [{"error_code": Code.INVALID_REQUEST, "name": topic.name} for topic in request.topics]
+            topics = [{"error_code": ErrorCode.INVALID_REQUEST, "name": topic.name} for topic in request.topics]
             return {"topics": topics}
         limit = max(1, request.response_partition_limit)
         limit = min(limit, self._configuration.current.max_request_partition_size_limit)
         asked = {topic.name for topic in request.topics} or set(self._topics.by_name)
         start = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
         reachable = frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener))
-        told = _Told(reachable, Code.LISTENER_NOT_FOUND, wants_operations=True)
+        told = _Told(reachable, ErrorCode.LISTENER_NOT_FOUND, wants_operations=True)
         answers: list[dict[str, Any]] = []
         for name in sorted(asked):
             if name < start[0]:
@@ -266,7 +267,7 @@ class Metadata:
             numbers = range(first, min(len(topic.partitions), first + limit))
             described = self._topic(topic, told, numbers)
             for partition in described["partitions"]:
-                partition["error_code"] = Code.NONE  # Kafka says nothing more of one without a leader
+                partition["error_code"] = ErrorCode.NONE  # Kafka says nothing more of one without a leader
             answers.append(described)
             limit -= len(numbers)
             if first + len(numbers) < len(topic.partitions):
@@ -279,9 +280,12 @@ class Metadata:
         asked = request.endpoint_type if context.version >= 1 else _BROKERS
         if asked == _CONTROLLERS:
             message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-            return {"error_code": Code.MISMATCHED_ENDPOINT_TYPE, "error_message": message}
+            return {"error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE, "error_message": message}
         if asked != _BROKERS:
-            return {"error_code": Code.UNSUPPORTED_ENDPOINT_TYPE, "error_message": f"Unsupported endpoint type {asked}"}
+            return {
+                "error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                "error_message": f"Unsupported endpoint type {asked}",
+            }
         wants_operations = request.include_cluster_authorized_operations
         return {
             "cluster_id": self._identity.cluster_id,
@@ -342,7 +346,7 @@ class _Told(NamedTuple):
     reach."""
 
     reachable: Container[int]
-    unreachable: Code
+    unreachable: ErrorCode
     wants_operations: bool
 
 
@@ -364,7 +368,7 @@ def _partition(number: int, standing: Standing, told: _Told) -> dict[str, Any]:
 
 
 def _failed(path: str) -> dict[str, Any]:
-    return {"error_code": Code.KAFKA_STORAGE_ERROR, "log_dir": path}
+    return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": path}
 
 
 def _has_ids(topics: Sequence[Message]) -> bool:
@@ -376,15 +380,15 @@ def _refused_ids(request: Message) -> Answer:
     return {
         "controller_id": -1,
         "topics": [
-            {"error_code": Code.INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id}
+            {"error_code": ErrorCode.INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id}
             for topic in request.topics
         ],
     }
 
 
-def _why_not(name: str) -> Code:
+def _why_not(name: str) -> ErrorCode:
     try:
         validate_topic(name)
     except InvalidTopicError:
-        return Code.INVALID_TOPIC_EXCEPTION
-    return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -22,7 +22,7 @@ from seglog.broker.partition_counts import count_partitions
 from seglog.broker.process_use import process_families
 from seglog.broker.readiness import StoreStanding, obstacles
 from seglog.broker.topics import Topic, Topics
-from seglog.coordinators.codes import CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.runtime import GroupCoordinator
 from seglog.coordinators.shard import Shard
 from seglog.coordinators.steps import State

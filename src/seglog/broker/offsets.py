@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from seglog.broker.aside import SLICE, aside, slices
 from seglog.broker.changes import TopicChanges
-from seglog.broker.codes import Code, RefusedError, failure
+from seglog.broker.refused_error import RefusedError, failure
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import INTERNAL, Topics
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import OffsetOutOfRangeError, SeglogError
 from seglog.core.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from seglog.protocol.apis import ApiKey
@@ -120,9 +121,9 @@ class Offsets:
         number = wanted.partition_index
         try:
             if numbers[number] > 1:
-                raise RefusedError(Code.INVALID_REQUEST)
+                raise RefusedError(ErrorCode.INVALID_REQUEST)
             if wanted.timestamp < 0 and context.version < _SINCE.get(wanted.timestamp, 1 << 15):
-                raise RefusedError(Code.UNSUPPORTED_VERSION)
+                raise RefusedError(ErrorCode.UNSUPPORTED_VERSION)
             if request.replica_id == _DEBUGGING:  # asks followers too
                 partition = self._partition(topic, number)
                 partition.check_epoch(wanted.current_leader_epoch)
@@ -134,8 +135,8 @@ class Offsets:
             )
         except SeglogError as error:
             code = failure(error)["error_code"]
-            if code == Code.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_SINCE:
-                code = Code.LEADER_NOT_AVAILABLE
+            if code == ErrorCode.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_SINCE:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
             return {"partition_index": number, "error_code": code}
         return {"partition_index": number, "timestamp": at, "offset": offset, "leader_epoch": epoch}
 
@@ -181,11 +182,11 @@ class Offsets:
         """The partition, and where its log begins now."""
         try:
             if topic in INTERNAL:
-                raise RefusedError(Code.INVALID_TOPIC_EXCEPTION)
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._leader(topic, wanted.partition_index, NO_EPOCH)
             log = partition.log
             if log.config.compact and not log.config.delete:
-                raise RefusedError(Code.POLICY_VIOLATION)
+                raise RefusedError(ErrorCode.POLICY_VIOLATION)
             directory = self._topics.directory_of(partition)
             return partition, await self._changes.run(lambda: _delete_before(directory, log, wanted.offset))
         except SeglogError as error:
@@ -199,7 +200,7 @@ class Offsets:
         except SeglogError as error:
             code = failure(error)["error_code"]
             return {"partition_index": number, "low_watermark": -1, "error_code": code}
-        code = Code.NONE if low_watermark >= begun[1] else Code.REQUEST_TIMED_OUT
+        code = ErrorCode.NONE if low_watermark >= begun[1] else ErrorCode.REQUEST_TIMED_OUT
         return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
 
     async def _low_watermark(self, partition: Replica, wanted: int, deadline: float) -> int:
@@ -258,7 +259,7 @@ def _find(partition: Replica, timestamp: int, isolation_level: int | None, found
 def _check_available(partition: Replica, isolation_level: int | None) -> None:
     """`RefusedError` for a consumer as long as a new leader does not know what is committed (KIP-207)."""
     if isolation_level is not None and not partition.knows_committed:
-        raise RefusedError(Code.OFFSET_NOT_AVAILABLE)
+        raise RefusedError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 def _delete_before(directory: LogDir, log: Log, offset: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from seglog.broker.codes import Code, RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.broker.store_writes import read, write
 from seglog.broker.topics import Topic
 from seglog.cluster.generation import commit_raised
@@ -34,6 +34,7 @@ from seglog.cluster.store import (
     in_commits,
 )
 from seglog.cluster.view import ClusterView
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 
 Key = tuple[UUID, int]
@@ -84,9 +85,9 @@ class PartitionStates:
         """None: nothing is to change. `RefusedError`."""
         topic = self._view.topics_by_id.get(key[0])
         if topic is None:
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if stored is None:
-            raise RefusedError(Code.REQUEST_TIMED_OUT, "None of its replicas has been there yet.")
+            raise RefusedError(ErrorCode.REQUEST_TIMED_OUT, "None of its replicas has been there yet.")
         brokers = of_partition(self._view.brokers, key)
         changed = decide(stored.state, brokers, self._view.view().rules(topic))
         return None if changed == stored.state else changed

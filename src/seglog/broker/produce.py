@@ -18,6 +18,7 @@ from seglog.broker.produce_checks import (
 )
 from seglog.broker.requests import Context
 from seglog.broker.topics import INTERNAL, Topics
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError, SeglogError
 from seglog.net.later import Later
 from seglog.protocol.produce import (
@@ -30,8 +31,8 @@ from seglog.protocol.produce import (
 )
 from seglog.replication.replica import COMMITTED, Replica
 
-UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-NOT_LEADER_OR_FOLLOWER: Final = 6
+UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
 UNKNOWN_TOPIC_ID: Final = 100

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from seglog.broker.codes import NO_SUCH_PARTITION, Code
+from seglog.broker.refused_error import NO_SUCH_PARTITION
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topics
 from seglog.cluster.store import MetadataStore, NameExistsError, StoreError, VersionChangedError
+from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
@@ -96,10 +97,10 @@ class ProducerApis:
         no client retries."""
         if request.transactional_id is not None:
             is_empty = not request.transactional_id
-            code = Code.INVALID_REQUEST if is_empty else Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            code = ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return _no_id(code)
         if (request.producer_id == -1) != (request.producer_epoch == -1):
-            return _no_id(Code.INVALID_REQUEST)
+            return _no_id(ErrorCode.INVALID_REQUEST)
         taken = self._ids.take()
         return self._init_later() if taken is None else {"producer_id": taken, "producer_epoch": 0}
 
@@ -107,7 +108,7 @@ class ProducerApis:
         try:
             return {"producer_id": await self._ids.next(), "producer_epoch": 0}
         except StoreError:
-            return _no_id(Code.COORDINATOR_LOAD_IN_PROGRESS)
+            return _no_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def describe_producers(self, request: Message, _: Context) -> Answer:
         return {
@@ -148,5 +149,5 @@ def _or_none(offset: int | None) -> int:
     return -1 if offset is None else offset
 
 
-def _no_id(code: Code) -> Answer:
+def _no_id(code: ErrorCode) -> Answer:
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

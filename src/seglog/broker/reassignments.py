@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from seglog.broker.codes import Code, RefusedError, failure
 from seglog.broker.identity import Identity
 from seglog.broker.partition_states import Brokers, Decide, PartitionStates
+from seglog.broker.refused_error import RefusedError, failure
 from seglog.broker.replica_lists import check_replicas
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topics
 from seglog.cluster.election import cancel_reassignment, reassign, settle
 from seglog.cluster.model import PartitionState, TopicRules
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -68,9 +69,9 @@ class Reassignments:
     def _key(self, name: str, number: int) -> tuple[UUID, int]:
         topic = self._topics.by_name.get(name)
         if topic is None:
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
         if not self._topics.has(name, number):
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}.")
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}.")
         return topic.topic_id, number
 
     def _decision(self, name: str, number: int, target: Sequence[int] | None, *, may_change: bool) -> Decide:
@@ -78,7 +79,7 @@ class Reassignments:
 
         def cancel(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
             if not (state.adding or state.removing):
-                raise RefusedError(Code.NO_REASSIGNMENT_IN_PROGRESS)
+                raise RefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             try:
                 back = cancel_reassignment(state)
             except ValueError as error:
@@ -87,7 +88,7 @@ class Reassignments:
                         f"Unable to revert partition assignment for {name}:{number} because it would require an "
                         "unclean leader election."
                     )
-                    raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message) from error
+                    raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message) from error
                 back = cancel_reassignment(state, unclean=True)
             return settle(back, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
 
@@ -98,7 +99,7 @@ class Reassignments:
                 now = len(set(state.replicas) - set(state.removing))
                 if now != len(target):
                     message = f"The replication factor is changed from {now} to {len(target)}"
-                    raise RefusedError(Code.INVALID_REPLICATION_FACTOR, message)
+                    raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
             moved = reassign(state, tuple(target))
             return settle(moved, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
 

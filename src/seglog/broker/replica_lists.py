@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from seglog.broker.codes import Code, RefusedError
 from seglog.broker.identity import Identity
+from seglog.broker.refused_error import RefusedError
+from seglog.core.error_codes import ErrorCode
 
 
 def check_replicas(
@@ -15,19 +16,19 @@ def check_replicas(
     ``now``: who has replicas of it already, and may be away for a while (Kafka's brokers stay registered)."""
     what = "The manual partition assignment includes"
     if not brokers:
-        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
+        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
     registered = identity.registered()
     before = None
     for broker in sorted(brokers):
         if broker not in registered and broker not in now:
             message = f"{what} broker {broker}, but no such broker is registered."
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         if broker == before:
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"{what} the broker {broker} more than once.")
+            raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{what} the broker {broker} more than once.")
         before = broker
     if factor is not None and len(brokers) != factor:
         message = (
             f"{what} a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
             f"which have {factor} replica(s)."
         )
-        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, message)
+        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32
 
@@ -29,21 +30,21 @@ PartitionKey = tuple[str | UUID, int]
 class FetchSessionIdNotFoundError(SeglogError):
     """A session that was evicted, or never was: the client makes a full request."""
 
-    code = 70
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     retriable = True
 
 
 class InvalidFetchSessionEpochError(SeglogError):
     """A request of the session is missing or came twice."""
 
-    code = 71
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
     retriable = True
 
 
 class FetchSessionTopicIdError(SeglogError):
     """A session that began with names goes on with ids, or the other way round."""
 
-    code = 106
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     retriable = True
 
 

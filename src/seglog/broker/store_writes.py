@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TypeVar
 
-from seglog.broker.codes import Code, RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.cluster.generation import commit_raised
 from seglog.cluster.store import (
     MISSING,
@@ -20,12 +20,13 @@ from seglog.cluster.store import (
     VersionChangedError,
     Versioned,
 )
+from seglog.core.error_codes import ErrorCode
 
 T = TypeVar("T")
 
 
 def _try_again(error: Exception) -> RefusedError:
-    return RefusedError(Code.REQUEST_TIMED_OUT, f"The metadata store cannot be reached: {error}")
+    return RefusedError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store cannot be reached: {error}")
 
 
 async def read(answer: Awaitable[T]) -> T:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from seglog.broker.codes import Code, RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.broker.topics import Topic
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidTopicError
 from seglog.core.types import validate_topic
 
@@ -15,7 +16,7 @@ def check_topic_name(name: str) -> None:
     try:
         validate_topic(name)
     except InvalidTopicError as error:
-        raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {_reason(name)}") from error
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {_reason(name)}") from error
 
 
 def check_collisions(name: str, topics: Iterable[Topic]) -> None:
@@ -25,7 +26,7 @@ def check_collisions(name: str, topics: Iterable[Topic]) -> None:
         for other in topics:
             if other.name != name and other.name.replace(".", "_") == flat:
                 message = f"Topic '{name}' collides with existing topic: {other.name}"
-                raise RefusedError(Code.INVALID_TOPIC_EXCEPTION, message)
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
 def _reason(name: str) -> str:

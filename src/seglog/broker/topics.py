@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, overload
 from uuid import UUID
 
-from seglog.broker.codes import Code, RefusedError
+from seglog.broker.refused_error import RefusedError
 from seglog.cluster.model import NO_LEADER, TopicState, offline_name
 from seglog.cluster.view import Changes, ClusterView
+from seglog.core.error_codes import ErrorCode
 from seglog.core.types import NO_EPOCH
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
@@ -35,10 +36,10 @@ class Topic:
 
 
 class Standing(NamedTuple):
-    """Who has a partition, as clients are told: ids of brokers. ``error`` is `Code.LEADER_NOT_AVAILABLE` where nobody
-    leads it, and then ``leader`` is -1."""
+    """Who has a partition, as clients are told: ids of brokers. ``error`` is LEADER_NOT_AVAILABLE without a leader, and
+    then ``leader`` is -1."""
 
-    error: Code
+    error: ErrorCode
     leader: int
     leader_epoch: int
     replicas: Sequence[int]
@@ -158,12 +159,12 @@ class Topics:
         if stored is None:  # nobody who is to have it has been there yet
             state = self._view.topics_by_id.get(topic.topic_id)
             chosen = () if state is None or number >= len(state.assignment) else state.assignment[number]
-            return Standing(Code.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen))
+            return Standing(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen))
         state_of = stored.state
         offline = self._offline(key, state_of.replicas)
         is_led = state_of.leader in self._view.brokers and not state_of.is_new and state_of.leader not in offline
         return Standing(
-            Code.NONE if is_led else Code.LEADER_NOT_AVAILABLE,
+            ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
             state_of.leader if is_led else NO_LEADER,
             state_of.leader_epoch,
             state_of.replicas,
@@ -179,15 +180,15 @@ class Topics:
         there = [node for node in nodes if node in brokers and not _is_offline(brokers[node].offline, key)]
         return () if len(there) == len(nodes) else tuple(node for node in nodes if node not in there)
 
-    def why_not(self, topic: str | UUID, number: int) -> Code:
+    def why_not(self, topic: str | UUID, number: int) -> ErrorCode:
         """With which code a partition is refused that is not here (`partition` has None)."""
         found = self.find(topic)
         if found is None or not 0 <= number < len(found.partitions):
-            return Code.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         me = self._view.brokers.get(self._node_id)
         if me is not None and _is_offline(me.offline, (found.topic_id, number)):
-            return Code.KAFKA_STORAGE_ERROR
-        return Code.NOT_LEADER_OR_FOLLOWER
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def low_watermark(self, partition: Replica) -> int:
         """The least start of the logs of all replicas whose brokers are there (``lowWatermarkIfLeader``)."""
@@ -217,7 +218,7 @@ class Topics:
         for directory in self.directories():
             if directory.logs.get(partition.topic_partition) is partition.log:
                 return directory
-        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _is_offline(offline: Sequence[str], key: Key) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from seglog.broker.codes import Code
 from seglog.broker.requests import Answer, Context, Handler
+from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey, name_of
 from seglog.protocol.messages import Message
 
@@ -51,12 +51,12 @@ class UnsupportedApis:
         return {
             ApiKey.SASL_HANDSHAKE: self.sasl,
             ApiKey.SASL_AUTHENTICATE: self.sasl,
-            ApiKey.DESCRIBE_ACLS: lambda _, __: _failed(Code.SECURITY_DISABLED, _NO_AUTHORIZER),
+            ApiKey.DESCRIBE_ACLS: lambda _, __: _failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER),
             ApiKey.CREATE_ACLS: lambda request, _: {
-                "results": [_failed(Code.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.creations]
+                "results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.creations]
             },
             ApiKey.DELETE_ACLS: lambda request, _: {
-                "filter_results": [_failed(Code.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.filters]
+                "filter_results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.filters]
             },
             ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, __: {"entries": []},
             ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
@@ -65,7 +65,7 @@ class UnsupportedApis:
             ApiKey.UPDATE_FEATURES: _update_features,
             ApiKey.DESCRIBE_TRANSACTIONS: lambda request, _: {
                 "transaction_states": [
-                    {"transactional_id": one, "error_code": int(Code.TRANSACTIONAL_ID_NOT_FOUND)}
+                    {"transactional_id": one, "error_code": int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)}
                     for one in request.transactional_ids
                 ]
             },
@@ -75,31 +75,33 @@ class UnsupportedApis:
             **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
             ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_groups,
             ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
-            ApiKey.SHARE_ACKNOWLEDGE: lambda _, __: _failed(Code.UNSUPPORTED_VERSION),
+            ApiKey.SHARE_ACKNOWLEDGE: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda request, _: {
-                "groups": [{"group_id": one.group_id, **_failed(Code.UNSUPPORTED_VERSION)} for one in request.groups]
+                "groups": [
+                    {"group_id": one.group_id, **_failed(ErrorCode.UNSUPPORTED_VERSION)} for one in request.groups
+                ]
             },
-            ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda _, __: _failed(Code.UNSUPPORTED_VERSION),
-            ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda _, __: _failed(Code.UNSUPPORTED_VERSION),
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
         }
 
     def sasl(self, _: Message, context: Context) -> Answer:
         self._refused(context, f"it began SASL ({name_of(context.key)}): {_NO_SASL}")
-        return _failed(Code.ILLEGAL_SASL_STATE, _NO_SASL)
+        return _failed(ErrorCode.ILLEGAL_SASL_STATE, _NO_SASL)
 
     def group_of_another_kind(self, _: Message, context: Context) -> Answer:
         why = _GROUP_KINDS[ApiKey(context.key)]
         self._refused(context, f"{name_of(context.key)} is not supported: {why}")
-        return _failed(Code.UNSUPPORTED_VERSION, why)
+        return _failed(ErrorCode.UNSUPPORTED_VERSION, why)
 
 
-def _failed(code: Code, message: str | None = None) -> dict[str, Any]:
+def _failed(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
     return {"error_code": int(code), "error_message": message}
 
 
 def _describe_groups(request: Message, _: Context) -> Answer:
     """Clients then ask for classic groups of these names."""
-    return {"groups": [{"group_id": one, **_failed(Code.UNSUPPORTED_VERSION)} for one in request.group_ids]}
+    return {"groups": [{"group_id": one, **_failed(ErrorCode.UNSUPPORTED_VERSION)} for one in request.group_ids]}
 
 
 def _alter_client_quotas(request: Message, _: Context) -> Answer:
@@ -107,21 +109,23 @@ def _alter_client_quotas(request: Message, _: Context) -> Answer:
         [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity]
         for entry in request.entries
     ]
-    return {"entries": [{"entity": entity, **_failed(Code.UNSUPPORTED_VERSION, _NO_QUOTAS)} for entity in entities]}
+    return {
+        "entries": [{"entity": entity, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_QUOTAS)} for entity in entities]
+    }
 
 
 def _describe_credentials(request: Message, _: Context) -> Answer:
     users = dict.fromkeys(user.name for user in request.users or ())
     why = "Attempt to describe a user credential that does not exist: "
-    return {"results": [{"user": user, **_failed(Code.RESOURCE_NOT_FOUND, why + user)} for user in users]}
+    return {"results": [{"user": user, **_failed(ErrorCode.RESOURCE_NOT_FOUND, why + user)} for user in users]}
 
 
 def _alter_credentials(request: Message, _: Context) -> Answer:
     users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
-    return {"results": [{"user": user, **_failed(Code.UNSUPPORTED_VERSION, _NO_SASL)} for user in users]}
+    return {"results": [{"user": user, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_SASL)} for user in users]}
 
 
 def _update_features(request: Message, _: Context) -> Answer:
-    failed = _failed(Code.INVALID_UPDATE_VERSION, _NO_FEATURE)
+    failed = _failed(ErrorCode.INVALID_UPDATE_VERSION, _NO_FEATURE)
     # Version 2 has one error for all, the older ones have one for each.
     return {**failed, "results": [{"feature": one.feature, **failed} for one in request.feature_updates]}

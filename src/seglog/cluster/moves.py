@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 
 Place = tuple[str, int]
@@ -21,7 +22,7 @@ Assignment = Mapping[Place, Sequence[int]]
 class TooFewBrokersError(SeglogError):
     """A partition has as many replicas as there would be brokers, or more."""
 
-    code = 38
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 class Move(NamedTuple):

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from random import Random
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 
 
 class InvalidReplicationFactorError(SeglogError):
     """More replicas than brokers, or none."""
 
-    code = 38
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def place(

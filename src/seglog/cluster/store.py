@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 
 ANY_VERSION: Final = -1
@@ -60,7 +61,7 @@ class StoreClosedError(StoreError):
 class StoreFailedError(StoreError):
     """The store's own disk or connection fails. Nothing was changed; it may be tried again."""
 
-    code: ClassVar[int] = -1
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = True
 
 

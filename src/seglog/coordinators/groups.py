@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from seglog.coordinators.codec import GroupKey, GroupValue
-from seglog.coordinators.codes import Code
 from seglog.coordinators.members import CONSUMER, Member, Members, subscribed_topics
 from seglog.coordinators.requests import JoinAnswer, SyncAnswer
 from seglog.coordinators.steps import NEXT, Emptied, GroupLimits, Now, State, Step
+from seglog.core.error_codes import ErrorCode
 
 NEVER: Final = 1 << 62
 
@@ -219,7 +219,7 @@ class Group:
     def joined(self, member: Member) -> JoinAnswer:
         is_leader = member.member_id == self.members.leader
         return JoinAnswer(
-            Code.NONE,
+            ErrorCode.NONE,
             member.member_id,
             self.generation,
             self.protocol_type,
@@ -249,7 +249,7 @@ class Group:
             f"{self.generation} (reason: {reason})."
         )
         if self.state is State.COMPLETING:
-            self.assign({}, Code.REBALANCE_IN_PROGRESS, step)
+            self.assign({}, ErrorCode.REBALANCE_IN_PROGRESS, step)
         self._stop_sync()
         is_initial = self.state is State.EMPTY
         self.go(State.PREPARING, step.now)
@@ -318,14 +318,14 @@ class Group:
         """Out, with an answer to what it waits for: if it is alive, it joins anew."""
         if member_id in self.members:
             member = self.members[member_id]
-            step.reply(self.members.await_join(member, None), JoinAnswer(Code.UNKNOWN_MEMBER_ID))
-            step.reply(member.awaiting_sync, SyncAnswer(Code.UNKNOWN_MEMBER_ID))
+            step.reply(self.members.await_join(member, None), JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            step.reply(member.awaiting_sync, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self.members.remove(member_id)
         self.sessions.pop(member_id, None)
 
-    def assign(self, assignments: Mapping[str, bytes], code: Code, step: Step) -> None:
+    def assign(self, assignments: Mapping[str, bytes], code: ErrorCode, step: Step) -> None:
         """Answer all who wait for their assignment; their sessions, which did not count meanwhile, begin anew."""
-        protocol_type, protocol = (self.protocol_type, self.protocol) if code is Code.NONE else (None, None)
+        protocol_type, protocol = (self.protocol_type, self.protocol) if code is ErrorCode.NONE else (None, None)
         for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
             if member.awaiting_sync is not None:
@@ -333,7 +333,7 @@ class Group:
                 member.awaiting_sync = None
                 self.renew(member, step.now)
 
-    def die(self, code: Code, now: Now) -> Step:
+    def die(self, code: ErrorCode, now: Now) -> Step:
         """The group goes, and whoever waits is told to ask elsewhere."""
         step = Step(now)
         for member in list(self.members):

@@ -11,11 +11,12 @@ from typing import Final
 from uuid import UUID
 
 from seglog.coordinators.codec import Entry, encode
-from seglog.coordinators.codes import Code, code_of_outcome
+from seglog.coordinators.coordinator_error import code_of_outcome
 from seglog.coordinators.settings import GroupSettings
 from seglog.coordinators.shard import Shard
 from seglog.coordinators.steps import GroupLimits, Now, Step
 from seglog.core.clock import Clock
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import NotLeaderError
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica
@@ -61,7 +62,7 @@ class Home:
             timer.cancel()
         self.timers.clear()
         for group in self.shard.groups.values():
-            answer(group.die(Code.NOT_COORDINATOR, now))
+            answer(group.die(ErrorCode.NOT_COORDINATOR, now))
         self.shard.groups.clear()
 
     def settled(self) -> Shard:
@@ -118,21 +119,21 @@ class Home:
                 part, size = [], 0
         return self.append(part) if part else end
 
-    async def outcome(self, end: int) -> Code:
+    async def outcome(self, end: int) -> ErrorCode:
         """What became of everything below ``end``: waits for the high watermark to come there, for
         ``offsets.commit.timeout.ms``."""
         deadline = self._clock.monotonic() + self._settings.offsets_commit_timeout_ms / 1000
         while (code := self.known_outcome(end)) is None:
             left = deadline - self._clock.monotonic()
             if left <= 0:
-                return Code.COORDINATOR_NOT_AVAILABLE
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
             await self._wait(left)
         return code
 
-    def known_outcome(self, end: int) -> Code | None:
+    def known_outcome(self, end: int) -> ErrorCode | None:
         """As `outcome`, but at once: None while it is open."""
         if not self.is_led:
-            return Code.NOT_COORDINATOR
+            return ErrorCode.NOT_COORDINATOR
         found = self.partition.outcome(self.leader_epoch, end)
         return None if found is None else code_of_outcome(found)
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from seglog.coordinators.codec import GroupKey
-from seglog.coordinators.codes import Code
 from seglog.coordinators.groups import Group
 from seglog.coordinators.members import Member
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, Ticket
 from seglog.coordinators.steps import Assigned, Emptied, NewGroup, Now, Pending, State, StaticReplaced, Step, fenced
+from seglog.core.error_codes import ErrorCode
 
 MAX_PENDING: Final = 10_000
 """Member ids given out in one group and not used yet: more than that are no consumers starting, and the oldest go."""
@@ -30,11 +30,11 @@ def join(group: Group, request: JoinRequest, ticket: Ticket, new_id: str, now: N
     step = Step(now)
     if not _has_room_for(group, request.member_id):
         group.remove(request.member_id, step)
-        step.reply(ticket, JoinAnswer(Code.GROUP_MAX_SIZE_REACHED))
+        step.reply(ticket, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif group.state is State.DEAD:
-        step.reply(ticket, JoinAnswer(Code.COORDINATOR_NOT_AVAILABLE, request.member_id))
+        step.reply(ticket, JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
     elif not _speaks(group, request):
-        step.reply(ticket, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        step.reply(ticket, JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
     elif request.member_id:
         _join_again(group, request, ticket, step)
     elif request.instance_id is not None and request.instance_id in group.members.static:
@@ -74,19 +74,19 @@ def _give_id(group: Group, request: JoinRequest, ticket: Ticket, new_id: str, st
         f"A member without an id joins group {group.group_id} in state {group.state.value} (client id "
         f"{request.client_id}, {request.client_host}). It is to join again as {new_id}."
     )
-    step.reply(ticket, JoinAnswer(Code.MEMBER_ID_REQUIRED, new_id))
+    step.reply(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, new_id))
 
 
 def _join_again(group: Group, request: JoinRequest, ticket: Ticket, step: Step) -> None:
     member_id = request.member_id
     if member_id in group.members.pending:
         if request.instance_id is not None:  # a static member is never pending: this is no client of Kafka's
-            step.reply(ticket, JoinAnswer(Code.UNKNOWN_SERVER_ERROR))
+            step.reply(ticket, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             _add(group, request, ticket, member_id, step)
         return
     code = group.members.check(member_id, request.instance_id)
-    if code is not Code.NONE:
+    if code is not ErrorCode.NONE:
         _note_fenced(group, member_id, request.instance_id, code, step)
         step.reply(ticket, JoinAnswer(code, member_id))
         return
@@ -123,7 +123,7 @@ def _wait(group: Group, member: Member, request: JoinRequest, ticket: Ticket, st
     group.members.update(member, request)
     before = group.members.await_join(member, ticket)
     if before is not ticket:  # the client asked again on a new connection; nobody reads the old answer
-        step.reply(before, JoinAnswer(Code.REBALANCE_IN_PROGRESS, member.member_id))
+        step.reply(before, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _join_as_static(
@@ -134,8 +134,8 @@ def _join_as_static(
     leader_before = members.leader
     old = members[members.static[instance_id]]
     timeouts_before = old.rebalance_timeout, old.session_timeout
-    step.reply(members.await_join(old, None), JoinAnswer(Code.FENCED_INSTANCE_ID, old.member_id))
-    step.reply(old.awaiting_sync, SyncAnswer(Code.FENCED_INSTANCE_ID))
+    step.reply(members.await_join(old, None), JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+    step.reply(old.awaiting_sync, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
     group.sessions.pop(old.member_id, None)
     old_id = old.member_id
     member = members.replace_static(instance_id, new_id)
@@ -156,17 +156,17 @@ def _join_as_static(
     group.prepare_or_complete(step, f"static member {instance_id} has a new member id, {new_id}")
 
 
-def _note_fenced(group: Group, member_id: str, instance_id: str | None, code: Code, step: Step) -> None:
-    if code is Code.FENCED_INSTANCE_ID:
+def _note_fenced(group: Group, member_id: str, instance_id: str | None, code: ErrorCode, step: Step) -> None:
+    if code is ErrorCode.FENCED_INSTANCE_ID:
         step.events.append(fenced(group.group_id, member_id, instance_id))
 
 
-_HEARTBEAT: Final[Mapping[State, Code]] = {
-    State.EMPTY: Code.UNKNOWN_MEMBER_ID,
-    State.PREPARING: Code.REBALANCE_IN_PROGRESS,
-    State.COMPLETING: Code.NONE,
-    State.STABLE: Code.NONE,
-    State.DEAD: Code.COORDINATOR_NOT_AVAILABLE,
+_HEARTBEAT: Final[Mapping[State, ErrorCode]] = {
+    State.EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+    State.PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+    State.COMPLETING: ErrorCode.NONE,
+    State.STABLE: ErrorCode.NONE,
+    State.DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 """What a member of the right generation is told."""
 
@@ -175,17 +175,17 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
     """A SyncGroup: the leader brings the assignments, the others wait for theirs."""
     step = Step(now)
     code = _check_sync(group, request)
-    if code is not Code.NONE:
+    if code is not ErrorCode.NONE:
         _note_fenced(group, request.member_id, request.instance_id, code, step)
         step.reply(ticket, SyncAnswer(code))
         return step
     member = group.members[request.member_id]
     _has_synced(group, member)
     if group.state is State.STABLE:
-        step.reply(ticket, SyncAnswer(Code.NONE, group.protocol_type, group.protocol, member.assignment))
+        step.reply(ticket, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
         return step
     if member.awaiting_sync is not None and member.awaiting_sync is not ticket:
-        step.reply(member.awaiting_sync, SyncAnswer(Code.REBALANCE_IN_PROGRESS))
+        step.reply(member.awaiting_sync, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
     member.awaiting_sync = ticket
     if group.members.leader == member.member_id:
         step.records.append((GroupKey(group.group_id), group.value(request.assignments)))
@@ -198,17 +198,17 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
     return step
 
 
-def _check_sync(group: Group, request: SyncRequest) -> Code:
+def _check_sync(group: Group, request: SyncRequest) -> ErrorCode:
     if group.state is State.DEAD:
-        return Code.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = group.members.check(request.member_id, request.instance_id)
-    if code is not Code.NONE:
+    if code is not ErrorCode.NONE:
         return code
     if request.generation != group.generation:
-        return Code.ILLEGAL_GENERATION
+        return ErrorCode.ILLEGAL_GENERATION
     if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol, group.protocol):
-        return Code.INCONSISTENT_GROUP_PROTOCOL
-    return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else ErrorCode.NONE
 
 
 def _differ(asked: str | None, has: str | None) -> bool:
@@ -221,76 +221,76 @@ def _has_synced(group: Group, member: Member) -> None:
         group.sync_deadline = None
 
 
-def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> Code:
+def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
     """A member is alive; what it is told."""
     if group.state is not State.DEAD:
         code = group.members.check(member_id, instance_id)
-        if code is not Code.NONE:
+        if code is not ErrorCode.NONE:
             return code
         if generation != group.generation:
-            return Code.ILLEGAL_GENERATION
+            return ErrorCode.ILLEGAL_GENERATION
         group.renew(group.members[member_id], now)
     return _HEARTBEAT[group.state]
 
 
-def leave(group: Group, leaving: Sequence[Leaving], now: Now) -> tuple[Step, list[Code]]:
+def leave(group: Group, leaving: Sequence[Leaving], now: Now) -> tuple[Step, list[ErrorCode]]:
     """Members go, each with its own code."""
     step = Step(now)
     codes = [_leave(group, one, step) for one in leaving]
-    if Code.NONE in codes and not group.is_empty:
+    if ErrorCode.NONE in codes and not group.is_empty:
         group.prepare_or_complete(step, "members have left")
     return step, codes
 
 
-def _leave(group: Group, leaving: Leaving, step: Step) -> Code:
+def _leave(group: Group, leaving: Leaving, step: Step) -> ErrorCode:
     member_id: str | None = leaving.member_id
     if not member_id:
         member_id = None if leaving.instance_id is None else group.members.static.get(leaving.instance_id)
         if member_id is None:
-            return Code.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
     elif member_id not in group.members.pending:
         code = group.members.check(member_id, leaving.instance_id)
-        if code is not Code.NONE:
+        if code is not ErrorCode.NONE:
             _note_fenced(group, member_id, leaving.instance_id, code, step)
             return code
     group.remove(member_id, step)
     step.events.append(f"Member {member_id} has left group {group.group_id} by a LeaveGroup request.")
-    return Code.NONE
+    return ErrorCode.NONE
 
 
-def check_commit(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> Code:
+def check_commit(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
     """Whether this member, or a client that is in no group (generation -1), may commit; a commit is a heartbeat too."""
     if group.state is State.DEAD:
-        return Code.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is State.EMPTY:
-        return Code.NONE
+        return ErrorCode.NONE
     if generation < 0 and not member_id and instance_id is None:
-        return Code.UNKNOWN_MEMBER_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID
     code = group.members.check(member_id, instance_id)
-    if code is not Code.NONE:
+    if code is not ErrorCode.NONE:
         return code
     if generation != group.generation:
-        return Code.ILLEGAL_GENERATION
+        return ErrorCode.ILLEGAL_GENERATION
     if group.state is State.COMPLETING:
-        return Code.REBALANCE_IN_PROGRESS
+        return ErrorCode.REBALANCE_IN_PROGRESS
     group.renew(group.members[member_id], now)
-    return Code.NONE
+    return ErrorCode.NONE
 
 
-def stored(group: Group, pending: Pending, code: Code, now: Now) -> Step:
+def stored(group: Group, pending: Pending, code: ErrorCode, now: Now) -> Step:
     """The records of a step are written, or could not be."""
     step = Step(now)
     if group.state is State.DEAD and isinstance(pending, StaticReplaced):
-        step.reply(pending.ticket, JoinAnswer(code or Code.NOT_COORDINATOR))  # `Group.die` does not know of it
+        step.reply(pending.ticket, JoinAnswer(code or ErrorCode.NOT_COORDINATOR))  # `Group.die` does not know of it
     if group.state is State.DEAD or isinstance(pending, Emptied):
         return step  # an emptied group that was not written down has its last members again after a start, for a while
     if isinstance(pending, NewGroup):
-        if code is not Code.NONE:
+        if code is not ErrorCode.NONE:
             step = group.die(code, now)
     elif isinstance(pending, Assigned):
         if group.state is State.COMPLETING and pending.generation == group.generation:
             _assigned(group, pending.assignments, code, step)
-    elif code is Code.NONE:
+    elif code is ErrorCode.NONE:
         step.reply(pending.ticket, _skipping(group, pending))
     else:
         _undo_static(group, pending, step)
@@ -298,8 +298,8 @@ def stored(group: Group, pending: Pending, code: Code, now: Now) -> Step:
     return step
 
 
-def _assigned(group: Group, assignments: Mapping[str, bytes], code: Code, step: Step) -> None:
-    if code is Code.NONE:
+def _assigned(group: Group, assignments: Mapping[str, bytes], code: ErrorCode, step: Step) -> None:
+    if code is ErrorCode.NONE:
         group.assign(assignments, code, step)
         group.go(State.STABLE, step.now)
     else:
@@ -310,7 +310,7 @@ def _assigned(group: Group, assignments: Mapping[str, bytes], code: Code, step: 
 def _skipping(group: Group, replaced: StaticReplaced) -> JoinAnswer:
     """A leader that came back need not assign again; before version 9 the only way is to hide the lead from it."""
     if replaced.new_id not in group.members:
-        return JoinAnswer(Code.UNKNOWN_MEMBER_ID)
+        return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
     answer = group.joined(group.members[replaced.new_id])
     if replaced.request.version >= _SKIPS_ASSIGNMENT_FROM:
         return answer._replace(skip_assignment=answer.leader == replaced.new_id)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from seglog.coordinators.codec import GroupValue, MemberValue
-from seglog.coordinators.codes import Code
 from seglog.coordinators.requests import JoinedMember, JoinRequest, Protocols, Ticket
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.utf8 import decode_utf8
 from seglog.protocol.wire import Reader
@@ -190,15 +190,15 @@ class Members:
             self.pending_sync.add(new_id)
         return member
 
-    def check(self, member_id: str, instance_id: str | None) -> Code:
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether such a member is here, and not another one in its place."""
         if instance_id is not None:
             existing = self.static.get(instance_id)
             if existing is None:
-                return Code.UNKNOWN_MEMBER_ID
+                return ErrorCode.UNKNOWN_MEMBER_ID
             if existing != member_id:
-                return Code.FENCED_INSTANCE_ID
-        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """It joined again, perhaps with other protocols."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from seglog.coordinators.codes import Code
+from seglog.core.error_codes import ErrorCode
 
 Ticket = object
 """Stands for a client that waits for an answer; whoever handed it in knows what to do with the answer."""
@@ -46,7 +46,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    code: Code
+    code: ErrorCode
     member_id: str = ""
     generation: int = -1
     protocol_type: str | None = None
@@ -57,7 +57,7 @@ class JoinAnswer(NamedTuple):
 
 
 class SyncAnswer(NamedTuple):
-    code: Code
+    code: ErrorCode
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""

@@ -18,7 +18,7 @@ from typing import Final
 from uuid import UUID
 
 from seglog.coordinators.codec import Entry
-from seglog.coordinators.codes import Code, CoordinatorError, code_of_append
+from seglog.coordinators.coordinator_error import CoordinatorError, code_of_append
 from seglog.coordinators.groups import NEVER, Group
 from seglog.coordinators.homes import Home, answer
 from seglog.coordinators.loading import load
@@ -26,6 +26,7 @@ from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leavin
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings, OffsetsTopic, java_hash
 from seglog.coordinators.shard import Changed, CommitRequest, Shard
 from seglog.coordinators.steps import GroupLimits, Now, Pending, Step, fenced
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 
@@ -160,15 +161,15 @@ class GroupCoordinator:
 
     def _home_of(self, group_id: str) -> Home:
         if self._owner is None:
-            raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
         number = self.partition_of(group_id)
         home = self._home(number)
         if home is None and self._topic.is_awaited(number):
-            raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} will be of this broker")
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} will be of this broker")
         if home is None:
-            raise CoordinatorError(Code.NOT_COORDINATOR, f"group {group_id} is not of this broker")
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is not of this broker")
         if not home.is_loaded:
-            raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
         return home
 
     def shard(self, group_id: str) -> Shard:
@@ -185,7 +186,7 @@ class GroupCoordinator:
         `CoordinatorError`."""
         if not await self._home_of(group_id).is_newest():
             raise CoordinatorError(
-                Code.COORDINATOR_LOAD_IN_PROGRESS,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 f"group {group_id} may be of another broker: the metadata store is away, and not all replicas of its "
                 f"partition follow this one",
             )
@@ -196,7 +197,7 @@ class GroupCoordinator:
             home = self._home(number)
             if home is not None:
                 if not home.is_loaded:
-                    raise CoordinatorError(Code.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
+                    raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
                 yield home.settled()
 
     def _now(self) -> Now:
@@ -209,7 +210,7 @@ class GroupCoordinator:
         """Raises `CoordinatorError`."""
         home = self._home_of(request.group_id)
         if not self._has_room_for(request):
-            raise CoordinatorError(Code.COORDINATOR_NOT_AVAILABLE, "members of groups say too much of themselves")
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "members of groups say too much of themselves")
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         prefix = request.client_id if request.instance_id is None else request.instance_id
         new_id = f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
@@ -237,14 +238,14 @@ class GroupCoordinator:
         assert isinstance(synced, SyncAnswer)
         return synced
 
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> Code:
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Raises `CoordinatorError`."""
         code = self._home_of(group_id).shard.heartbeat(group_id, member_id, instance_id, generation, self._now())
-        if code is Code.FENCED_INSTANCE_ID:
+        if code is ErrorCode.FENCED_INSTANCE_ID:
             _log.info("%s", fenced(group_id, member_id, instance_id))
         return code
 
-    async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[Code]:
+    async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
         home = self._home_of(group_id)
         step, codes = home.shard.leave(group_id, leaving, self._now())
@@ -253,17 +254,17 @@ class GroupCoordinator:
 
     # Offsets and groups
 
-    async def commit(self, request: CommitRequest) -> list[Code]:
+    async def commit(self, request: CommitRequest) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
         home = self._home_of(request.group_id)
         return await self._change(home, home.shard.commit(request, self._now()))
 
-    async def delete_offsets(self, group_id: str, places: Sequence[tuple[str, int]]) -> list[Code]:
+    async def delete_offsets(self, group_id: str, places: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Raises `CoordinatorError`."""
         home = self._home_of(group_id)
         return await self._change(home, home.shard.delete_offsets(group_id, places))
 
-    async def delete_group(self, group_id: str) -> Code:
+    async def delete_group(self, group_id: str) -> ErrorCode:
         """Raises `CoordinatorError`."""
         home = self._home_of(group_id)
         codes = await self._change(home, home.shard.delete_groups([group_id]))
@@ -290,14 +291,14 @@ class GroupCoordinator:
                     home, home.shard.expire(self._now(), self.settings.offsets_retention_minutes * 60_000)
                 )
 
-    async def _change(self, home: Home, changed: Changed) -> list[Code]:
+    async def _change(self, home: Home, changed: Changed) -> list[ErrorCode]:
         if changed.records:
             try:
                 end = home.append_in_parts(changed.records)
             except SeglogError as error:
                 raise CoordinatorError(code_of_append(error), str(error)) from error
             code = await home.outcome(end)
-            if code is not Code.NONE:
+            if code is not ErrorCode.NONE:
                 raise CoordinatorError(code, "not committed in time, or another broker leads now")
         return changed.codes
 
@@ -334,7 +335,7 @@ class GroupCoordinator:
     async def _store_later(self, home: Home, group: Group, pending: Pending | None, end: int) -> None:
         self._stored(home, group, pending, await home.outcome(end))
 
-    def _stored(self, home: Home, group: Group, pending: Pending | None, code: Code) -> None:
+    def _stored(self, home: Home, group: Group, pending: Pending | None, code: ErrorCode) -> None:
         if pending is not None:
             self._do(home, group.group_id, home.shard.stored(group, pending, code, self._now()))
 

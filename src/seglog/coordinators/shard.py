@@ -12,12 +12,13 @@ from uuid import UUID
 
 from seglog.coordinators import joins
 from seglog.coordinators.codec import CommitKey, Committed, Entry, GroupKey, GroupValue
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.groups import Group
 from seglog.coordinators.members import CONSUMER
 from seglog.coordinators.offsets import FetchedOffset, Offsets, Place, is_of_other_topic
 from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest, Ticket
 from seglog.coordinators.steps import GroupLimits, NewGroup, Now, Pending, State, Step
+from seglog.core.error_codes import ErrorCode
 from seglog.core.types import MAX_INT64
 
 _SAYS_NOT_FOUND_FROM = 9
@@ -48,7 +49,7 @@ class CommitRequest(NamedTuple):
 class Changed(NamedTuple):
     """Codes in the order of the request, and the records that make it so."""
 
-    codes: list[Code]
+    codes: list[ErrorCode]
     records: list[Entry]
 
 
@@ -102,7 +103,7 @@ class Shard:
             return joins.join(group, request, ticket, new_id, now)
         if request.member_id:
             step = Step(now)
-            step.reply(ticket, JoinAnswer(Code.UNKNOWN_MEMBER_ID, request.member_id))
+            step.reply(ticket, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             return step
         group = self.groups[request.group_id] = Group(request.group_id, self.limits, state_timestamp=now.wall)
         step = joins.join(group, request, ticket, new_id, now)
@@ -117,22 +118,22 @@ class Shard:
         if group is not None and not group.is_empty:
             return joins.sync(group, request, ticket, now)
         step = Step(now)
-        step.reply(ticket, SyncAnswer(Code.UNKNOWN_MEMBER_ID))
+        step.reply(ticket, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         return step
 
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> Code:
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
         group = self.groups.get(group_id)
         if group is None:
-            return Code.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         return joins.heartbeat(group, member_id, instance_id, generation, now)
 
-    def leave(self, group_id: str, leaving: Sequence[Leaving], now: Now) -> tuple[Step, list[Code]]:
+    def leave(self, group_id: str, leaving: Sequence[Leaving], now: Now) -> tuple[Step, list[ErrorCode]]:
         group = self.groups.get(group_id)
         if group is None:
-            return Step(now), [Code.UNKNOWN_MEMBER_ID for _ in leaving]
+            return Step(now), [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
         return joins.leave(group, leaving, now)
 
-    def stored(self, group: Group, pending: Pending, code: Code, now: Now) -> Step:
+    def stored(self, group: Group, pending: Pending, code: ErrorCode, now: Now) -> Step:
         """What a step of the group waited for is written, or could not be: then a new group is not there."""
         step = joins.stored(group, pending, code, now)
         if group.state is State.DEAD and self.groups.get(group.group_id) is group:
@@ -144,26 +145,26 @@ class Shard:
     def commit(self, request: CommitRequest, now: Now) -> Changed:
         """Raises `CoordinatorError` for all of it; each commit has its own code else."""
         code = self._check_commit(request, now)
-        if code is not Code.NONE:
+        if code is not ErrorCode.NONE:
             raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
         changed = Changed([], [])
         expires = -1 if request.retention_ms == -1 else min(now.wall + request.retention_ms, MAX_INT64)
         for place, topic_id, offset, leader_epoch, metadata in request.commits:
             if self._is_too_long(metadata):
-                changed.codes.append(Code.OFFSET_METADATA_TOO_LARGE)
+                changed.codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             value = Committed(offset, leader_epoch, metadata or "", now.wall, expires, topic_id)
-            changed.codes.append(Code.NONE)
+            changed.codes.append(ErrorCode.NONE)
             changed.records.append((CommitKey(request.group_id, *place), value))
         return changed
 
-    def _check_commit(self, request: CommitRequest, now: Now) -> Code:
+    def _check_commit(self, request: CommitRequest, now: Now) -> ErrorCode:
         group = self.groups.get(request.group_id)
         if group is not None:
             return joins.check_commit(group, request.member_id, request.instance_id, request.generation, now)
         if request.generation < 0:
-            return Code.NONE
-        return Code.GROUP_ID_NOT_FOUND if request.version >= _SAYS_NOT_FOUND_FROM else Code.ILLEGAL_GENERATION
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if request.version >= _SAYS_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
 
     def _is_too_long(self, metadata: str | None) -> bool:
         """In UTF-16 units, as Java counts, whatever the key's name says of bytes."""
@@ -187,14 +188,14 @@ class Shard:
         """Raises `CoordinatorError` for all of it."""
         group = self.groups.get(group_id)
         if group is None or group.state is State.DEAD:
-            raise CoordinatorError(Code.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
         if not group.is_empty and group.protocol_type != CONSUMER:
-            raise CoordinatorError(Code.NON_EMPTY_GROUP, f"group {group_id} has members")
+            raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has members")
         there = set(self.offsets.places(group_id))
         changed = Changed([], [])
         for place in places:
             is_read = group.is_subscribed(place[0])
-            changed.codes.append(Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else Code.NONE)
+            changed.codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE)
             if place in there and not is_read:
                 changed.records.append((CommitKey(group_id, *place), None))
         return changed
@@ -206,11 +207,11 @@ class Shard:
         for group_id in group_ids:
             group = self.groups.get(group_id)
             if group is None or group.state is State.DEAD:
-                changed.codes.append(Code.GROUP_ID_NOT_FOUND)
+                changed.codes.append(ErrorCode.GROUP_ID_NOT_FOUND)
             elif not group.is_empty:
-                changed.codes.append(Code.NON_EMPTY_GROUP)
+                changed.codes.append(ErrorCode.NON_EMPTY_GROUP)
             else:
-                changed.codes.append(Code.NONE)
+                changed.codes.append(ErrorCode.NONE)
                 changed.records.extend(self.offsets.deletions(group_id, lambda _place, _value: True))
                 changed.records.append((GroupKey(group_id), None))
         return changed

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from seglog.core.error_codes import ErrorCode
+
 
 class SeglogError(Exception):
     """Root of all errors of this project."""
 
-    code: ClassVar[int] = -1
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
 
 
@@ -28,7 +30,7 @@ class CorruptError(SeglogError):
     ``offset`` is the log offset nearest to the damage, None where unknown.
     """
 
-    code = 2
+    code = ErrorCode.CORRUPT_MESSAGE
     retriable = True
 
     def __init__(self, reason: str, *, position: int = -1, file: str | None = None, offset: int | None = None) -> None:
@@ -79,14 +81,14 @@ class CorruptCheckpointError(CorruptError):
 class TooLargeError(CorruptError):
     """A claimed or decompressed size over the limit; the limit is named in the reason."""
 
-    code = 10
+    code = ErrorCode.MESSAGE_TOO_LARGE
     retriable = False
 
 
 class UnsupportedFormatError(SeglogError):
     """A format or codec that Kafka knows and this operation does not take, such as zstd in a message of version 1."""
 
-    code = 43
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class MissingExtraError(SeglogError, ImportError):
@@ -111,35 +113,35 @@ class AppendError(SeglogError):
 
 
 class InvalidRecordError(AppendError):
-    code = 87
+    code = ErrorCode.INVALID_RECORD
 
 
 class RecordTooLargeError(AppendError):
-    code = 10
+    code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class RecordListTooLargeError(AppendError):
-    code = 18
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class InvalidTimestampError(AppendError):
-    code = 32
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class InvalidProducerEpochError(AppendError):
-    code = 47
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class OutOfOrderSequenceError(AppendError):
-    code = 45
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class TransactionCoordinatorFencedError(AppendError):
-    code = 89
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class InvalidTransactionStateError(AppendError):
-    code = 48
+    code = ErrorCode.INVALID_TXN_STATE
 
 
 class UnexpectedAppendOffsetError(AppendError):
@@ -147,14 +149,14 @@ class UnexpectedAppendOffsetError(AppendError):
 
 
 class UnsupportedCompressionTypeError(AppendError):
-    code = 76
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 # A log refuses a read or another operation.
 
 
 class OffsetOutOfRangeError(SeglogError):
-    code = 1
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class InvalidReadError(SeglogError, ValueError):
@@ -166,19 +168,19 @@ class DataLossError(OffsetOutOfRangeError):
 
 
 class FencedLeaderEpochError(SeglogError):
-    code = 74
+    code = ErrorCode.FENCED_LEADER_EPOCH
     retriable = True
 
 
 class UnknownLeaderEpochError(SeglogError):
-    code = 75
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
     retriable = True
 
 
 class NotLeaderError(SeglogError):
     """Another broker leads the partition, or nobody: clients ask for metadata and come again there."""
 
-    code = 6
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     retriable = True
 
 
@@ -189,27 +191,27 @@ class CutRefusedError(SeglogError):
 class NotEnoughReplicasError(SeglogError):
     """Fewer replicas in sync than ``min.insync.replicas``; nothing was written."""
 
-    code = 19
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
     retriable = True
 
 
 class InvalidTopicError(SeglogError, ValueError):
-    code = 17
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class TopicExistsError(SeglogError):
-    code = 36
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class UnknownTopicError(SeglogError):
-    code = 3
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     retriable = True
 
 
 class InvalidConfigError(SeglogError, ValueError):
     """An unknown configuration key or a value outside of its range; both are named."""
 
-    code = 40
+    code = ErrorCode.INVALID_CONFIG
 
 
 class LogClosedError(SeglogError):
@@ -219,7 +221,7 @@ class LogClosedError(SeglogError):
 class LogDirOfflineError(SeglogError):
     """A write or fsync failed earlier; the directory is out of use until it is opened anew (KIP-112)."""
 
-    code = 56
+    code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
 
 
@@ -229,7 +231,7 @@ class LogDirFullError(SeglogError):
     KAFKA_STORAGE_ERROR is the code that clients retry, after they have asked who leads now.
     """
 
-    code = 56
+    code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
 
 
@@ -237,7 +239,7 @@ class TooManyFilesError(SeglogError):
     """This process may not open the files of another log (``ulimit -n``). A log that tried would take the whole
     directory out of use."""
 
-    code = 56
+    code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
 
 
@@ -252,7 +254,7 @@ class InvalidLogDirError(SeglogError):
 class DamagedPartitionError(SeglogError):
     """A partition has damage below its recovery point and is refused until it is repaired (`seglog repair`)."""
 
-    code = 56
+    code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class AdoptError(SeglogError):
@@ -266,7 +268,7 @@ class InvalidRequestError(SeglogError):
     """A request that cannot be what it claims to be: its bytes do not make the message, or its fields exclude each
     other."""
 
-    code = 42
+    code = ErrorCode.INVALID_REQUEST
 
 
 class RequestFailedError(SeglogError):

@@ -22,6 +22,7 @@ from seglog.cluster.model import (
     Stored,
     offline_name,
 )
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import CutRefusedError, LogDirFullError, NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
 from seglog.replication.following import start_of_reading, truncation_point
@@ -39,9 +40,9 @@ Brokers = Mapping[int, Broker]
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
 """Where a replica leaves what nobody is to see."""
 COMMITTED: Final = 0
-KAFKA_STORAGE_ERROR: Final = 56
-NOT_LEADER_OR_FOLLOWER: Final = 6
-NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
+KAFKA_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 def flush_now(replica: Replica) -> None:

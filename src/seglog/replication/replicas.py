@@ -19,6 +19,7 @@ from seglog.cluster.membership import Membership
 from seglog.cluster.model import NO_LEADER, TOPICS, Broker, PartitionState, of_partition, partition_name, tombstone_name
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
 from seglog.cluster.view import Changes, ClusterView
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError, TooManyFilesError
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
@@ -49,7 +50,7 @@ async def _nothing() -> None:
 class StaleBrokerEpochError(SeglogError):
     """A broker that speaks in an earlier life of its own (KIP-903)."""
 
-    code = 77
+    code = ErrorCode.STALE_BROKER_EPOCH
 
 
 class Replicas:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from seglog.broker.app import Node
-from seglog.coordinators.codes import Code, CoordinatorError
+from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.requests import Leaving
 from seglog.coordinators.shard import Shard
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 
 
@@ -53,5 +54,5 @@ async def _delete_group(node: Node, shard: Shard, group_id: str) -> None:
         members = [Leaving(member.member_id, member.instance_id) for member in group.members]
         if members:
             await node.groups.leave(group_id, members)
-        if await node.groups.delete_group(group_id) in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
+        if await node.groups.delete_group(group_id) in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             return
