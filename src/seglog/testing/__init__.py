@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from seglog.testing.broker import Broker, BrokerError
+    from seglog.testing.broker import Broker
+    from seglog.testing.broker_error import BrokerError
     from seglog.testing.clock import ManualClock
     from seglog.testing.crash_fs import Call, CrashFs, SimulatedCrash
     from seglog.testing.memory_fs import MemoryFs
@@ -17,7 +18,7 @@ __all__ = ["Broker", "BrokerError", "Call", "CrashFs", "ManualClock", "MemoryFs"
 
 _HOMES: Final = {
     "Broker": "broker",
-    "BrokerError": "broker",
+    "BrokerError": "broker_error",
     "Call": "crash_fs",
     "CrashFs": "crash_fs",
     "ManualClock": "clock",

@@ -21,8 +21,8 @@ from importlib import import_module
 from types import MappingProxyType, TracebackType
 from typing import Final, Protocol, Self
 
-from seglog.core.errors import SeglogError
 from seglog.core.quick_imports import without_hypothesis
+from seglog.testing.broker_error import BrokerError
 
 __all__ = ["TEST_SETTINGS", "Broker", "BrokerError"]
 
@@ -36,10 +36,6 @@ TEST_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Where a broker for tests differs from one that serves: nobody waits for what a test does not wait for."""
-
-
-class BrokerError(SeglogError):
-    """The broker is not in a state in which this can be done, or it has ended by itself."""
 
 
 class Runner(Protocol):

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from seglog.core import errors
 from seglog.core.errors import SeglogError
-from seglog.testing.broker import BrokerError
+from seglog.testing.broker_error import BrokerError
 
 _PATIENCE: Final = 60
 
