@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -14,6 +13,8 @@ from tests.cluster_run.reading import PATIENT, reads_of
 from tests.kafka.waiting import wait_until
 
 _COMMIT_SECONDS: Final = 0.3
+_OUTCOME_SECONDS: Final = 5.0
+"""After so long a commit is taken to have no outcome: librdkafka forgets some when a session ends."""
 SECONDS: Final = 120.0
 
 
@@ -21,7 +22,9 @@ class Group:
     """All that its members have committed and read. ``wrong``: what must never be.
 
     A commit that was acknowledged is where the next owner of the partition begins, or behind it: another member may
-    have committed more.
+    have committed more. Unless an earlier commit of that generation has no known outcome: it may be applied late, and
+    take the partition back. A member therefore has one commit under way at a time; librdkafka sends one that is to be
+    retried behind later ones.
     """
 
     def __init__(self, history: History, bootstrap: str, name: str, topic: str, wrong: list[str]) -> None:
@@ -32,19 +35,31 @@ class Group:
         self._name = name
         self._topic = topic
         self._committed: dict[Key, int] = {}
+        self._uncertain: dict[Key, int] = {}
+        """The least offset that a commit without a known outcome may still set, in this generation."""
         self._lock = threading.Lock()
 
     def floors(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """Where the new owner of these partitions begins at least. Commits of the generation before are refused now."""
         with self._lock:
-            return {key: self._committed.get(key, 0) for key in keys}
+            return {key: min(found, self._uncertain.pop(key, found)) for key in keys for found in [self._last(key)]}
 
     def committed(self, found: Sequence[TopicPartition]) -> None:
         with self._lock:
             self.commits += 1
             for one in found:
                 if one.error is None:
-                    key = f"{one.topic}-{one.partition}"
-                    self._committed[key] = max(self._committed.get(key, 0), one.offset)
+                    key = _key(one)
+                    self._committed[key] = max(self._last(key), one.offset)
+
+    def doubted(self, sent: Sequence[TopicPartition]) -> None:
+        """Nobody can say what became of a commit."""
+        with self._lock:
+            for one in sent:
+                self._uncertain[_key(one)] = min(self._uncertain.get(_key(one), one.offset), one.offset)
+
+    def _last(self, key: Key) -> int:
+        return self._committed.get(key, 0)
 
     def consume(self, name: str, is_over: threading.Event) -> None:
         """One member, until ``is_over``."""
@@ -108,19 +123,23 @@ class _Member:
         self.positions: dict[Key, TopicPartition] = {}
         self._group = group
         self._changed: set[Key] = set()
+        self._under_way: list[TopicPartition] = []
+        """What was committed and has no outcome yet, since ``_sent``."""
+        self._sent = 0.0
         self._floors: dict[Key, int] = {}
         """Of partitions that are new to it: what was committed when it got them."""
 
     def assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        keys = [f"{one.topic}-{one.partition}" for one in partitions]
+        self._give_up()
+        keys = [_key(one) for one in partitions]
         self._changed.update(keys)
         self._floors.update(self._group.floors(keys))
 
     def revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self.commit(consumer)
         for one in partitions:
-            self._changed.add(f"{one.topic}-{one.partition}")
-            self.positions.pop(f"{one.topic}-{one.partition}", None)
+            self._changed.add(_key(one))
+            self.positions.pop(_key(one), None)
 
     def polled(self, began: float, reads: Sequence[Read]) -> None:
         for read in reads:
@@ -136,11 +155,29 @@ class _Member:
 
     def commit(self, consumer: Consumer) -> None:
         """As far as it has read. Nobody waits for it: librdkafka 2.16 waits for ever if its session ends meanwhile."""
+        now = self.recorder.now()
+        if self._under_way and now < self._sent + _OUTCOME_SECONDS:
+            return
+        self._give_up()
         if self.positions:
-            with suppress(KafkaException):
-                consumer.commit(offsets=list(self.positions.values()), asynchronous=True)
+            self._under_way, self._sent = list(self.positions.values()), now
+            try:
+                consumer.commit(offsets=self._under_way, asynchronous=True)
+            except KafkaException:
+                self._give_up()
 
     def committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         """What became of a commit. Whoever is told no may commit later."""
         if error is None:
             self._group.committed(partitions)
+            self._under_way = []
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._group.doubted(self._under_way)
+        self._under_way = []
+
+
+def _key(partition: TopicPartition) -> Key:
+    return f"{partition.topic}-{partition.partition}"
