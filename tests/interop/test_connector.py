@@ -213,7 +213,7 @@ REFUSED: Final[Mapping[str, tuple[Options, str, str]]] = {
     "neither true nor false": (
         {**_MULTI, "failOnDataLoss": "x"},
         r'For input string: "x"',
-        r"option failOnDataLoss is 'x': true or false",
+        r"option failOnDataLoss is 'x': it must be true or false",
     ),
     "limits the wrong way round": (
         {**_MULTI, "minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"},
