@@ -64,6 +64,8 @@ def reader(
             "/data/log": str(tmp_path / "log"),
             '"path", "data"': f'"path", "{tmp_path}/data"',  # Spark's workers are where the JVM was started
             '"path", "lake"': f'"path", "{tmp_path}/lake"',
+            '"checkpoint"': f'"{tmp_path}/checkpoint"',
+            '"copy"': f'"{tmp_path}/copy"',
         },
         capsys,
     )
