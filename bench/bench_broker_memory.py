@@ -72,7 +72,7 @@ def _watched(server: Server) -> Iterator[int]:
     end = time.monotonic() + _SECONDS
     while time.monotonic() < end:
         yield resident(server.pid)
-        time.sleep(0.05)
+        time.sleep(0.05)  # the time between two samples
 
 
 def _mb(size: int) -> str:

@@ -46,7 +46,7 @@ def _measure(cluster: Cluster, name: str, *, is_new: bool) -> None:
     else:
         _set(cluster, "__consumer_offsets", "flush.messages", str(MAX_INT64))
     with _producing(cluster) as acknowledged:
-        time.sleep(_SECONDS / 2)
+        time.sleep(_SECONDS / 2)  # how long is measured: nothing else happens meanwhile
     print(f"  {name}, no groups: acks=all to another topic {_show(acknowledged)}; {load()}", flush=True)
     for groups in _GROUPS:
         disk = _show(_fsyncs())

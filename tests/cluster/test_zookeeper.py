@@ -320,7 +320,7 @@ def test_a_loop_that_hangs_gives_its_session_up(server: ZooKeeperNode, tmp_path:
         lost = asyncio.Event()
         session = await store.session(2400, lost.set)
         await store.create("alive", b"", session)
-        time.sleep(1.6)  # less than its time
+        time.sleep(1.6)  # the loop hangs, for less than the session's time
         assert not certain(session)
         await asyncio.wait_for(lost.wait(), SOON)
         assert await other.get("alive") is None

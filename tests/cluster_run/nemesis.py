@@ -91,7 +91,7 @@ class Nemesis:
             assert broker.is_running, f"broker {broker.node_id} has ended: {self.told[-6:]}\n{_tail(broker)}"
 
     def _wait(self, least: float, most: float) -> None:
-        time.sleep(self._rng.uniform(least, most))
+        time.sleep(self._rng.uniform(least, most))  # how long a fault lasts, or a calm
 
     def _tell(self, what: str) -> None:
         self.told.append(f"{time.monotonic() - self._began:.1f} {what}")
@@ -113,7 +113,7 @@ class Nemesis:
 
         def resume() -> None:
             since = time.monotonic() - began
-            time.sleep(max(0.0, self._session * (1.6 if is_long else 0.4) - since))
+            time.sleep(max(0.0, self._session * (1.6 if is_long else 0.4) - since))  # how long the process stands
             broker.resume()
 
         began = time.monotonic()

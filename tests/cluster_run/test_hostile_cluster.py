@@ -98,7 +98,7 @@ def remove_store(cluster: ThreeBrokers, load: Workload, store: Path, away: Path)
 
 def leave_no_room(cluster: ThreeBrokers, load: Workload, disk: Disk) -> None:
     disk.fill()
-    time.sleep(2 * SESSION_SECONDS)
+    time.sleep(2 * SESSION_SECONDS)  # how long the disk is full: sessions must outlive it
     disk.free()
     load.wait_for_more()
     assert all(broker.is_running for broker in cluster.brokers.values())

@@ -131,7 +131,7 @@ def mortal(life: Life) -> type[SeglogDataSource]:
         def _end_soon(self, driver: int, batch_id: int) -> None:
             delay = random.Random(life.seed + batch_id).uniform(0, _LONGEST_COMMIT)
             coordinator = CommitClient(life.target, linger=5).status()["pid"] if life.step == "together" else None
-            time.sleep(delay)
+            time.sleep(delay)  # the kill comes at any moment of the commit
             if coordinator is not None:
                 life.end(coordinator)
             Path(life.mark).touch()

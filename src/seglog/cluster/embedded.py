@@ -219,7 +219,8 @@ class EmbeddedStore(Committing):
             backed = [step for step in steps if isinstance(step, Change) and self._is_backed(step.name)]
             is_filed = len(backed) < sum(isinstance(step, Change) and self._outlives(step) for step in steps)
             try:
-                followed = await self._lane.run(lambda: self._keep(backed, after if is_filed else None))
+                kept = {**self._entries, **after} if is_filed else None
+                followed = await self._lane.run(lambda: self._keep(backed, kept))
             except OSError as error:
                 raise StoreFailedError(f"{self._path}: {error}") from error
             more = [
@@ -229,34 +230,44 @@ class EmbeddedStore(Committing):
             ]
             return self._apply([*steps, *more])[: len(steps)]
 
-    def _keep(self, backed: Sequence[Change], after: Mapping[str, _Entry] | None) -> Mapping[str, bytes | None]:
+    def _keep(self, backed: Sequence[Change], after: Mapping[str, _Entry | None] | None) -> Mapping[str, bytes | None]:
         """In the thread."""
         followed = self._backing.change(backed) if self._backing is not None and backed else {}
         if after is not None:
-            kept = {name: entry for name, entry in after.items() if entry.session is None and self._is_in_file(name)}
+            kept = {
+                name: entry
+                for name, entry in after.items()
+                if entry is not None and entry.session is None and self._is_in_file(name)
+            }
             write_atomically(self._fs, self._path, _encode(kept))
         return followed
 
     def _apply(self, steps: Sequence[Step]) -> Versions:
-        self._entries, versions = self._after(steps)
+        after, versions = self._after(steps)
+        for name, entry in after.items():
+            if entry is None:
+                self._entries.pop(name, None)
+            else:
+                self._entries[name] = entry
         changed = frozenset(step.name for step in steps if isinstance(step, Change))
         if changed:
             self._watches.tell(changed)
         return versions
 
-    def _after(self, steps: Sequence[Step]) -> tuple[dict[str, _Entry], Versions]:
-        """All values as the steps make them, and the steps' versions."""
-        entries: dict[str, _Entry] = dict(self._entries)
-        return entries, [self._take(entries, step) for step in steps]
+    def _after(self, steps: Sequence[Step]) -> tuple[dict[str, _Entry | None], Versions]:
+        """What the steps change, None for a value that goes, and the steps' versions."""
+        after: dict[str, _Entry | None] = {}
+        return after, [self._take(after, step) for step in steps]
 
-    def _take(self, entries: dict[str, _Entry], step: Step) -> int:
-        name, found = step.name, entries.get(step.name)
+    def _take(self, after: dict[str, _Entry | None], step: Step) -> int:
+        name = step.name
+        found = after[name] if name in after else self._entries.get(name)
         if isinstance(step, Change) and step.version == MISSING:
             if found is not None:
                 raise NameExistsError(f"{name} exists in {self._path}")
             assert step.value is not None
             assert step.session is None or isinstance(step.session, EmbeddedSession)
-            entries[name] = _Entry(step.value, 0, step.session)
+            after[name] = _Entry(step.value, 0, step.session)
             return 0
         if found is None:
             raise NoSuchNameError(f"there is no {name} in {self._path}")
@@ -265,9 +276,9 @@ class EmbeddedStore(Committing):
         if not isinstance(step, Change):
             return step.version
         if step.value is None:
-            del entries[name]
+            after[name] = None
             return MISSING
-        entries[name] = _Entry(step.value, found.version + 1, found.session)
+        after[name] = _Entry(step.value, found.version + 1, found.session)
         return found.version + 1
 
     # The file

@@ -64,6 +64,15 @@ class SqliteSession:
     async def close(self) -> None:
         await self._store.end_session(self)
 
+    def end(self) -> None:
+        """It is over, closed or lost."""
+        self.is_alive = False
+
+    def renewed(self, at: float, *, next_at: float) -> None:
+        """Confirmed ``at`` a time of the clock; the next renewal is due at ``next_at`` of the loop's."""
+        self.renewed_at = at
+        self.renew_at = next_at
+
 
 class SqliteStore(Committing):
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do."""
@@ -148,7 +157,7 @@ class SqliteStore(Committing):
     async def end_session(self, session: SqliteSession) -> None:
         if session in self._sessions:
             self._sessions.remove(session)
-            session.is_alive = False
+            session.end()
             await self._call(lambda: self._file.end_sessions([session.key]))
             self._look_soon()
 
@@ -157,7 +166,7 @@ class SqliteStore(Committing):
             return
         keys = [session.key for session in self._sessions]
         for session in self._sessions:
-            session.is_alive = False
+            session.end()
         self._sessions.clear()
         self._watches.end_all()
         if self._timer is not None:
@@ -233,7 +242,7 @@ class SqliteStore(Committing):
         for session in lost:
             if session in self._sessions:
                 self._sessions.remove(session)
-                session.is_alive = False
+                session.end()
                 self._loop.call_soon(session.lost)
         if self._must_look:
             self._must_look = False
@@ -264,5 +273,5 @@ class SqliteStore(Committing):
 
     def _renewed(self, sessions: Sequence[SqliteSession], began: float | None = None) -> None:
         for session in sessions:
-            session.renewed_at = self.seconds() if began is None else began
-            session.renew_at = self._loop.time() + session.seconds / _RENEWALS
+            at = self.seconds() if began is None else began
+            session.renewed(at, next_at=self._loop.time() + session.seconds / _RENEWALS)

@@ -89,6 +89,22 @@ class Group:
             self.prepare(step, f"the group has {len(self.members)} members, more than group.max.size")
         return step
 
+    # Members
+
+    def add(self, member: Member, protocol_type: str | None) -> None:
+        """A new member joins; the first one brings the protocol type."""
+        if self.state is State.PREPARING and self.previous is State.EMPTY:
+            self.new_member_added = True
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members.add(member)
+
+    def has_synced(self, member: Member) -> None:
+        """It has asked for its assignment; the last one to do so ends the wait for the others."""
+        self.members.pending_sync.discard(member.member_id)
+        if not self.members.pending_sync:
+            self.sync_deadline = None
+
     # Questions
 
     @property
@@ -330,7 +346,7 @@ class Group:
             member.assignment = assignments.get(member.member_id, b"")
             if member.awaiting_sync is not None:
                 step.reply(member.awaiting_sync, SyncAnswer(code, protocol_type, protocol, member.assignment))
-                member.awaiting_sync = None
+                member.await_sync(None)
                 self.renew(member, step.now)
 
     def die(self, code: ErrorCode, now: Now) -> Step:

@@ -104,11 +104,7 @@ def _join_again(group: Group, request: JoinRequest, ticket: Ticket, step: Step) 
 def _add(group: Group, request: JoinRequest, ticket: Ticket, member_id: str, step: Step) -> None:
     members = group.members
     member = Member.joining(request, member_id)
-    if group.state is State.PREPARING and group.previous is State.EMPTY:
-        group.new_member_added = True
-    if not members:
-        group.protocol_type = request.protocol_type
-    members.add(member)
+    group.add(member, request.protocol_type)
     members.await_join(member, ticket)
     # Without an id it cannot send heartbeats, and a closed connection is not noticed while it waits.
     group.expect(member_id, _NEW_MEMBER_JOIN_TIMEOUT_MS, step.now)
@@ -180,13 +176,13 @@ def sync(group: Group, request: SyncRequest, ticket: Ticket, now: Now) -> Step:
         step.reply(ticket, SyncAnswer(code))
         return step
     member = group.members[request.member_id]
-    _has_synced(group, member)
+    group.has_synced(member)
     if group.state is State.STABLE:
         step.reply(ticket, SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
         return step
     if member.awaiting_sync is not None and member.awaiting_sync is not ticket:
         step.reply(member.awaiting_sync, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
-    member.awaiting_sync = ticket
+    member.await_sync(ticket)
     if group.members.leader == member.member_id:
         step.records.append((GroupKey(group.group_id), group.value(request.assignments)))
         step.pending = Assigned(group.generation, request.assignments)
@@ -213,12 +209,6 @@ def _check_sync(group: Group, request: SyncRequest) -> ErrorCode:
 
 def _differ(asked: str | None, has: str | None) -> bool:
     return asked is not None and has is not None and asked != has
-
-
-def _has_synced(group: Group, member: Member) -> None:
-    group.members.pending_sync.discard(member.member_id)
-    if not group.members.pending_sync:
-        group.sync_deadline = None
 
 
 def heartbeat(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:

@@ -72,6 +72,10 @@ class Member:
         member.is_new = True
         return member
 
+    def await_sync(self, ticket: Ticket | None) -> None:
+        """Who waits for its assignment now; None: nobody any more."""
+        self.awaiting_sync = ticket
+
     @property
     def is_waiting(self) -> bool:
         """Whoever waits for us is alive, heartbeats or not; but a client that never got its member id is gone."""

@@ -434,6 +434,17 @@ def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
     fs.fsync_dir(os.path.dirname(path))
 
 
+def remove_tree(fs: Fs, path: str) -> None:
+    """Delete a directory and all in it. Symbolic links go; their targets stay."""
+    for name in fs.listdir(path):
+        child = os.path.join(path, name)
+        if fs.stat(child).is_dir:
+            remove_tree(fs, child)
+        else:
+            fs.unlink(child)
+    fs.rmdir(path)
+
+
 def _open(path: str, flags: int) -> int:
     """A regular file or directory; opening a FIFO would wait for whoever opens its other end, perhaps for ever."""
     try:

@@ -194,7 +194,7 @@ def _nulls(column: pa.Array) -> npt.NDArray[np.bool_]:
 def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
     try:
         return column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # a value that does not fit; no cast of these types
         raise InvalidConfigError(f"column {name} is {column.type}, not {wanted}") from error
 
 

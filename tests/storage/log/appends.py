@@ -69,7 +69,7 @@ class PlannedLog:
         if plan.updates is not None:
             for completed in self.producers.apply(plan.updates):
                 self.producers.complete(completed)
-        self.producers.map_end_offset = self.end_offset
+        self.producers.reflect(self.end_offset)
         self.producers.on_high_watermark(self.end_offset)
 
 

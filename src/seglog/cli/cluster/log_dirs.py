@@ -11,9 +11,9 @@ import typer
 from seglog.cli.output import FINE, Out, fail, format_size, show_table
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError
-from seglog.core.fs import Fs, OsFs
+from seglog.core.fs import Fs, OsFs, remove_tree
 from seglog.storage.directory.cluster_mark import leave_cluster
-from seglog.storage.directory.contents import deleted_name, remove_tree, resolve
+from seglog.storage.directory.contents import deleted_name, resolve
 from seglog.storage.directory.strays import FoundStray, find_strays, size_of
 from seglog.storage.formats.checkpoints import encode_id, new_id
 

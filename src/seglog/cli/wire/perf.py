@@ -47,6 +47,13 @@ class Meter:
         self.latencies = array("d")
         self._is_shown = sys.stderr is not None and sys.stderr.isatty()
 
+    def begin(self) -> float:
+        """Measure from now on: drop what was counted before. Returns the time."""
+        del self.latencies[:]
+        self.records = self.bytes = 0
+        self.began = self.ended = _now()
+        return self.began
+
     def add(self, records: int, size: int) -> None:
         self.records += records
         self.bytes += size
@@ -201,7 +208,7 @@ def e2e(
     try:
         consumer.assign([cluster.kafka.TopicPartition(topic, 0, end)])
         _exchange(cluster, sender, consumer, topic, b"first")  # not measured: connections, producer ids
-        meter.began = _now()
+        meter.begin()
         for _ in range(records):
             value = rng.randbytes(record_size)
             before = _now()
@@ -236,9 +243,7 @@ class _TimedSender(Sender):
         if settings.idempotent:  # librdkafka asks for its producer id half a second after its creation
             self.send(OutgoingRecord(None, b"", ()))
             self.flush()
-            del meter.latencies[:]
-            meter.records = meter.bytes = 0
-        meter.began = meter.ended = _now()
+        meter.begin()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -19,11 +19,10 @@ from typing import NamedTuple, Self
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
 from seglog.core.errors import AdoptError, InvalidRecordError, LogClosedError, RecordListTooLargeError
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, remove_tree
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from seglog.storage.directory.adoption import STAGING
-from seglog.storage.directory.contents import remove_tree
 from seglog.storage.formats.paths import LOG, OWN_DIRECTORY, file_name, parse_file_name
 from seglog.storage.log.batch_placement import place_all, place_one, place_plain
 from seglog.storage.log.producers import Origin

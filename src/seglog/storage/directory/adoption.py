@@ -11,9 +11,8 @@ import os.path
 from collections.abc import Iterator
 from typing import Final
 
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, remove_tree
 from seglog.storage.directory.catalog import Catalog
-from seglog.storage.directory.contents import remove_tree
 from seglog.storage.formats.adopt_ledger import Ledger, read_ledger, write_ledger
 from seglog.storage.formats.adopt_manifest import Manifest, Mode, read_manifest, write_manifest
 from seglog.storage.formats.paths import ADOPT_MANIFEST, OWN_DIRECTORY

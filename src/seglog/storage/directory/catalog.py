@@ -26,10 +26,10 @@ from seglog.core.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from seglog.core.fs import Fs, NoSpaceError
+from seglog.core.fs import Fs, NoSpaceError, remove_tree
 from seglog.core.settings import unknown
 from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
-from seglog.storage.directory.contents import Listing, deleted_name, is_aside_of, remove_tree
+from seglog.storage.directory.contents import Listing, deleted_name, is_aside_of
 from seglog.storage.directory.loading import PartitionLoaded
 from seglog.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog.storage.directory.strays import FoundStray, Stray, find_strays, forget_stray, stray_name, write_stray

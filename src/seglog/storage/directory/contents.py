@@ -144,14 +144,3 @@ def read_or_make_meta(
         if wanted is not None and found is not None and wanted != found:
             raise InvalidLogDirError(f"{path} belongs to {key} {found}, not {wanted} (meta.properties)")
     return meta
-
-
-def remove_tree(fs: Fs, path: str) -> None:
-    """Delete a directory and all in it. Symbolic links go, what they point at stays."""
-    for name in fs.listdir(path):
-        child = os.path.join(path, name)
-        if fs.stat(child).is_dir:
-            remove_tree(fs, child)
-        else:
-            fs.unlink(child)
-    fs.rmdir(path)

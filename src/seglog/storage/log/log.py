@@ -289,7 +289,7 @@ class Log:
                         )
                     )
                 producers.complete(completed)
-        producers.map_end_offset = end_offset
+        producers.reflect(end_offset)
         if updates is not None:
             self.refresh_stable_offset()
         if self._watchers:
@@ -347,12 +347,12 @@ class Log:
             return active
         make_room, mapped = self._health.make_room, self.producers.map_end_offset
         make_room(active.become_inactive)
-        self.producers.map_end_offset = base
+        self.producers.reflect(base)
         try:
             make_room(lambda: snapshots.take(self.fs, self.path, self.producers, sync=False))
             segment = make_room(lambda: self.new_segment(base))
         except NoSpaceError:
-            self.producers.map_end_offset = mapped
+            self.producers.reflect(mapped)
             active.become_active()
             raise
         self.segments = (*self.segments, segment)
@@ -390,7 +390,7 @@ class Log:
         self.log_end_offset = end_offset
         if self.hw_follows_end:
             self.high_watermark = end_offset
-        self.producers.map_end_offset = end_offset
+        self.producers.reflect(end_offset)
         self.refresh_stable_offset()
 
     def reconfigure(self, config: LogConfig) -> None:
@@ -495,7 +495,7 @@ class Log:
     def take_snapshot(self) -> None:
         """Write the producers' state as of the log's end, so that the next start need not read the log."""
         with self.lock, self._guard():
-            self.producers.map_end_offset = self.log_end_offset
+            self.producers.reflect(self.log_end_offset)
             self._health.make_room(lambda: snapshots.take(self.fs, self.path, self.producers))
 
     # Reading: see `seglog.storage.log.reads`
@@ -618,7 +618,7 @@ class Log:
         for snapshot in snapshots.list_snapshots(self.fs, self.path):
             self.fs.unlink(snapshots.snapshot_path(self.path, snapshot))
         self.producers = Producers()
-        self.producers.map_end_offset = offset
+        self.producers.reflect(offset)
         snapshots.take_if_room(self.fs, self.path, self.producers)
         self._end_at(offset)
         self.log_start_offset = offset

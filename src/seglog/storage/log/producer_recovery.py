@@ -31,7 +31,7 @@ def producers_at(
         expire(producers)
     else:
         producers = Producers()
-        producers.map_end_offset = offset if trust_none and not unreadable else log_start
+        producers.reflect(offset if trust_none and not unreadable else log_start)
     snapshots.replay(producers, segments, log_start, offset)
     return producers, unreadable
 

@@ -45,7 +45,8 @@ def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Rest
             unreadable.append(str(error))
             fs.unlink(path)
             continue
-        producers.map_end_offset = producers.last_snapshot_offset = offset
+        producers.reflect(offset)
+        producers.note_snapshot()
         return Restored(producers, unreadable)
     return Restored(None, unreadable)
 
@@ -53,7 +54,8 @@ def load_newest(fs: Fs, partition_path: str, log_start: int, up_to: int) -> Rest
 def starting_at(offset: int) -> Producers:
     """No producers, as of ``offset``."""
     producers = Producers()
-    producers.map_end_offset = producers.last_snapshot_offset = offset
+    producers.reflect(offset)
+    producers.note_snapshot()
     return producers
 
 
@@ -77,7 +79,7 @@ def take(fs: Fs, partition_path: str, producers: Producers, *, sync: bool = True
             if fs.exists(path):
                 fs.unlink(path)
             raise
-    producers.last_snapshot_offset = offset
+    producers.note_snapshot()
 
 
 def flush(fs: Fs, partition_path: str, offset: int) -> None:
@@ -106,10 +108,10 @@ def replay(
         start = max(segment.base_offset, producers.map_end_offset, log_start)
         if start >= end_offset:
             break
-        producers.map_end_offset = start
+        producers.reflect(start)
         at_segment(segment.base_offset)
         _replay_segment(segment, producers, start, end_offset)
-    producers.map_end_offset = end_offset
+    producers.reflect(end_offset)
 
 
 def _replay_segment(segment: Segment, producers: Producers, start: int, end_offset: int) -> None:
@@ -153,7 +155,7 @@ def after_truncation(
                     take_if_room(fs, partition_path, producers)
 
             replay(producers, segments, log_start, end_offset, at_segment=keep)
-    producers.map_end_offset = end_offset
+    producers.reflect(end_offset)
     take_if_room(fs, partition_path, producers)
     return producers
 

@@ -209,6 +209,14 @@ class Producers:
         self.on_high_watermark(offset)
         self.map_end_offset = max(self.map_end_offset, offset)
 
+    def reflect(self, offset: int) -> None:
+        """The log up to ``offset`` (exclusive) is in this state now, or this state is as of there."""
+        self.map_end_offset = offset
+
+    def note_snapshot(self) -> None:
+        """The newest snapshot on disk has this state."""
+        self.last_snapshot_offset = self.map_end_offset
+
     def first_unstable_offset(self) -> int | None:
         """The first offset whose transaction is open, or ended by a marker that is not replicated yet."""
         undecided = next(iter(self.ongoing), None)

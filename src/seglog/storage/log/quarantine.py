@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptError
-from seglog.core.fs import File, Fs, write_atomically
+from seglog.core.fs import File, Fs, remove_tree, write_atomically
 from seglog.storage.formats.paths import LOG, OWN_DIRECTORY, SNAPSHOT, SegmentPaths, parse_file_name
 from seglog.storage.log.segment import Segment
 
@@ -156,7 +156,7 @@ def _new_directory(fs: Fs, path: str, now_ms: int) -> str:
     taken = [name for name in fs.listdir(own) if name.startswith(_PREFIX)] if fs.exists(own) else []
     by_age = sorted(taken, key=lambda name: (len(name), name))
     for name in by_age[: max(0, len(taken) - MAX_SAVED + 1)]:
-        _remove_tree(fs, os.path.join(own, name))
+        remove_tree(fs, os.path.join(own, name))
     return _make_directory(fs, path, _PREFIX, now_ms)
 
 
@@ -177,16 +177,6 @@ def _make_directory(fs: Fs, path: str, prefix: str, now_ms: int) -> str:
     fs.mkdir(saved)
     fs.fsync_dir(own)
     return saved
-
-
-def _remove_tree(fs: Fs, path: str) -> None:
-    for name in fs.listdir(path):
-        child = os.path.join(path, name)
-        if fs.stat(child).is_dir:
-            _remove_tree(fs, child)
-        else:
-            fs.unlink(child)
-    fs.rmdir(path)
 
 
 def _copy(fs: Fs, source: File, start: int, end: int, path: str) -> None:

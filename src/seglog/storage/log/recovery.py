@@ -486,5 +486,5 @@ class _Loader:
                 trust_none=trust_none,
             )
             self.unreadable += unreadable
-        self._producers.map_end_offset = offset
+        self._producers.reflect(offset)
         return self._producers

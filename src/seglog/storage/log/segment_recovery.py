@@ -188,7 +188,7 @@ class _Walk:
             self.next_offset, self._last_entry, self.end = next_offset, last_entry, position + at
             self.batches += batches
             self.chain = chain
-            self._producers.map_end_offset = max(self._producers.map_end_offset, next_offset)
+            self._producers.reflect(max(self._producers.map_end_offset, next_offset))
         return at
 
     def _index(self, offset: int, position: int) -> None:

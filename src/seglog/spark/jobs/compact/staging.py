@@ -8,9 +8,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
-from seglog.core.fs import Fs
+from seglog.core.fs import Fs, remove_tree
 from seglog.storage.compaction.round import CleanedGroup, Mapped, Round
-from seglog.storage.directory.contents import remove_tree
 from seglog.storage.formats.paths import CLEANED, OWN_DIRECTORY
 from seglog.storage.log.log import Log
 

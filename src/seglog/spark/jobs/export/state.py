@@ -22,9 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from seglog.core.errors import CorruptCheckpointError, LogDirInUseError, SeglogError
-from seglog.core.fs import Fs, write_atomically
+from seglog.core.fs import Fs, remove_tree, write_atomically
 from seglog.core.types import TopicPartition
-from seglog.storage.directory.contents import remove_tree
 
 OWN: Final = "_seglog_export"
 STATE: Final = "state.json"
