@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from _pytest.nodeid import NodeId
 from hypothesis import settings
 
 from tests import cases
@@ -16,6 +17,20 @@ from tests import cases
 settings.register_profile("short", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=5000)
 settings.load_profile("short")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Append a test's ``xdist_group`` to its id, by which `--dist loadgroup` sends a group to one worker.
+
+    pytest-xdist 3.8 does that by assigning ``_nodeid``, which pytest 9.2 no longer reads: without this hook it ignores
+    the groups, and each worker starts its own Spark session.
+    """
+    if not config.getoption("loadgroup", default=False):
+        return
+    for item in items:
+        for mark in item.iter_markers("xdist_group"):
+            if not item.nodeid.endswith(f"@{mark.args[0]}"):
+                item._id = NodeId.parse(f"{item.nodeid}@{mark.args[0]}")
 
 
 @pytest.hookimpl(wrapper=True)
