@@ -21,9 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
-from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
@@ -66,8 +65,7 @@ def _config(megabytes: int) -> LogConfig:
 
 def _open(path: Path, megabytes: int) -> Log:
     return load_log(
-        fs=OsFs(),
-        clock=SystemClock(),
+        ground=Ground(),
         path=str(path),
         topic_partition=TopicPartition("t", 0),
         config=_config(megabytes),

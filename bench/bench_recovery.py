@@ -16,9 +16,8 @@ from bench import kafka
 from bench.commands import show
 from bench.segments import Made, Recipe, make, megabytes, rounds
 from bench.sides import Compared, Cost, measure, median_of
-from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
-from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT32, TopicPartition
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.log.dir_health import DirHealth
@@ -47,8 +46,7 @@ def _ours(path: Path, end: int) -> Cost:
 
     def load() -> None:
         loaded = load_log(
-            fs=OsFs(),
-            clock=SystemClock(),
+            ground=Ground(),
             path=str(path),
             topic_partition=TopicPartition("t", 0),
             config=config,

@@ -10,6 +10,7 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.errors import CorruptBatchError
+from seglog.core.ground import Ground
 from seglog.records.batch import read_header
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
@@ -24,7 +25,7 @@ _NOW = 1_790_000_000_000
 
 
 def opened(fs: MemoryFs) -> LogDir:
-    return LogDir.open("/data", fs=fs, clock=ManualClock(_NOW), rng=random.Random(1))
+    return LogDir.open("/data", ground=Ground(fs=fs, clock=ManualClock(_NOW), rng=random.Random(1)))
 
 
 def test_following_one_record() -> None:

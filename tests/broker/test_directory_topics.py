@@ -111,7 +111,7 @@ def test_a_topic_is_created_whole_or_not_at_all_wherever_the_power_is_cut() -> N
     """What was answered is there."""
 
     def directory(fs: MemoryFs | CrashFs) -> LogDir:
-        return LogDir.open("/logs", fs=fs, rng=Random(1))
+        return LogDir.open("/logs", ground=Ground(fs=fs, rng=Random(1)))
 
     async def create_one(fs: CrashFs, at: int, answered: list[str]) -> None:
         topic = TopicState(name="t", topic_id=UUID(int=7), assignment=((NODE,),) * 3)

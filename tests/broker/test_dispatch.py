@@ -16,6 +16,7 @@ from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, Context
 from seglog.broker.sessions import SessionCache
 from seglog.core.errors import InvalidRequestError
+from seglog.core.ground import Ground
 from seglog.net.connection import Connection
 from seglog.net.memory import RequestMemory
 from seglog.protocol.apis import ApiKey
@@ -39,7 +40,7 @@ async def broken_later(_request: Message, _context: Context) -> Answer:
 @pytest.mark.parametrize("handler", [broken, broken_later])
 def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    with LogDir.open("/data", fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1)) as directory:
+    with LogDir.open("/data", ground=Ground(fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1))) as directory:
         topics = LoneTopics(directory)
         sessions = SessionCache(1, now=lambda: 0.0, rng=random.Random(1))
         dispatch = Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=1), {ApiKey.HEARTBEAT: handler})

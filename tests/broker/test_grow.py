@@ -7,13 +7,14 @@ import random
 import pytest
 
 from seglog.core.errors import UnknownTopicError
+from seglog.core.ground import Ground
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
 
 
 def opened(fs: MemoryFs | CrashFs) -> LogDir:
-    return LogDir.open("/log", fs=fs, clock=ManualClock(1_000_000), rng=random.Random(1))
+    return LogDir.open("/log", ground=Ground(fs=fs, clock=ManualClock(1_000_000), rng=random.Random(1)))
 
 
 def grow(crash_at: int | None) -> tuple[CrashFs, MemoryFs]:

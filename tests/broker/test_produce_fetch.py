@@ -15,6 +15,7 @@ from seglog.broker.produce import Produce
 from seglog.broker.requests import Context
 from seglog.broker.sessions import SessionCache
 from seglog.core.errors import InvalidRequestError
+from seglog.core.ground import Ground
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.schema import request_class, response_class
@@ -120,7 +121,7 @@ def offsets(records: bytes) -> list[int]:
 @pytest.fixture
 def directory() -> Iterator[LogDir]:
     clock = ManualClock(NOW)
-    with LogDir.open("/data", fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1)) as opened:
+    with LogDir.open("/data", ground=Ground(fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1))) as opened:
         opened.create_topic("t", 2)
         opened.create_topic("c", 1, {"cleanup.policy": "compact"})
         opened.create_topic("__consumer_offsets", 1)

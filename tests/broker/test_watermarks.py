@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import seglog
 from seglog.broker.watermarks import Watermarks
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica
@@ -41,7 +42,7 @@ class Published(RuleBasedStateMachine):
         case()
         clock = ManualClock()
         self.fs = MemoryFs(clock=clock)
-        self.directory = LogDir.open("/data", fs=self.fs, clock=clock, rng=random.Random(1))
+        self.directory = LogDir.open("/data", ground=Ground(fs=self.fs, clock=clock, rng=random.Random(1)))
         self.topics = LoneTopics(self.directory)
         self.watermarks = Watermarks(self.fs, "/data")
         self.watermarks.open()
@@ -163,7 +164,7 @@ class FullDisk(OsFs):
 
 def test_without_room_for_it_a_broker_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fs = FullDisk()
-    with LogDir.open(str(tmp_path), fs=fs) as directory, caplog.at_level(logging.WARNING):
+    with LogDir.open(str(tmp_path), ground=Ground(fs=fs)) as directory, caplog.at_level(logging.WARNING):
         topics = LoneTopics(directory)
         watermarks = Watermarks(fs, directory.path)
         watermarks.open()

@@ -42,7 +42,7 @@ class Node:
         self.cluster = cluster
         self.me = Member(node_id, node_id + 10)
         self.directory = LogDir.open(
-            "/logs", fs=MemoryFs(), clock=VirtualClock(world), rng=Random(node_id), hw_follows_end=False
+            "/logs", ground=Ground(fs=MemoryFs(), clock=VirtualClock(world), rng=Random(node_id)), hw_follows_end=False
         )
         log = self.directory.hold(OFFSETS_TOPIC, TOPIC, 0, SETTINGS.topic_config())
         self.replica = Replica(self.directory, TopicPartition(OFFSETS_TOPIC, 0), TOPIC, log)

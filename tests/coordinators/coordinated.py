@@ -86,7 +86,9 @@ class Coordinated:
         self._open()
 
     def _open(self) -> None:
-        self.directory = LogDir.open("/logs", fs=self.fs, rng=random.Random(1), hw_follows_end=self._hw_follows_end)
+        self.directory = LogDir.open(
+            "/logs", ground=Ground(fs=self.fs, rng=random.Random(1)), hw_follows_end=self._hw_follows_end
+        )
         self.topic = Topic(self.directory, self.settings)
         self.coordinator = GroupCoordinator(
             self.topic, self.settings, ground=Ground(clock=self.clock, rng=random.Random(2))

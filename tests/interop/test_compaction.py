@@ -10,6 +10,7 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.compaction import CompactionStats, compact
@@ -29,8 +30,7 @@ _KINDS = (".log", ".index", ".timeindex", ".txnindex")
 
 def _open(path: Path, clock: ManualClock, log_config: LogConfig) -> Log:
     return load_log(
-        fs=OsFs(),
-        clock=clock,
+        ground=Ground(fs=OsFs(), clock=clock),
         path=str(path),
         topic_partition=PARTITION,
         config=log_config,

@@ -10,6 +10,7 @@ import pytest
 
 from seglog.core.errors import DamagedPartitionError
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import MANIFEST, WITNESS
@@ -24,7 +25,7 @@ CONFIG = {"internal.segment.bytes": "4000", "segment.index.bytes": "1200", "rete
 
 
 def open_dir(path: Path) -> LogDir:
-    return LogDir.open(path, fs=OsFs(), clock=ManualClock(NOW_MS), rng=random.Random(1))
+    return LogDir.open(path, ground=Ground(fs=OsFs(), clock=ManualClock(NOW_MS), rng=random.Random(1)))
 
 
 def fill(opened: LogDir, count: int) -> None:

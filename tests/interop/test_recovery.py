@@ -11,6 +11,7 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.dir_health import DirHealth
@@ -70,8 +71,7 @@ def test_recovery_is_kafkas(tmp_path: Path, topic: str, harm: Callable[[Path], N
     for copy in (ours, theirs):
         shutil.copytree(source, copy)
     log = load_log(
-        fs=OsFs(),
-        clock=ManualClock(NOW_MS),
+        ground=Ground(fs=OsFs(), clock=ManualClock(NOW_MS)),
         path=str(ours),
         topic_partition=TopicPartition("t", 0),
         config=LogConfig.from_mapping(CONFIG),

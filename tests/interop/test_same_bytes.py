@@ -11,6 +11,7 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.admit import Origin
@@ -41,8 +42,7 @@ class _Side:
     def _open(self, known: Known) -> Log:
         os.makedirs(self.path, exist_ok=True)
         return load_log(
-            fs=OsFs(),
-            clock=self.clock,
+            ground=Ground(fs=OsFs(), clock=self.clock),
             path=str(self.path),
             topic_partition=TopicPartition("t", 0),
             config=LogConfig.from_mapping(self.config),

@@ -7,6 +7,7 @@ import posixpath
 import random
 from typing import Any, Final
 
+from seglog.core.ground import Ground
 from seglog.storage.directory.cluster_mark import check_marks, read_marks
 from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.formats.life_file import BOOT_ID
@@ -68,7 +69,9 @@ class Disk:
     def open_as(self, cluster_id: str, node_id: int, rng: random.Random) -> LogDirs:
         """As a broker does that was started with these flags."""
         self.check_owner(cluster_id, node_id)
-        return LogDirs.open(PATHS, fs=self.fs, clock=self.clock, rng=rng, cluster_id=cluster_id, node_id=node_id)
+        return LogDirs.open(
+            PATHS, ground=Ground(fs=self.fs, clock=self.clock, rng=rng), cluster_id=cluster_id, node_id=node_id
+        )
 
     def open(self, rng: random.Random) -> LogDirs:
         self._write_boot_id()
@@ -76,7 +79,11 @@ class Disk:
             self.check_owner(**self._owner)
         self.was_closed = False
         opened = LogDirs.open(
-            PATHS, config=self._config, fs=self.fs, clock=self.clock, rng=rng, hw_follows_end=False, **self._owner
+            PATHS,
+            config=self._config,
+            ground=Ground(fs=self.fs, clock=self.clock, rng=rng),
+            hw_follows_end=False,
+            **self._owner,
         )
         refused = {key: why for directory in opened.dirs for key, why in directory.refused.items()}
         assert not refused, f"B-21: damaged after a crash: {refused}"

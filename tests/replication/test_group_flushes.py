@@ -13,7 +13,7 @@ import pytest
 
 from seglog.cluster.model import PartitionState, Stored
 from seglog.core.errors import LogDirOfflineError
-from seglog.core.ground import Lane
+from seglog.core.ground import Ground, Lane
 from seglog.core.types import TopicPartition
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.replica import COMMITTED, KAFKA_STORAGE_ERROR, Replica, ReplicaFetch
@@ -54,7 +54,7 @@ class Setup:
     def __init__(self, *, hw_follows_end: bool) -> None:
         self.fs = MemoryFs(clock=ManualClock())
         self.directory = LogDir.open(
-            "/logs", fs=self.fs, clock=ManualClock(), rng=random.Random(1), hw_follows_end=hw_follows_end
+            "/logs", ground=Ground(fs=self.fs, clock=ManualClock(), rng=random.Random(1)), hw_follows_end=hw_follows_end
         )
         self.directory.create_topic("t", 1, {"flush.messages": "1"})
         self.log = self.directory.log("t")

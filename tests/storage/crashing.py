@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
@@ -51,7 +52,7 @@ class Witness:
 
     def open(self) -> LogDir:
         self.directory = LogDir.open(
-            DIR, fs=self.fs, clock=self.clock, config=DIRECTORY, rng=random.Random(self._generation)
+            DIR, ground=Ground(fs=self.fs, clock=self.clock, rng=random.Random(self._generation)), config=DIRECTORY
         )
         return self.directory
 
@@ -167,7 +168,7 @@ class Witness:
 
     def check(self, fs: Fs) -> LogDir:
         """Open what the crash has left and hold it to what was promised; the directory stays open."""
-        opened = LogDir.open(DIR, fs=fs, clock=self.clock, config=DIRECTORY, rng=random.Random(1))
+        opened = LogDir.open(DIR, ground=Ground(fs=fs, clock=self.clock, rng=random.Random(1)), config=DIRECTORY)
         assert not opened.refused, opened.refused
         there = opened.partitions()
         for name, promised in self.promised.items():

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.log import Log
@@ -32,7 +33,10 @@ class Disk:
     def open(self, config: Mapping[str, object] | None = None, *, background: bool = False) -> LogDir:
         self.seed += 1
         return LogDir.open(
-            DIR, fs=self.fs, clock=self.clock, config=config, rng=random.Random(self.seed), background=background
+            DIR,
+            ground=Ground(fs=self.fs, clock=self.clock, rng=random.Random(self.seed)),
+            config=config,
+            background=background,
         )
 
     def names(self, path: str = DIR) -> list[str]:
@@ -44,7 +48,9 @@ T = TopicPartition("t", 0)
 
 def open_dir(fs: Fs, *, background: bool = False) -> LogDir:
     config = {"num.recovery.threads.per.data.dir": 1}
-    return LogDir.open(DIR, fs=fs, clock=ManualClock(), config=config, rng=random.Random(1), background=background)
+    return LogDir.open(
+        DIR, ground=Ground(fs=fs, clock=ManualClock(), rng=random.Random(1)), config=config, background=background
+    )
 
 
 def flushed_log(records: int = 30) -> tuple[MemoryFs, LogDir, Log]:

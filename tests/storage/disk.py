@@ -7,6 +7,7 @@ from collections.abc import Callable
 from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
 from seglog.storage.log.dir_health import DirHealth, Inline
@@ -49,8 +50,7 @@ def load(
     hw_follows_end: bool = True,
 ) -> Loaded:
     return load_log(
-        fs=fs,
-        clock=clock or ManualClock(),
+        ground=Ground(fs=fs, clock=clock or ManualClock()),
         path=path,
         topic_partition=PARTITION,
         config=config,

@@ -243,10 +243,7 @@ class Node:
                 background=True,
                 cluster_id=self._cluster_id,
                 node_id=node_id if node_id >= 0 else None,
-                fs=ground.fs,
-                clock=ground.clock,
-                rng=ground.rng,
-                make_worker=ground.make_worker,
+                ground=ground,
             )
         )
         self._parts.push_async_callback(ground.workers.run, directory.close)
@@ -393,10 +390,7 @@ class Node:
                 background=True,
                 cluster_id=cluster_id,
                 node_id=node_id,
-                fs=ground.fs,
-                clock=ground.clock,
-                rng=ground.rng,
-                make_worker=ground.make_worker,
+                ground=ground,
             )
         )
         self._parts.push_async_callback(ground.workers.run, self.directories.close)

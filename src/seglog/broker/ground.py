@@ -1,4 +1,4 @@
-"""What a broker stands on beside what every layer does: how it listens, and who looks after a log directory."""
+"""What a broker needs beside the `Ground` of every layer: listeners, and the metadata store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from seglog.core.ground import Ground
 from seglog.net.connection import Handler
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
-from seglog.storage.directory.worker import Worker, make_worker
-from seglog.storage.log.dir_health import DirHealth
 
 
 class OpenStore(Protocol):
@@ -27,9 +25,8 @@ class OpenStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerGround(Ground):
-    """``listener`` makes what accepts connections, ``open_store`` opens the metadata store of a cluster by its address,
-    ``make_worker`` makes what stands for a thread of a log directory (`LogDir.open`)."""
+    """``listener`` makes what accepts connections, ``open_store`` opens the metadata store of a cluster by its
+    address."""
 
     listener: Callable[[Endpoint, Handler, Shared], Listener] = Listener
     open_store: OpenStore = open_store
-    make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker

@@ -1,4 +1,4 @@
-"""What a broker stands on, as one value: its file system, clock, randomness, threads and network.
+"""The surroundings of a broker or a log directory, as one value: file system, clock, randomness, threads and network.
 
 The defaults are those of this machine. Tests and the simulator replace the ones that they control; everything above is
 the code that ships.
@@ -15,11 +15,16 @@ from typing import Final, Protocol, TypeVar
 
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.fs import Fs, OsFs
+from seglog.core.worker import Worker
 
 T = TypeVar("T")
 
 Dial = Callable[[asyncio.BaseProtocol, str, int], Awaitable[None]]
 """Connects a protocol to a host and port. OSError if nothing listens there."""
+
+
+MakeWorker = Callable[[Clock, Callable[[OSError], object], str | None], Worker]
+"""`Worker`'s parameters. The simulator makes workers that run on its virtual loop."""
 
 
 class Lane(Protocol):
@@ -87,3 +92,5 @@ class Ground:
     rng: Random = field(default_factory=SystemRandom)
     workers: Workers = THREADS
     dial: Dial = connect
+    make_worker: MakeWorker = Worker
+    """Makes the thread of a log directory."""

@@ -17,11 +17,10 @@ from seglog.broker.ground import BrokerGround
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
+from seglog.core.worker import Worker
 from seglog.net.connection import Connection, Handler
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
-from seglog.storage.directory.worker import Worker
-from seglog.storage.log.dir_health import DirHealth
 from seglog.testing.crash_fs import Call, CrashFs
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
@@ -189,9 +188,9 @@ class Machine:
     def _note(self, call: Call) -> None:
         self.world.note(self.host, call.operation, call.path)
 
-    def _make_worker(self, clock: Clock, health: DirHealth, _name: str | None) -> Worker:
+    def _make_worker(self, clock: Clock, on_disk_error: Callable[[OSError], object], _name: str | None) -> Worker:
         assert self.loop is not None
-        return VirtualWorker(clock, health, self.loop, lambda: self.world.between(*self._thread_seconds))
+        return VirtualWorker(clock, on_disk_error, self.loop, lambda: self.world.between(*self._thread_seconds))
 
     def _make_listener(self, endpoint: Endpoint, handler: Handler, shared: Shared) -> Listener:
         return VirtualListener(self.network, endpoint, handler, shared, self._begins_to_answer)
@@ -204,8 +203,14 @@ class Machine:
 class VirtualWorker(Worker):
     """A thread's work, a task at a time, on the loop of its process."""
 
-    def __init__(self, clock: Clock, health: DirHealth, loop: VirtualLoop, seconds: Callable[[], float]) -> None:
-        super().__init__(clock, health, thread_name=None)
+    def __init__(
+        self,
+        clock: Clock,
+        on_disk_error: Callable[[OSError], object],
+        loop: VirtualLoop,
+        seconds: Callable[[], float],
+    ) -> None:
+        super().__init__(clock, on_disk_error, None)
         self._loop = loop
         self._seconds = seconds
         self._queue: deque[Callable[[], None]] = deque()

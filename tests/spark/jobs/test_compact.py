@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from seglog.cli.main import main
 from seglog.core.config import LogDirConfig
 from seglog.core.errors import InvalidConfigError, LogDirInUseError, UnknownTopicError
+from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
 from seglog.spark.jobs.compact.job import CompactionResult, buckets, compact, stretches
@@ -37,9 +38,9 @@ TOPIC: Mapping[str, object] = {
 }
 
 
-def _write(path: Path, seed: int, clock: ManualClock, *, steps: int = 80, **topic: object) -> None:
+def _write(path: Path, seed: int, ground: Ground, *, steps: int = 80, **topic: object) -> None:
     """Transactions, tombstones, all codecs and old formats, appended to what is there."""
-    with LogDir.open(path, clock=clock) as directory:
+    with LogDir.open(path, ground=ground) as directory:
         if "t" not in directory.topics():
             directory.create_topic("t", 1, {**TOPIC, **{key.replace("_", "."): value for key, value in topic.items()}})
         writer = Writer(directory.log("t"), random.Random(seed))
@@ -49,8 +50,8 @@ def _write(path: Path, seed: int, clock: ManualClock, *, steps: int = 80, **topi
         directory.log("t").roll()
 
 
-def _by_the_engine(path: Path, clock: ManualClock) -> None:
-    with LogDir.open(path, clock=clock) as directory:
+def _by_the_engine(path: Path, ground: Ground) -> None:
+    with LogDir.open(path, ground=ground) as directory:
         log = directory.log("t")
         part = compaction.cleanable(log, directory.checkpoints.cleaner_offsets.get(T0))
         stats = compaction.compact(log, first_dirty=part.first_dirty, engine=COMPILED, in_child=False)
@@ -72,34 +73,35 @@ _on_spark = partial(compact, spark_from=0)
 def test_what_is_left_is_what_the_engine_leaves(spark: SparkSession, tmp_path: Path) -> None:
     """Three rounds: one over everything, one over what came after it, one in which tombstones and markers go."""
     clock = ManualClock(START_MS)
+    ground = Ground(clock=clock)
     here, there = tmp_path / "here", tmp_path / "there"
-    _write(here, 1, clock)
+    _write(here, 1, ground)
     for turn in range(3):
         shutil.copytree(here, there)
-        _by_the_engine(there, clock)
-        (done,) = _on_spark(spark, here, clock=clock).partitions
+        _by_the_engine(there, ground)
+        (done,) = _on_spark(spark, here, ground=ground).partitions
         assert _files(here) == _files(there)
         assert not (here / "t-0" / ".seglog").exists()
         assert (done.by, done.records_read > done.records_written > 0) == ("spark", True)
         assert done.segments_after <= done.segments_before - min(turn, 1)
         shutil.rmtree(there)
         clock.advance(20_000)
-        with LogDir.open(here, clock=clock) as directory:  # several segments fit into one from now on
+        with LogDir.open(here, ground=ground) as directory:  # several segments fit into one from now on
             directory.alter_config("t", {"internal.segment.bytes": 4_600, "segment.index.bytes": 1_200})
-        _write(here, 10 + turn, clock, steps=30)
+        _write(here, 10 + turn, ground, steps=30)
 
 
 def test_a_dry_run_changes_nothing_and_a_second_job_has_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 3, clock)
+    ground = Ground(clock=ManualClock(START_MS))
+    _write(tmp_path, 3, ground)
     left = tmp_path / "t-0" / ".seglog" / "staging"  # by a job that died, beside what is not a compaction's
     (left / "compact-1" / "0-a").mkdir(parents=True)
     (left / "compact-1" / "0-a" / "00000000000000000000.log.cleaned").write_bytes(b"half")
     (left / "other").mkdir()
     held = _files(tmp_path / "t-0")
-    planned = _on_spark(spark, tmp_path, clock=clock, dry_run=True)
+    planned = _on_spark(spark, tmp_path, ground=ground, dry_run=True)
     assert _files(tmp_path / "t-0") == held
-    first = _on_spark(spark, tmp_path, clock=clock)
+    first = _on_spark(spark, tmp_path, ground=ground)
     (before,), (after,) = planned.partitions, first.partitions
     assert planned.dry_run
     assert (before.end_offset, before.segments_before, before.total_bytes, before.by) == (
@@ -111,7 +113,7 @@ def test_a_dry_run_changes_nothing_and_a_second_job_has_nothing_to_do(spark: Spa
     assert [one.name for one in left.iterdir()] == ["other"]
     (left / "other").rmdir()
     held = _files(tmp_path)
-    second = _on_spark(spark, tmp_path, clock=clock)
+    second = _on_spark(spark, tmp_path, ground=ground)
     assert (len(first.partitions), first.clean, first.bytes_saved > 0) == (1, 0, True)
     assert (second.partitions, second.clean, second.failed) == ((), 1, {})
     assert _files(tmp_path) == held
@@ -119,50 +121,53 @@ def test_a_dry_run_changes_nothing_and_a_second_job_has_nothing_to_do(spark: Spa
 
 
 def test_small_partitions_are_cleaned_by_the_engine(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 5, clock)
-    (done,) = compact(spark, tmp_path, clock=clock).partitions
+    ground = Ground(clock=ManualClock(START_MS))
+    _write(tmp_path, 5, ground)
+    (done,) = compact(spark, tmp_path, ground=ground).partitions
     assert (done.by, done.records_read > done.records_written) == ("engine", True)
-    assert compact(spark, tmp_path, clock=clock).clean == 1
+    assert compact(spark, tmp_path, ground=ground).clean == 1
 
 
 def test_young_records_and_the_active_segment_are_left(spark: SparkSession, tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
-    _write(tmp_path, 6, clock, min_compaction_lag_ms=3_600_000)
-    assert _on_spark(spark, tmp_path, clock=clock).clean == 1
+    ground = Ground(clock=clock)
+    _write(tmp_path, 6, ground, min_compaction_lag_ms=3_600_000)
+    assert _on_spark(spark, tmp_path, ground=ground).clean == 1
     clock.advance(100_000_000)
-    with LogDir.open(tmp_path, clock=clock) as directory:
+    with LogDir.open(tmp_path, ground=ground) as directory:
         for at in range(3):
             directory.log("t").append_records([NewRecord(b"%d" % at, b"young", clock.now_ms())])
         end = directory.log("t").active.base_offset
-    (done,) = _on_spark(spark, tmp_path, clock=clock).partitions
+    (done,) = _on_spark(spark, tmp_path, ground=ground).partitions
     assert done.end_offset == end
-    assert _on_spark(spark, tmp_path, clock=clock, roll=True).clean == 1  # rolled, but too young
+    assert _on_spark(spark, tmp_path, ground=ground, roll=True).clean == 1  # rolled, but too young
     clock.advance(100_000_000)
-    (done,) = _on_spark(spark, tmp_path, clock=clock).partitions
+    (done,) = _on_spark(spark, tmp_path, ground=ground).partitions
     assert done.end_offset == end + 3
 
 
 def test_only_what_is_dirty_enough(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 7, clock)
-    _on_spark(spark, tmp_path, clock=clock)
-    _write(tmp_path, 8, clock, steps=2)
-    assert _on_spark(spark, tmp_path, clock=clock, min_dirty_ratio=0.9).clean == 1
-    assert _on_spark(spark, tmp_path, clock=clock, min_dirty_ratio=0.01).clean == 0
+    ground = Ground(clock=ManualClock(START_MS))
+    _write(tmp_path, 7, ground)
+    _on_spark(spark, tmp_path, ground=ground)
+    _write(tmp_path, 8, ground, steps=2)
+    assert _on_spark(spark, tmp_path, ground=ground, min_dirty_ratio=0.9).clean == 1
+    assert _on_spark(spark, tmp_path, ground=ground, min_dirty_ratio=0.01).clean == 0
 
 
 def test_topics_that_are_not_compacted_have_to_be_forced(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 9, clock, cleanup_policy="delete", retention_ms=-1)
-    assert _on_spark(spark, tmp_path, clock=clock) == CompactionResult(partitions=(), failed={}, clean=0, dry_run=False)
+    ground = Ground(clock=ManualClock(START_MS))
+    _write(tmp_path, 9, ground, cleanup_policy="delete", retention_ms=-1)
+    assert _on_spark(spark, tmp_path, ground=ground) == CompactionResult(
+        partitions=(), failed={}, clean=0, dry_run=False
+    )
     with pytest.raises(InvalidConfigError, match="topic t is not compacted"):
-        _on_spark(spark, tmp_path, clock=clock, topics=["t"])
+        _on_spark(spark, tmp_path, ground=ground, topics=["t"])
     with pytest.raises(InvalidConfigError, match="force needs the names"):
-        _on_spark(spark, tmp_path, clock=clock, force=True)
+        _on_spark(spark, tmp_path, ground=ground, force=True)
     with pytest.raises(UnknownTopicError, match="'u'"):
-        _on_spark(spark, tmp_path, clock=clock, topics=["u"], force=True)
-    (done,) = _on_spark(spark, tmp_path, clock=clock, topics=["t"], force=True).partitions
+        _on_spark(spark, tmp_path, ground=ground, topics=["u"], force=True)
+    (done,) = _on_spark(spark, tmp_path, ground=ground, topics=["t"], force=True).partitions
     assert done.records_written < done.records_read
 
 
@@ -179,9 +184,9 @@ def test_a_forced_topic_with_records_without_a_key_is_left_as_it_is(spark: Spark
 
 
 def test_a_damaged_partition_is_left_as_it_is_and_the_others_are_done(spark: SparkSession, tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 11, clock)
-    with LogDir.open(tmp_path, clock=clock) as directory:
+    ground = Ground(clock=ManualClock(START_MS))
+    _write(tmp_path, 11, ground)
+    with LogDir.open(tmp_path, ground=ground) as directory:
         directory.create_topic("u", 1, TOPIC)
         for at in range(40):
             directory.log("u").append_records([NewRecord(b"%d" % at * 50, b"key", START_MS)])
@@ -190,7 +195,7 @@ def test_a_damaged_partition_is_left_as_it_is_and_the_others_are_done(spark: Spa
     data[80] ^= 1
     path.write_bytes(data)
     held = _files(tmp_path / "t-0")
-    done = _on_spark(spark, tmp_path, clock=clock)
+    done = _on_spark(spark, tmp_path, ground=ground)
     assert [one.topic for one in done.partitions] == ["u"]
     assert str(path) in done.failed[T0]
     # In staging another worker of the job that failed may still be writing: it goes with the next job.
@@ -199,7 +204,7 @@ def test_a_damaged_partition_is_left_as_it_is_and_the_others_are_done(spark: Spa
 
 
 def test_a_directory_in_use_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    _write(tmp_path, 12, ManualClock(START_MS))
+    _write(tmp_path, 12, Ground(clock=ManualClock(START_MS)))
     with LogDir.open(tmp_path), pytest.raises(LogDirInUseError):
         compact(spark, tmp_path)
 
@@ -233,8 +238,8 @@ def test_the_command_says_what_it_did(
     spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     del spark  # the command takes the session that is there
-    clock = ManualClock(START_MS)
-    _write(tmp_path, 14, clock)
+    ground = Ground(clock=ManualClock(START_MS))
+    _write(tmp_path, 14, ground)
     assert main(["spark", "compact", str(tmp_path), "--dry-run"]) == 0
     assert main(["spark", "compact", str(tmp_path), "--topic", "t", "--force", "--json"]) == 0
     assert main(["spark", "compact", str(tmp_path)]) == 0

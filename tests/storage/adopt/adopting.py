@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.adopt import NO_INTAKE, Adopted, Intake, StagedPart, StagingWriter, adopt, staged_at
@@ -36,7 +37,7 @@ Texts = Mapping[TopicPartition, Sequence[bytes]]
 
 def open_dir(fs: Fs, **options: Any) -> LogDir:
     config = {"num.recovery.threads.per.data.dir": 1}
-    return LogDir.open(DIR, fs=fs, clock=ManualClock(), config=config, rng=random.Random(1), **options)
+    return LogDir.open(DIR, ground=Ground(fs=fs, clock=ManualClock(), rng=random.Random(1)), config=config, **options)
 
 
 def texts(name: str, count: int) -> list[bytes]:

@@ -17,6 +17,7 @@ from seglog import worker
 from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.compaction import compact, plan
 from seglog.storage.compaction.child_process import WorkerFailedError, clean_in_child
@@ -40,8 +41,7 @@ def _log(path: Path, batches: int = 40) -> Log:
     """A log of several segments, most of it dirty."""
     path.mkdir(exist_ok=True)
     log = load_log(
-        fs=OsFs(),
-        clock=SystemClock(),
+        ground=Ground(fs=OsFs(), clock=SystemClock()),
         path=str(path),
         topic_partition=PARTITION,
         config=config(),

@@ -10,6 +10,7 @@ import pytest
 
 from seglog.core.errors import CorruptCheckpointError, InvalidLogDirError, LogDirFullError, LogDirInUseError
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.cluster_mark import (
     ClusterMark,
@@ -31,7 +32,7 @@ PATHS = ("/d1", "/d2")
 
 
 def open_dirs(fs: MemoryFs) -> LogDirs:
-    return LogDirs.open(PATHS, fs=fs, cluster_id="c", node_id=7, rng=Random(fs.calls.total()))
+    return LogDirs.open(PATHS, ground=Ground(fs=fs, rng=Random(fs.calls.total())), cluster_id="c", node_id=7)
 
 
 def test_a_directory_that_a_cluster_has_used_is_marked_and_remembers_the_highest_generation() -> None:
@@ -78,12 +79,12 @@ def test_who_it_belongs_to_is_checked_by_its_names() -> None:
 
 def test_a_directory_of_the_first_release_is_marked_by_its_life_and_one_of_kafka_is_not() -> None:
     fs = MemoryFs()
-    LogDir.open("/kafka", fs=fs, cluster_id="k", node_id=3).close()
+    LogDir.open("/kafka", ground=Ground(fs=fs), cluster_id="k", node_id=3).close()
     assert read_mark(fs, "/kafka") is None, "only meta.properties has a cluster.id"
     check_unmarked(fs, ["/kafka", "/nowhere"])
     write_life(fs, "/kafka", Life(5, None))
     assert read_mark(fs, "/kafka") == ClusterMark("k", 3)
-    with LogDirs.open(["/kafka"], fs=fs, cluster_id="k", node_id=3):
+    with LogDirs.open(["/kafka"], ground=Ground(fs=fs), cluster_id="k", node_id=3):
         assert fs.exists(f"/kafka/{CLUSTER_MARK}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
@@ -81,7 +82,7 @@ def test_a_crash_at_every_change_of_the_disk(scenario: Callable[[Witness], None]
                 log.append_records([NewRecord(b"new")])
                 assert values(log) == {**before, log.log_end_offset - 1: b"new"}
             opened.close()
-            again = LogDir.open(DIR, fs=left, clock=witness.clock, config=DIRECTORY)
+            again = LogDir.open(DIR, ground=Ground(fs=left, clock=witness.clock), config=DIRECTORY)
             assert all(not report.scanned for report in again.reports.values())
             again.close()
 

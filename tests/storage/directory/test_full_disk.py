@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from seglog.core.errors import LogDirFullError, SeglogError
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.log_dir import LogDir
@@ -260,7 +261,7 @@ class Story:
         self.count = 0
 
     def open(self) -> LogDir:
-        return LogDir.open(DIR, fs=self.fs, clock=ManualClock(), rng=random.Random(self.rng.random()))
+        return LogDir.open(DIR, ground=Ground(fs=self.fs, clock=ManualClock(), rng=random.Random(self.rng.random())))
 
     @property
     def log(self) -> Log:

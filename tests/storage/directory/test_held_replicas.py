@@ -10,6 +10,7 @@ import pytest
 
 from seglog.core.errors import DamagedPartitionError, InvalidConfigError, LogClosedError, SeglogError, UnknownTopicError
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
@@ -219,12 +220,12 @@ def test_a_crash_while_a_missing_partition_is_made_anew(disk: Disk) -> None:
     def crash(call: Call) -> None:
         case()
         left = disk.fs.after_crash(random.Random(call.number))
-        with LogDir.open(DIR, fs=left, clock=disk.clock, config=DIRECTORY) as after:
+        with LogDir.open(DIR, ground=Ground(fs=left, clock=disk.clock), config=DIRECTORY) as after:
             assert after.refused.keys() == after.missing, after.refused
             fill(after.hold("a", ONE, 0, CONFIG), 1)
 
     fs = CrashFs(disk.fs, before_change=crash)
-    with LogDir.open(DIR, fs=fs, clock=disk.clock, config=DIRECTORY) as opened:
+    with LogDir.open(DIR, ground=Ground(fs=fs, clock=disk.clock), config=DIRECTORY) as opened:
         opened.hold("a", ONE, 0, CONFIG)
 
 
@@ -268,7 +269,7 @@ class Promise:
 
 def _live(promise: Promise, fs: Fs) -> None:
     clock = ManualClock()
-    opened = LogDir.open(DIR, fs=fs, clock=clock, config=DIRECTORY, rng=random.Random(2))
+    opened = LogDir.open(DIR, ground=Ground(fs=fs, clock=clock, rng=random.Random(2)), config=DIRECTORY)
 
     def change(partitions: list[TopicPartition], then: UUID | None, act: Callable[[], object]) -> None:
         for one in partitions:
@@ -312,13 +313,13 @@ def test_a_crash_at_every_change_leaves_a_partition_with_its_id_or_none() -> Non
     def crash(call: Call) -> None:
         case()
         left = disk.after_crash(random.Random(call.number))
-        opened = LogDir.open(DIR, fs=left, clock=ManualClock(), config=DIRECTORY, rng=random.Random(1))
+        opened = LogDir.open(DIR, ground=Ground(fs=left, clock=ManualClock(), rng=random.Random(1)), config=DIRECTORY)
         promise.check(opened)
         for log in opened.hold_many([ReplicaSpec("a", THREE, number, CONFIG) for number in range(3)]):
             assert isinstance(log, Log)
             fill(log, 1)
         opened.close()
-        with LogDir.open(DIR, fs=left, clock=ManualClock(), config=DIRECTORY) as again:
+        with LogDir.open(DIR, ground=Ground(fs=left, clock=ManualClock()), config=DIRECTORY) as again:
             assert again.was_clean
             assert all(values(again.log("a", number)) for number in range(3))
 
@@ -337,13 +338,13 @@ def test_a_process_that_dies_at_any_change_leaves_a_partition_with_its_id_or_non
         with pytest.raises(SimulatedCrash):
             _live(promise, CrashFs(disk, crash_at=crash_at, torn=0.5))
         disk.kill()
-        with LogDir.open(DIR, fs=disk, clock=ManualClock(), config=DIRECTORY) as opened:
+        with LogDir.open(DIR, ground=Ground(fs=disk, clock=ManualClock()), config=DIRECTORY) as opened:
             promise.check(opened)
 
 
 def test_a_thousand_partitions_take_few_fsyncs() -> None:
     fs = MemoryFs(clock=ManualClock())
-    with LogDir.open(DIR, fs=fs, clock=ManualClock(), config=DIRECTORY) as opened:
+    with LogDir.open(DIR, ground=Ground(fs=fs, clock=ManualClock()), config=DIRECTORY) as opened:
         before = fs.calls["fsync"] + fs.calls["fsync_dir"]
         logs(opened.hold_many([ReplicaSpec("a", ONE, number, CONFIG) for number in range(1_000)]))
         assert fs.calls["fsync"] + fs.calls["fsync_dir"] - before == 3

@@ -11,6 +11,7 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.fs import File, OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
@@ -292,7 +293,7 @@ class _Watched(OsFs):
 def test_a_slow_round_is_given_up(tmp_path: Path, end: str) -> None:
     fs = _Watched()
     slow = {"log.cleaner.io.max.bytes.per.second": 1, "log.cleaner.enable": False}
-    opened = LogDir.open(tmp_path / "logs", fs=fs, config=slow)
+    opened = LogDir.open(tmp_path / "logs", ground=Ground(fs=fs), config=slow)
     opened.create_topic("web", 1, COMPACTED)
     log = opened.log("web")
     keyed(log, 300, 7)

@@ -16,6 +16,7 @@ from seglog.core.errors import (
     LogDirInUseError,
 )
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.loading import LoadProgress
 from seglog.storage.directory.log_dir import LogDir
@@ -27,26 +28,26 @@ from tests.storage.disk import fill, overwrite, prefix, values
 
 
 def test_a_new_directory_is_made_with_its_own_identity(disk: Disk) -> None:
-    with LogDir.open("/a/b/logs", fs=disk.fs, clock=disk.clock, cluster_id="lkc-1", node_id=7) as opened:
+    with LogDir.open("/a/b/logs", ground=Ground(fs=disk.fs, clock=disk.clock), cluster_id="lkc-1", node_id=7) as opened:
         assert (opened.meta.version, opened.meta.cluster_id, opened.meta.node_id) == (1, "lkc-1", 7)
     assert disk.names("/a/b/logs") == [".kafka_cleanshutdown", ".lock", "meta.properties"]
-    again = LogDir.open("/a/b/logs", fs=disk.fs, clock=disk.clock)
+    again = LogDir.open("/a/b/logs", ground=Ground(fs=disk.fs, clock=disk.clock))
     assert again.meta == opened.meta
     assert not disk.fs.exists("/a/b/logs/.kafka_cleanshutdown")
     again.close()
     with pytest.raises(InvalidLogDirError, match=r"belongs to cluster\.id lkc-1, not lkc-2"):
-        LogDir.open("/a/b/logs", fs=disk.fs, clock=disk.clock, cluster_id="lkc-2")
+        LogDir.open("/a/b/logs", ground=Ground(fs=disk.fs, clock=disk.clock), cluster_id="lkc-2")
     with pytest.raises(InvalidLogDirError, match=r"belongs to node\.id 7, not 8"):
-        LogDir.open("/a/b/logs", fs=disk.fs, clock=disk.clock, node_id=8)
+        LogDir.open("/a/b/logs", ground=Ground(fs=disk.fs, clock=disk.clock), node_id=8)
     assert disk.fs.exists("/a/b/logs/.kafka_cleanshutdown"), "a refusal leaves the marker"
 
 
 def test_a_directory_that_is_not_there_is_made_only_when_asked(disk: Disk) -> None:
     with pytest.raises(InvalidLogDirError, match="does not exist"):
-        LogDir.open(DIR, fs=disk.fs, create=False)
+        LogDir.open(DIR, ground=Ground(fs=disk.fs), create=False)
     disk.fs.write("/file", b"")
     with pytest.raises(InvalidLogDirError, match="not a directory"):
-        LogDir.open("/file", fs=disk.fs)
+        LogDir.open("/file", ground=Ground(fs=disk.fs))
 
 
 def test_a_directory_that_everyone_may_write_is_refused(disk: Disk) -> None:
@@ -169,7 +170,7 @@ def test_recovery_runs_in_threads_and_tells_how_far_it_is(disk: Disk) -> None:
         seen.append(progress)
 
     config = {"num.recovery.threads.per.data.dir": 3}
-    with LogDir.open(DIR, fs=disk.fs, clock=disk.clock, config=config, progress=tell) as again:
+    with LogDir.open(DIR, ground=Ground(fs=disk.fs, clock=disk.clock), config=config, progress=tell) as again:
         assert len(again.partitions()) == 5
         assert not any(report.clean for report in again.reports.values())
     assert seen[-1].partitions_done == seen[-1].partitions_total == 5
@@ -271,7 +272,7 @@ def test_garbage_in_the_topics_is_named_and_the_directory_left_as_it_is(disk: Di
 
 def test_works_on_the_real_file_system(tmp_path: Path) -> None:
     path = str(tmp_path / "deep" / "logs")
-    with LogDir.open(path, fs=OsFs()) as opened:
+    with LogDir.open(path, ground=Ground(fs=OsFs())) as opened:
         opened.create_topic("web", 2, TINY)
         fill(opened.log("web", 1), 50)
     with LogDir.open(path) as opened:

@@ -17,6 +17,7 @@ from seglog.core.errors import (
     SeglogError,
     UnknownTopicError,
 )
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dir import LogDir
@@ -37,7 +38,11 @@ def open_dirs(
 ) -> LogDirs:
     rng = random.Random(fs.calls.total())
     return LogDirs.open(
-        paths, fs=fs, clock=ManualClock(), config=DIRECTORY, rng=rng, cluster_id=cluster_id, node_id=node_id
+        paths,
+        ground=Ground(fs=fs, clock=ManualClock(), rng=rng),
+        config=DIRECTORY,
+        cluster_id=cluster_id,
+        node_id=node_id,
     )
 
 
@@ -105,7 +110,7 @@ def test_all_are_of_one_cluster_and_one_node_and_have_their_own_id(fs: MemoryFs)
 
 def test_a_partition_in_two_directories_is_refused_in_both(fs: MemoryFs) -> None:
     for path in ("/d1", "/d2"):
-        with LogDir.open(path, fs=fs, cluster_id="c", node_id=7) as one:
+        with LogDir.open(path, ground=Ground(fs=fs), cluster_id="c", node_id=7) as one:
             for number in (0, len(path) if path == "/d2" else 1):
                 fill(one.hold("a", ONE, number, CONFIG), 1)
     with open_dirs(fs, PATHS[:2]) as dirs:

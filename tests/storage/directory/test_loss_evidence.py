@@ -11,6 +11,7 @@ import pytest
 
 from seglog.core.errors import LogDirFullError, LogDirOfflineError
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.catalog import ReplicaSpec
 from seglog.storage.directory.log_dirs import LogDirs
@@ -112,11 +113,11 @@ def test_power_cut_at_every_change_of_an_unregistered_start_leaves_a_true_claim(
                 if not left.exists(path):
                     left.mkdir(path)
             left.write(BOOT_ID, b"boot after the power cut\n")
-            with LogDirs.open(TWO_DIRS, fs=left, clock=ManualClock()) as dirs:
+            with LogDirs.open(TWO_DIRS, ground=Ground(fs=left, clock=ManualClock())) as dirs:
                 assert dirs.kept_since(9) == (1 if all(one.was_clean for one in dirs.dirs) else 9)
 
     fs = CrashFs(machine.fs, before_change=crash)
-    with LogDirs.open(TWO_DIRS, fs=fs, clock=ManualClock(), cluster_id="c", node_id=7):
+    with LogDirs.open(TWO_DIRS, ground=Ground(fs=fs, clock=ManualClock()), cluster_id="c", node_id=7):
         assert fs.changes > 8
 
 
@@ -235,14 +236,14 @@ def test_a_crash_at_every_change_never_says_that_more_was_kept(machine: Machine)
             if not left.exists(path):
                 left.mkdir(path)
         left.write(BOOT_ID, f"boot {boots + call.number}\n".encode())
-        with LogDirs.open(TWO_DIRS, fs=left, clock=ManualClock(), cluster_id="c", node_id=7) as dirs:
+        with LogDirs.open(TWO_DIRS, ground=Ground(fs=left, clock=ManualClock()), cluster_id="c", node_id=7) as dirs:
             was_clean = all(one.was_clean for one in dirs.dirs)
             assert dirs.kept_since(9) == (kept if was_clean else 9)
 
     kept = 1
     fs = CrashFs(machine.fs, before_change=crash)
     for epoch in (1, 2):
-        with LogDirs.open(TWO_DIRS, fs=fs, clock=ManualClock(), cluster_id="c", node_id=7) as dirs:
+        with LogDirs.open(TWO_DIRS, ground=Ground(fs=fs, clock=ManualClock()), cluster_id="c", node_id=7) as dirs:
             assert dirs.kept_since(epoch) == kept
             logs(dirs.hold_many(wanted("a", ONE, 0, 1)))
     assert fs.changes > 50

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.core.errors import CorruptCheckpointError
+from seglog.core.ground import Ground
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.leader_epochs import (
@@ -229,7 +230,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 def test_recovery_forgets_epochs_that_the_batches_do_not_know() -> None:
     """A power cut brought back the end of a log that was cut at 3 and written anew; the file of epochs was fsynced."""
     fs = MemoryFs()
-    directory = LogDir.open("/log", fs=fs)
+    directory = LogDir.open("/log", ground=Ground(fs=fs))
     directory.create_topic("t")
     log = directory.log("t")
     for value in range(6):
@@ -238,6 +239,6 @@ def test_recovery_forgets_epochs_that_the_batches_do_not_know() -> None:
     directory.flush()
     fs.fsync_dir(log.path)
     fs.crash(Random(0))
-    with LogDir.open("/log", fs=fs) as again:
+    with LogDir.open("/log", ground=Ground(fs=fs)) as again:
         assert again.log("t").epochs.entries == [(0, 0)]
         assert read_leader_epochs(fs, log.path) == [(0, 0)]

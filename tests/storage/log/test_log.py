@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from seglog.core.errors import FencedLeaderEpochError, InvalidConfigError, LogClosedError
+from seglog.core.ground import Ground
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.log_dir import LogDir
@@ -24,7 +25,7 @@ def fs() -> MemoryFs:
 
 @pytest.fixture
 def log(fs: MemoryFs) -> Iterator[Log]:
-    with LogDir.open("/data", fs=fs, clock=ManualClock(), rng=random.Random(1)) as directory:
+    with LogDir.open("/data", ground=Ground(fs=fs, clock=ManualClock(), rng=random.Random(1))) as directory:
         directory.create_topic("t")
         yield directory.log("t")
 
@@ -80,7 +81,7 @@ def test_flush_costs_one_fsync_if_only_records_have_come(fs: MemoryFs, log: Log)
 def test_new_index_of_aborted_transactions_survives_a_power_cut() -> None:
     for seed in range(8):
         fs, clock = MemoryFs(clock=ManualClock()), ManualClock()
-        directory = LogDir.open("/data", fs=fs, clock=clock, rng=random.Random(1))
+        directory = LogDir.open("/data", ground=Ground(fs=fs, clock=clock, rng=random.Random(1)))
         directory.create_topic("t")
         log = directory.log("t")
         log.append_records([NewRecord(b"v")])
@@ -93,7 +94,7 @@ def test_new_index_of_aborted_transactions_survives_a_power_cut() -> None:
         log.flush()
         directory.checkpoint()
         fs.crash(random.Random(seed))
-        with LogDir.open("/data", fs=fs, clock=clock, rng=random.Random(1)) as opened:
+        with LogDir.open("/data", ground=Ground(fs=fs, clock=clock, rng=random.Random(1))) as opened:
             (found,) = opened.log("t").active.txn_index.entries
             assert (found.producer_id, found.first_offset, found.last_offset) == (7, 1, 2)
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from seglog.core.config import LogConfig
 from seglog.core.errors import OffsetOutOfRangeError
+from seglog.core.ground import Ground
 from seglog.core.types import Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
@@ -66,8 +67,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def _open(self) -> Log:
         return load_log(
-            fs=self.fs,
-            clock=self.clock,
+            ground=Ground(fs=self.fs, clock=self.clock),
             path=_PATH,
             topic_partition=TopicPartition("t", 0),
             config=self.config,

@@ -8,6 +8,7 @@ import pytest
 
 from seglog.core.errors import CorruptCheckpointError, DamagedPartitionError
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import MANIFEST, WITNESS
@@ -226,7 +227,7 @@ def test_a_power_cut_between_seal_and_manifest_is_no_damage() -> None:
     def crash(call: Call) -> None:
         for outcome in range(2):
             left = disk.after_crash(random.Random(call.number * 2 + outcome))
-            with LogDir.open(DIR, fs=left, clock=ManualClock()) as found:
+            with LogDir.open(DIR, ground=Ground(fs=left, clock=ManualClock())) as found:
                 assert not found.refused, (call, found.refused)
                 if T in found.partitions():
                     log = found.log("t")

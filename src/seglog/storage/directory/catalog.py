@@ -12,11 +12,9 @@ import logging
 import os.path
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from operator import index
-from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from seglog.core.clock import Clock
 from seglog.core.config import TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import (
     DamagedPartitionError,
@@ -26,14 +24,15 @@ from seglog.core.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from seglog.core.fs import Fs, NoSpaceError, remove_tree
+from seglog.core.fs import NoSpaceError, remove_tree
+from seglog.core.ground import Ground
 from seglog.core.settings import unknown
 from seglog.core.types import MAX_INT64, TopicPartition, validate_topic
+from seglog.core.worker import Worker
 from seglog.storage.directory.contents import Listing, deleted_name, is_aside_of
 from seglog.storage.directory.loading import PartitionLoaded
 from seglog.storage.directory.offset_checkpoints import OffsetCheckpoints
 from seglog.storage.directory.strays import FoundStray, Stray, find_strays, forget_stray, stray_name, write_stray
-from seglog.storage.directory.worker import Worker
 from seglog.storage.formats.checkpoints import (
     encode_id,
     encode_partition_metadata,
@@ -97,21 +96,19 @@ class Catalog:
     def __init__(
         self,
         *,
-        fs: Fs,
+        ground: Ground,
         path: str,
-        clock: Clock,
         config: LogDirConfig,
-        rng: Random,
         hw_follows_end: bool,
         health: DirHealth,
         worker: Worker,
         entries: dict[str, TopicEntry],
     ) -> None:
-        self.fs = fs
+        self.ground = ground
+        self.fs = ground.fs
+        self.clock = ground.clock
         self.path = path
-        self.clock = clock
         self.config = config
-        self.rng = rng
         self.hw_follows_end = hw_follows_end
         self.health = health
         self.worker = worker
@@ -123,7 +120,7 @@ class Catalog:
         self.missing: set[TopicPartition] = set()
         self.reports: dict[TopicPartition, RecoveryReport] = {}
         self.uncleanable: dict[TopicPartition, Exception] = {}
-        self.checkpoints = OffsetCheckpoints(fs, path, health, self.logs, self.refused)
+        self.checkpoints = OffsetCheckpoints(ground.fs, path, health, self.logs, self.refused)
         self._flush_planned = False
 
     def path_of(self, partition: TopicPartition) -> str:
@@ -168,7 +165,7 @@ class Catalog:
         overrides = LogConfig.from_mapping(config).overrides()
         self.config.topics.with_overrides(overrides)
         with self.health.guard():
-            entry = TopicEntry(topic_id or new_id(self.rng), partitions, overrides)
+            entry = TopicEntry(topic_id or new_id(self.ground.rng), partitions, overrides)
             self._write_entries({**self.entries, name: entry})
             made = [TopicPartition(name, number) for number in range(partitions)]
             try:
@@ -489,7 +486,7 @@ class Catalog:
             for one in gone:
                 for log in [log for log in self.deleted if log.path == one.path]:
                     self.close_deleted(log)
-                target = os.path.join(self.path, deleted_name(one.stray.partition, new_id(self.rng)))
+                target = os.path.join(self.path, deleted_name(one.stray.partition, new_id(self.ground.rng)))
                 self.fs.rename(one.path, target)
                 self.remove_later(target, self.config.topics.file_delete_delay_ms)
             if gone:
@@ -529,15 +526,13 @@ class Catalog:
             )
         config = self.config_of(partition.topic)
         loaded = load_log(
-            fs=self.fs,
-            clock=self.clock,
+            ground=self.ground,
             path=path,
             topic_partition=partition,
             config=config,
             health=self.health,
-            known=known._replace(has_followers=not self.hw_follows_end),
+            known=known,
             background=self.worker,
-            jitter=self.rng.randrange,
             hw_follows_end=self.hw_follows_end,
             has_gaps=entry is None or config.compact,
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
@@ -563,7 +558,7 @@ class Catalog:
 
     def _delete_partition(self, partition: TopicPartition) -> None:
         """Rename a partition's directory and delete it after ``file.delete.delay.ms``; readers may finish till then."""
-        target = os.path.join(self.path, deleted_name(partition, new_id(self.rng)))
+        target = os.path.join(self.path, deleted_name(partition, new_id(self.ground.rng)))
         log = self.logs.get(partition)
         if not self._move_away(partition, target):
             return
@@ -608,7 +603,7 @@ class Catalog:
             self._move_away(partition, source)
             return
         write_stray(self.fs, source, stray)
-        target = os.path.join(self.path, stray_name(partition, new_id(self.rng)))
+        target = os.path.join(self.path, stray_name(partition, new_id(self.ground.rng)))
         self._move_away(partition, target)
         _logger.warning("%s is not named by the cluster any more: it is kept as %s", partition, target)
         if log is not None:
@@ -662,7 +657,7 @@ class Catalog:
         kept = [partition for partition in present if partition.topic not in gone]
         for partition in present:
             if partition.topic in gone:
-                target = os.path.join(self.path, deleted_name(partition, new_id(self.rng)))
+                target = os.path.join(self.path, deleted_name(partition, new_id(self.ground.rng)))
                 self.fs.rename(self.path_of(partition), target)
         if gone:
             self.fs.fsync_dir(self.path)

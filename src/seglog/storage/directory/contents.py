@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.core.clock import Clock
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.directory.strays import is_stray_name
 from seglog.storage.formats.checkpoints import (
@@ -132,14 +131,13 @@ def is_aside_of(name: str, partition: TopicPartition) -> bool:
     return name.startswith(deleted_name(partition, UUID(int=0)).rpartition(".")[0] + ".")
 
 
-def read_or_make_meta(
-    fs: Fs, path: str, *, clock: Clock, rng: Random, cluster_id: str | None, node_id: int | None
-) -> MetaProperties:
+def read_or_make_meta(ground: Ground, path: str, *, cluster_id: str | None, node_id: int | None) -> MetaProperties:
     """Whose directory this is; a new one gets the ids given, or random ones. An other owner's is refused."""
+    fs, rng = ground.fs, ground.rng
     meta = read_meta_properties(fs, path)
     if meta is None:
         meta = MetaProperties(1, cluster_id or new_cluster_id(rng), 1 if node_id is None else node_id, new_id(rng))
-        write_meta_properties(fs, path, meta, clock.now_ms())
+        write_meta_properties(fs, path, meta, ground.clock.now_ms())
     for key, wanted, found in (("cluster.id", cluster_id, meta.cluster_id), ("node.id", node_id, meta.node_id)):
         if wanted is not None and found is not None and wanted != found:
             raise InvalidLogDirError(f"{path} belongs to {key} {found}, not {wanted} (meta.properties)")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from seglog.core.config import LogDirConfig
 from seglog.core.errors import LogClosedError, LogDirFullError
 from seglog.core.types import TopicPartition
+from seglog.core.worker import Worker
 from seglog.storage.directory.catalog import Catalog
-from seglog.storage.directory.worker import Worker
 from seglog.storage.log.retention import Expired
 
 if TYPE_CHECKING:

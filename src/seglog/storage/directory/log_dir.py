@@ -12,12 +12,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
-from random import Random, SystemRandom
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
-from seglog.core.clock import Clock, SystemClock
 from seglog.core.config import LogDirConfig
 from seglog.core.errors import (
     InvalidLogDirError,
@@ -27,7 +25,8 @@ from seglog.core.errors import (
     SeglogError,
     UnknownTopicError,
 )
-from seglog.core.fs import Fs, Lock, NoSpaceError, OsFs
+from seglog.core.fs import Lock, NoSpaceError
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory.adoption import roll_forward
 from seglog.storage.directory.catalog import Catalog, ReplicaSpec, config_of_found
@@ -42,7 +41,6 @@ from seglog.storage.directory.contents import (
 from seglog.storage.directory.housekeeping import Housekeeping
 from seglog.storage.directory.loading import LoadProgress, load_partitions, run_all
 from seglog.storage.directory.strays import FoundStray
-from seglog.storage.directory.worker import Worker, make_worker
 from seglog.storage.formats.checkpoints import (
     MetaProperties,
     read_clean_shutdown,
@@ -127,16 +125,12 @@ class LogDir:
         cluster_id: str | None = None,
         node_id: int | None = None,
         hw_follows_end: bool = True,
-        fs: Fs | None = None,
-        clock: Clock | None = None,
-        rng: Random | None = None,
-        make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker,
+        ground: Ground | None = None,
     ) -> Self:
         """Open the log directory at ``path``, one of Kafka's too, and recover what was not closed properly.
 
         With ``background``, threads flush, write checkpoints, delete expired segments and compact. Without it
         `housekeeping` does when it is called, and an append that begins a new segment waits until the old is fsynced.
-        ``make_worker`` makes what stands for a thread, given its name or None: a simulator has its own.
         ``cluster_id`` and ``node_id`` go into a new directory's ``meta.properties``; an existing one must have them.
 
         Raises `InvalidLogDirError` (not a log directory, or not to be opened), `LogDirInUseError`,
@@ -146,7 +140,8 @@ class LogDir:
         """
         if not isinstance(config, LogDirConfig):
             config = LogDirConfig.from_mapping(config or {})
-        fs, path = fs or OsFs(), resolve(path)
+        ground, path = ground or Ground(), resolve(path)
+        fs = ground.fs
         try:
             make_directory(fs, path, create=create)
             check_mode(fs, path)
@@ -159,18 +154,15 @@ class LogDir:
             while True:
                 try:
                     return cls._load(
-                        fs,
+                        ground,
                         path,
-                        clock or SystemClock(),
                         config,
-                        rng or SystemRandom(),
                         lock,
                         hw_follows_end=hw_follows_end,
                         background=background,
                         progress=progress,
                         cluster_id=cluster_id,
                         node_id=node_id,
-                        make_worker=make_worker,
                     )
                 except (NoSpaceError, LogDirOfflineError) as error:
                     is_full = isinstance(error, NoSpaceError) or isinstance(error.__cause__, NoSpaceError)
@@ -193,11 +185,9 @@ class LogDir:
     @classmethod
     def _load(
         cls,
-        fs: Fs,
+        ground: Ground,
         path: str,
-        clock: Clock,
         config: LogDirConfig,
-        rng: Random,
         lock: Lock,
         *,
         hw_follows_end: bool,
@@ -205,35 +195,34 @@ class LogDir:
         progress: Callable[[LoadProgress], None] | None,
         cluster_id: str | None,
         node_id: int | None,
-        make_worker: Callable[[Clock, DirHealth, str | None], Worker],
     ) -> Self:
         """Load a directory that was just locked, until it can be used (``LogManager.loadLogs``).
 
         If this fails, no file of it stays open but the lock.
         """
+        fs, clock = ground.fs, ground.clock
         found = list_entries(fs, path)
         entries = read_topics(fs, path)
-        meta = read_or_make_meta(fs, path, clock=clock, rng=rng, cluster_id=cluster_id, node_id=node_id)
+        meta = read_or_make_meta(ground, path, cluster_id=cluster_id, node_id=node_id)
         was_clean = read_clean_shutdown(fs, path) is not None
         if was_clean:
             carry_over(fs, path)
         remove_clean_shutdown(fs, path)
         health = DirHealth(path)
-        worker = make_worker(clock, health, f"seglog {path}" if background else None)
+        worker, cleaner = (
+            ground.make_worker(clock, health.refusal, f"{name} {path}" if background else None)
+            for name in ("seglog", "seglog-cleaner")
+        )
         catalog = Catalog(
-            fs=fs,
+            ground=ground,
             path=path,
-            clock=clock,
             config=config,
-            rng=rng,
             hw_follows_end=hw_follows_end,
             health=health,
             worker=worker,
             entries=entries,
         )
-        housekeeping = Housekeeping(
-            catalog, make_worker(clock, health, f"seglog-cleaner {path}" if background else None)
-        )
+        housekeeping = Housekeeping(catalog, cleaner)
         try:
             partitions = catalog.finish_changes(found)
             loaded, refused = load_partitions(

@@ -11,12 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import partial
-from random import Random, SystemRandom
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from seglog.core.clock import Clock, SystemClock
 from seglog.core.config import LogDirConfig
 from seglog.core.descriptors import room_for_logs
 from seglog.core.errors import (
@@ -27,7 +25,7 @@ from seglog.core.errors import (
     TooManyFilesError,
     UnknownTopicError,
 )
-from seglog.core.fs import Fs, OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.storage.directory import log_dirs_opening, loss_evidence
 from seglog.storage.directory.catalog import ReplicaSpec, best_strays
@@ -35,9 +33,7 @@ from seglog.storage.directory.cluster_mark import ClusterMark, has_mark, read_ma
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import Kept
 from seglog.storage.directory.strays import FoundStray
-from seglog.storage.directory.worker import Worker, make_worker
 from seglog.storage.formats.life_file import PENDING, Life, read_life
-from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 
 _logger = logging.getLogger("seglog")
@@ -96,19 +92,16 @@ class LogDirs:
         cluster_id: str | None = None,
         node_id: int | None = None,
         hw_follows_end: bool = False,
-        fs: Fs | None = None,
-        clock: Clock | None = None,
-        rng: Random | None = None,
-        make_worker: Callable[[Clock, DirHealth, str | None], Worker] = make_worker,
+        ground: Ground | None = None,
     ) -> Self:
         """Open them all, those with threads side by side; a disk that fails leaves its directory `offline`.
 
         All belong to one cluster and node, new ones too. Raises what `LogDir.open` does for one that must not be used
         (`InvalidLogDirError`, `LogDirInUseError`), and `LogDirOfflineError` if none is left.
         """
-        fs, clock, rng = fs or OsFs(), clock or SystemClock(), rng or SystemRandom()
+        ground = ground or Ground()
         resolved = log_dirs_opening.resolve_all(paths)
-        meta = log_dirs_opening.common_meta(fs, resolved, cluster_id=cluster_id, node_id=node_id, rng=rng)
+        meta = log_dirs_opening.common_meta(ground.fs, resolved, cluster_id=cluster_id, node_id=node_id, rng=ground.rng)
 
         def open_one(path: str) -> LogDir:
             opened = LogDir.open(
@@ -118,10 +111,7 @@ class LogDirs:
                 cluster_id=meta.cluster_id,
                 node_id=meta.node_id,
                 hw_follows_end=hw_follows_end,
-                fs=fs,
-                clock=clock,
-                rng=rng,
-                make_worker=make_worker,
+                ground=ground,
             )
             has_past = not opened.was_clean and read_life(opened.fs, opened.path) is not None
             opened.withhold_marker(is_withheld=has_past)  # until `kept_since` has said what was lost
@@ -129,7 +119,7 @@ class LogDirs:
 
         opened, offline = log_dirs_opening.open_all(open_one, resolved, threads=len(resolved) if background else 1)
         try:
-            log_dirs_opening.identify(opened, rng)
+            log_dirs_opening.identify(opened, ground.rng)
             directories = cls(opened, offline)
             if meta.cluster_id is not None and meta.node_id is not None:
                 directories.mark(meta.cluster_id, meta.node_id)

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
 from seglog.core.errors import (
     InvalidReadError,
@@ -22,7 +21,8 @@ from seglog.core.errors import (
     OffsetOutOfRangeError,
     SeglogError,
 )
-from seglog.core.fs import Fs, NoSpaceError
+from seglog.core.fs import NoSpaceError
+from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, NO_TIMESTAMP, Buffer, TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
@@ -80,20 +80,18 @@ class Log:
     def __init__(
         self,
         *,
-        fs: Fs,
-        clock: Clock,
+        ground: Ground,
         path: str,
         topic_partition: TopicPartition,
         config: LogConfig,
         loaded: LoadedLog,
         health: DirHealth,
         background: Background | None = None,
-        jitter: Callable[[int], int] = lambda _limit: 0,
         hw_follows_end: bool = True,
     ) -> None:
-        """``jitter(limit)`` draws from ``range(limit)``; ``hw_follows_end`` is for a log without followers."""
-        self.fs = fs
-        self.clock = clock
+        """``hw_follows_end``: the log has no followers, so that its high watermark is its end."""
+        self.fs = ground.fs
+        self.clock = ground.clock
         self.path = path
         self.topic_partition = topic_partition
         self.config = config
@@ -105,7 +103,7 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.high_watermark = loaded.log_end_offset if hw_follows_end else loaded.high_watermark
-        self.last_flush_ms = clock.now_ms()
+        self.last_flush_ms = self.clock.now_ms()
         self.hw_follows_end = hw_follows_end
         self.closed = False
         self.deleted = False
@@ -118,7 +116,7 @@ class Log:
         """Whether files may have names that are not on the disk."""
         self._health = health
         self.background: Background = background or Inline()
-        self._draw_jitter = jitter
+        self._rng = ground.rng
         self._jitter_ms = self._new_jitter()
         self._first_unstable: int | None = None
         self._watchers: tuple[Callable[[], object], ...] = ()
@@ -403,7 +401,7 @@ class Log:
 
     def _new_jitter(self) -> int:
         limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._draw_jitter(limit) if limit > 0 else 0
+        return self._rng.randrange(limit) if limit > 0 else 0
 
     def defer_flushes(self) -> None:
         """From now on an append does not wait for the flush that ``flush.messages`` asks for: who appends sees to it

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from seglog.core.clock import Clock
 from seglog.core.config import LogConfig
 from seglog.core.errors import (
     AppendError,
@@ -26,6 +25,7 @@ from seglog.core.errors import (
     LogDirFullError,
 )
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.storage.formats.checkpoints import line_of_offset
 from seglog.storage.formats.leader_epochs import read_leader_epochs, write_leader_epochs
@@ -58,15 +58,13 @@ class Known(NamedTuple):
     """What the log directory knows of a partition from its checkpoints.
 
     ``clean``: the directory was closed properly, so that no segment needs recovery. ``recovery_point``: everything
-    below was flushed; None where the checkpoint cannot be read. ``has_followers``: what was committed and not flushed
-    may be gone, since others have it.
+    below was flushed; None where the checkpoint cannot be read.
     """
 
     clean: bool = False
     recovery_point: int | None = 0
     log_start_offset: int = 0
     high_watermark: int = 0
-    has_followers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +101,13 @@ class Loaded(NamedTuple):
 
 def load_log(
     *,
-    fs: Fs,
-    clock: Clock,
+    ground: Ground,
     path: str,
     topic_partition: TopicPartition,
     config: LogConfig,
     health: DirHealth,
     known: Known,
     background: Background | None = None,
-    jitter: Callable[[int], int] = lambda _limit: 0,
     hw_follows_end: bool = True,
     has_gaps: bool = True,
     producer_id_expiration_ms: int = 86_400_000,
@@ -126,16 +122,17 @@ def load_log(
     flushed: then nothing was cut. Other errors: `CorruptCheckpointError` (leader epochs), `InvalidLogDirError` (a
     symbolic link), OSError.
     """
+    fs = ground.fs
     manifest, unreadable = _open_manifest(fs, path, known)
     leftovers = clear_leftovers(fs, path)
     loader = _Loader(
-        fs,
-        clock,
+        ground,
         path,
         config,
         known,
         manifest,
         progress,
+        has_followers=not hw_follows_end,
         has_gaps=has_gaps,
         producer_id_expiration_ms=producer_id_expiration_ms,
     )
@@ -146,15 +143,13 @@ def load_log(
         loader.close()
         raise
     log = Log(
-        fs=fs,
-        clock=clock,
+        ground=ground,
         path=path,
         topic_partition=topic_partition,
         config=config,
         loaded=loaded,
         health=health,
         background=background,
-        jitter=jitter,
         hw_follows_end=hw_follows_end,
     )
     with suppress(LogDirFullError):  # it is made from an older one, or from the log
@@ -191,24 +186,25 @@ def differs(path: str, found: Difference) -> DamagedPartitionError:
 class _Loader:
     def __init__(
         self,
-        fs: Fs,
-        clock: Clock,
+        ground: Ground,
         path: str,
         config: LogConfig,
         known: Known,
         manifest: Manifest,
         progress: Callable[[int, int], None] | None,
         *,
+        has_followers: bool,
         has_gaps: bool,
         producer_id_expiration_ms: int,
     ) -> None:
-        self._fs = fs
-        self._clock = clock
+        fs = self._fs = ground.fs
+        self._clock = ground.clock
         self._path = path
         self._config = config
         self._segment_config = SegmentConfig(config.segment_index_bytes, config.index_interval_bytes)
         self._known = known
         self._manifest = manifest
+        self._has_followers = has_followers
         self._has_gaps = has_gaps
         self._expiration_ms = producer_id_expiration_ms
         self._progress = progress
@@ -395,7 +391,7 @@ class _Loader:
         known = self._known
         if known.clean:
             return MAX_INT64
-        seen = max(0 if known.has_followers else known.high_watermark, self._manifest.flushed)
+        seen = max(0 if self._has_followers else known.high_watermark, self._manifest.flushed)
         if known.recovery_point is None:  # lost; segments before the last were flushed when they were rolled
             return max(self._last_base, seen)
         return max(known.recovery_point, seen)

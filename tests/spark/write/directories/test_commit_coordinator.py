@@ -20,6 +20,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.config import LogConfig
 from seglog.core.errors import AdoptError, InvalidConfigError, LogDirInUseError, SeglogError
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, Record, encode_batch
 from seglog.spark.runtime.processes import ProcessWatch, driver_pid
@@ -295,7 +296,7 @@ class Busy(MemoryFs):
 
 def test_a_task_that_has_not_heard_of_its_drivers_death_does_no_harm() -> None:
     fs = Busy()
-    with seglog.open("/log", fs=fs) as directory:
+    with seglog.open("/log", ground=Ground(fs=fs)) as directory:
         directory.create_topic("t")
         fs.mkdir("/log/t-0/.seglog")
         fs.mkdir("/log/t-0/.seglog/staging")

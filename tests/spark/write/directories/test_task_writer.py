@@ -23,6 +23,7 @@ from seglog.core.errors import (
     SeglogError,
     UnknownTopicError,
 )
+from seglog.core.ground import Ground
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
 from seglog.records.record import Record
@@ -86,7 +87,7 @@ def as_row(record: Record) -> tuple[object, ...]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[LogDir]:
-    with seglog.open(tmp_path / "log", clock=ManualClock(NOW)) as opened:
+    with seglog.open(tmp_path / "log", ground=Ground(clock=ManualClock(NOW))) as opened:
         opened.create_topic("a", 3)
         opened.create_topic("b", 1, {"compression.type": "lz4", "message.timestamp.type": "LogAppendTime"})
         opened.create_topic("compacted", 2, {"cleanup.policy": "compact"})
@@ -116,7 +117,7 @@ def test_each_row_is_once_in_its_partition_in_order(
     batches: list[list[Row]], buffer_bytes: int, batch_size: int
 ) -> None:
     case()
-    with seglog.open("/log", fs=MemoryFs(), clock=ManualClock(NOW)) as directory:
+    with seglog.open("/log", ground=Ground(fs=MemoryFs(), clock=ManualClock(NOW))) as directory:
         partitions = {"a": 3, "b": 1, "compacted": 2}
         small = {"segment.index.bytes": "4096"}  # the disk in memory would fill 10 MB for each index
         directory.create_topic("a", 3, small)

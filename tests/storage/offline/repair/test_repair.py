@@ -11,6 +11,7 @@ import pytest
 
 from seglog.core.errors import InvalidLogDirError, LogDirInUseError
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
@@ -322,6 +323,6 @@ def test_a_crash_at_every_call(logs: Path, power_cut: bool) -> None:
 
 
 def _offsets(fs: Fs) -> list[int]:
-    with LogDir.open("/logs", fs=fs, clock=ManualClock(), rng=random.Random(1)) as directory:
+    with LogDir.open("/logs", ground=Ground(fs=fs, clock=ManualClock(), rng=random.Random(1))) as directory:
         log = directory.logs[TopicPartition("t", 0)]
         return [header.base_offset for segment in log.segments for header, _, _ in segment.headers()]

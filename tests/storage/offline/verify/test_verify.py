@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.records.batch import build_batch, read_header
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
@@ -80,7 +81,7 @@ def test_nothing_on_what_we_write(tmp_path: Path, seed: int) -> None:
     path = str(tmp_path / "logs")
 
     def reopened() -> LogDir:
-        return LogDir.open(path, fs=OsFs(), clock=clock, rng=random.Random(seed))
+        return LogDir.open(path, ground=Ground(fs=OsFs(), clock=clock, rng=random.Random(seed)))
 
     directory = reopened()
     config = {
@@ -130,7 +131,7 @@ def test_nothing_on_what_we_write(tmp_path: Path, seed: int) -> None:
 
 def test_a_directory_in_memory_and_an_empty_one() -> None:
     fs = MemoryFs(clock=ManualClock())
-    with LogDir.open("/logs", fs=fs, clock=ManualClock()) as directory:
+    with LogDir.open("/logs", ground=Ground(fs=fs, clock=ManualClock())) as directory:
         directory.create_topic("t", 2)
     verified = verify(["/logs"], fs=fs)
     assert verified == ([], 2, 2, 0, 0, 0)

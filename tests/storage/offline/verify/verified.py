@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seglog.core.fs import OsFs
+from seglog.core.ground import Ground
 from seglog.records.batch import Entry, entries
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.log_dir import LogDir
@@ -27,7 +28,7 @@ _UNCOVERED_BY_CRC = 21
 
 
 def open_dir(path: Path) -> LogDir:
-    return LogDir.open(str(path), fs=OsFs(), clock=ManualClock(START_MS), rng=random.Random(1))
+    return LogDir.open(str(path), ground=Ground(fs=OsFs(), clock=ManualClock(START_MS), rng=random.Random(1)))
 
 
 def make_dir(path: Path, kind: str = "plain", *, size: int = 62_000, batches_of: tuple[int, ...] = (1, 3, 8)) -> Path:

@@ -21,11 +21,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from seglog.core.clock import Clock
 from seglog.core.config import LogDirConfig
 from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, UnknownTopicError
 from seglog.core.extras import require
 from seglog.core.fs import Fs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs.compact.staging import StagedGroup, staged_round
 from seglog.spark.jobs.driver import Progress, watched
@@ -103,7 +103,7 @@ def compact(
     roll: bool = False,
     dry_run: bool = False,
     config: LogDirConfig | None = None,
-    clock: Clock | None = None,
+    ground: Ground | None = None,
     spark_from: int = SPARK_FROM,
     progress: Progress | None = None,
 ) -> CompactionResult:
@@ -124,7 +124,7 @@ def compact(
     done: list[CompactedPartition] = []
     failed: dict[TopicPartition, str] = {}
     clean = 0
-    with LogDir.open(path, create=False, config=config, clock=clock) as directory, directory.compacting:
+    with LogDir.open(path, create=False, config=config, ground=ground) as directory, directory.compacting:
         job = _CompactionRun(spark, directory, spark_from, progress, forced=force)
         for name in _chosen(directory, topics, force=force):
             log = directory.logs.get(name)

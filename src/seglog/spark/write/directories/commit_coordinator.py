@@ -46,6 +46,7 @@ from typing import Any, Final, NamedTuple
 from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, SeglogError
 from seglog.core.fs import Fs, OsFile, OsFs
+from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.spark.runtime.processes import ProcessWatch
 from seglog.storage.adopt import InputMark, Intake, StagedPart, adopt, collect_orphans, read_ledger, remove_job
@@ -334,7 +335,7 @@ def keep(path: str, linger: float, *, fs: Fs | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
     clock, fs = SystemClock(), fs or OsFs()
     try:
-        directory = LogDir.open(path, fs=fs)
+        directory = LogDir.open(path, ground=Ground(fs=fs))
         try:
             listener = _listen(socket_path(path))
         except BaseException:

@@ -12,30 +12,30 @@ from typing import Final
 
 from seglog.core.clock import Clock
 from seglog.core.errors import LogClosedError, LogDirFullError, LogDirOfflineError
-from seglog.storage.log.dir_health import DirHealth
 
 _LONGEST_WAIT: Final = 60.0
-"""Seconds: a wall clock or a debugger may confuse a wait, it must not confuse it for ever."""
+"""Seconds. A changed wall clock or a debugger can lengthen a wait; this limits by how much."""
 _logger = logging.getLogger("seglog")
 
 Task = Callable[[], None]
 
 
 class Worker:
-    """`seglog.storage.log.dir_health.Background`. Thread-safe.
+    """Runs tasks in order, in its own thread or in its owner's. Thread-safe.
 
-    Without a thread, `submit` runs the task at once in the caller, errors and all, and what is scheduled runs in
-    `run_due`. With one, all runs in it, in order; what is due comes between two submitted tasks, for those may come
-    faster than they can be done. Once it is stopping, `submit` runs the task in the caller: `stop` ends while others
-    go on submitting. A task run so takes the directory out of use if it fails with an OSError; `LogDirOfflineError`,
-    `LogDirFullError` and `LogClosedError` end it quietly; anything else is a bug, which comes out of `run_due` or
-    `stop`.
+    Without a thread, `submit` runs the task at once in the caller and lets its errors through; scheduled tasks run in
+    `run_due`. With a thread, every task runs in it. A due task runs between two submitted ones, which may arrive faster
+    than they can be done. Once `stop` is called, `submit` runs the task in the caller, so that `stop` can end.
+
+    If a task fails with an OSError, the worker calls ``on_disk_error``. `LogDirOfflineError`, `LogDirFullError` and
+    `LogClosedError` end a task silently. Any other error is a bug: `run_due` or `stop` raises it.
     """
 
-    def __init__(self, clock: Clock, health: DirHealth, *, thread_name: str | None) -> None:
+    def __init__(self, clock: Clock, on_disk_error: Callable[[OSError], object], thread_name: str | None) -> None:
         """``thread_name``: None for no thread."""
         self._clock = clock
-        self._health = health
+        self._on_disk_error = on_disk_error
+        self._thread_name = thread_name
         self._condition = threading.Condition()
         self._submitted: deque[Task] = deque()
         self._due: list[tuple[float, int, Task]] = []
@@ -62,7 +62,7 @@ class Worker:
             self._condition.notify()
 
     def every(self, delay_ms: int, period_ms: Callable[[], int], task: Task) -> None:
-        """Run after ``delay_ms``, and again ``period_ms()`` after each end."""
+        """Run after ``delay_ms``, and again ``period_ms()`` after each run ends."""
 
         def again() -> None:
             try:
@@ -73,7 +73,7 @@ class Worker:
         self.schedule(delay_ms, again)
 
     def run_due(self) -> None:
-        """Run what is due by now. For an owner without a thread; with one, it is asked to look, and not waited for."""
+        """Run the tasks that are due. With a thread, only wake it: it runs them."""
         if self._thread is not None:
             with self._condition:
                 self._condition.notify()
@@ -83,7 +83,7 @@ class Worker:
             self._run(due.popleft())
 
     def stop(self) -> None:
-        """Run what was submitted; what was scheduled does not run any more. Raises what a task failed with."""
+        """Run the submitted tasks and drop the scheduled ones. Raises the first error of a task in the thread."""
         if self._thread is not None:
             with self._condition:
                 self._stopping = True
@@ -96,7 +96,7 @@ class Worker:
             raise error
 
     def _take_due(self) -> deque[Task]:
-        """What is due, to be popped as it is run: a task may refer to a file, which is to be closed after it."""
+        """The due tasks. The caller pops each before running it: a task may keep a file open."""
         with self._condition:
             now = self._clock.monotonic()
             taken = deque[Task]()
@@ -121,7 +121,7 @@ class Worker:
                 try:
                     self._run(tasks.popleft())
                 except BaseException as error:  # `stop` raises it in the owner's thread
-                    _logger.exception("background task of %s failed", self._health.path)
+                    _logger.exception("background task of thread %s failed", self._thread_name)
                     self._error = self._error or error
 
     def _run(self, task: Task) -> None:
@@ -130,8 +130,4 @@ class Worker:
         except (LogDirOfflineError, LogDirFullError, LogClosedError):
             return
         except OSError as error:
-            self._health.refusal(error)
-
-
-def make_worker(clock: Clock, health: DirHealth, thread_name: str | None) -> Worker:
-    return Worker(clock, health, thread_name=thread_name)
+            self._on_disk_error(error)
