@@ -13,7 +13,7 @@ from bench import librdkafka
 from bench.brokers import load
 from bench.clusters import NODES, Cluster, both, look, memory, new_topic, wait
 from bench.kafka import BROKER, describe
-from seglog.cluster.health import ClusterSeen
+from seglog.cluster.health import ClusterStatus
 
 _MB: Final = int(os.environ.get("SEGLOG_BENCH_MB", "128"))
 _PARTITIONS: Final = int(os.environ.get("SEGLOG_BENCH_PARTITIONS", "1000"))
@@ -58,7 +58,7 @@ def _new_leaders(cluster: Cluster) -> str:
     cluster.kill(_KILLED)
     killed = time.perf_counter()
 
-    def moved(seen: ClusterSeen) -> int:
+    def moved(seen: ClusterStatus) -> int:
         return sum(one.number in led and one.leader not in (None, _KILLED + 1) for one in seen.partitions)
 
     wait(cluster, lambda seen: moved(seen) > 0, topics=[topic])

@@ -14,7 +14,7 @@ from bench.commands import begin, wait_for_end, wait_until_ready
 from bench.kafka import BROKER, QUIET
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.health import ClusterSeen
+from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import SeglogError
 from tests.broker.clients import NewTopic
 from tests.kafka.ensemble import KafkaEnsemble
@@ -179,12 +179,12 @@ def new_topic(cluster: Cluster, name: str, partitions: int, config: Mapping[str,
     return name
 
 
-def look(cluster: Cluster, topics: Sequence[str]) -> ClusterSeen:
+def look(cluster: Cluster, topics: Sequence[str]) -> ClusterStatus:
     with ClusterAdmin(parse_bootstrap(cluster.bootstrap), _PATIENCE) as admin:
         return admin.look(topics, closely=False)
 
 
-def wait(cluster: Cluster, condition: Callable[[ClusterSeen], bool], *, topics: Sequence[str]) -> None:
+def wait(cluster: Cluster, condition: Callable[[ClusterStatus], bool], *, topics: Sequence[str]) -> None:
     """Look again and again until it holds."""
 
     def holds() -> bool:

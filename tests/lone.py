@@ -8,24 +8,26 @@ from uuid import UUID
 
 from seglog.broker.directory_topics import BROKER_EPOCH, DirectoryTopics
 from seglog.broker.topics import Topics
+from seglog.cluster.cluster_view import ClusterView, NamedValue
 from seglog.cluster.model import (
     PARTITIONS,
-    Broker,
+    BrokerRegistration,
     Member,
     PartitionState,
-    Stored,
     TopicRules,
+    VersionedState,
     decode_partition,
     parse_partition_name,
 )
-from seglog.cluster.store import MetadataStore, Versioned
-from seglog.cluster.view import ClusterView, Noted
+from seglog.cluster.store import MetadataStore, VersionedValue
 from seglog.core.types import TopicPartition
 from seglog.replication.replica import Replica, flush_now
 from seglog.storage.directory.log_dir import LogDir
 
 NODE: Final = 1
-_BROKERS: Final[Mapping[int, Broker]] = {NODE: Broker(node_id=NODE, epoch=BROKER_EPOCH, kept_since=BROKER_EPOCH)}
+_BROKERS: Final[Mapping[int, BrokerRegistration]] = {
+    NODE: BrokerRegistration(node_id=NODE, epoch=BROKER_EPOCH, kept_since=BROKER_EPOCH)
+}
 _LAG_MS: Final = 30_000
 
 
@@ -36,7 +38,7 @@ def view_of_nothing() -> ClusterView:
 
 def lead(replica: Replica, state: PartitionState, version: int = 0) -> None:
     me = Member(NODE, BROKER_EPOCH)
-    replica.apply(Stored(state, version), me, _BROKERS, 0, lag_max_ms=_LAG_MS)
+    replica.apply(VersionedState(state, version), me, _BROKERS, 0, lag_max_ms=_LAG_MS)
 
 
 def led(
@@ -76,7 +78,10 @@ class LoneTopics(Topics):
         gone = self._names - values.keys()
         self._names = set(values)
         self._noted.note_all(
-            [*(Noted(name, None) for name in gone), *(Noted(n, Versioned(v, self._version)) for n, v in values.items())]
+            [
+                *(NamedValue(name, None) for name in gone),
+                *(NamedValue(n, VersionedValue(v, self._version)) for n, v in values.items()),
+            ]
         )
         for name in gone:
             if name.startswith(PARTITIONS) and (left := self._here.pop(parse_partition_name(name), None)) is not None:

@@ -24,7 +24,7 @@ _FILE_DOORS = {
 _TIME_DOORS = {
     "seglog/core/clock.py": "the door itself",
 }
-_KAZOO_DOOR = "seglog/cluster/zookeeper.py"
+_KAZOO_DOOR = "seglog/cluster/zookeeper_connection.py"
 _NEVER = {"eval", "exec", "pickle", "marshal", "shelve"}
 
 

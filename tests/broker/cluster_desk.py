@@ -26,11 +26,11 @@ from seglog.broker.requests import Context
 from seglog.broker.settings import Configuration
 from seglog.broker.topic_rules import topic_rules
 from seglog.broker.topics import Topics
-from seglog.cluster.controller import decide
-from seglog.cluster.model import Broker, PartitionState, broker_name, encode, partition_name
-from seglog.cluster.sqlite import SqliteStore
+from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.controller_decisions import decide
+from seglog.cluster.model import BrokerRegistration, PartitionState, broker_name, encode, partition_name
+from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING
-from seglog.cluster.view import ClusterView
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.ground import THREADS, Ground
 from seglog.protocol.apis import APIS, ApiKey
@@ -46,10 +46,10 @@ SOON: Final = 60.0
 Key = tuple[UUID, int]
 
 
-def broker(node_id: int, rack: str | None = None, **more: Any) -> Broker:
+def broker(node_id: int, rack: str | None = None, **more: Any) -> BrokerRegistration:
     """Registered, in epoch 10 and its own number more."""
     listeners = {LISTENER: f"10.0.0.{node_id}:9092"}
-    plain = Broker(node_id=node_id, epoch=10 + node_id, kept_since=0, listeners=listeners, rack=rack)
+    plain = BrokerRegistration(node_id=node_id, epoch=10 + node_id, kept_since=0, listeners=listeners, rack=rack)
     return replace(plain, **more)
 
 
@@ -115,7 +115,7 @@ class Desk:
 
     # The rest of the cluster
 
-    async def register(self, *brokers: Broker) -> None:
+    async def register(self, *brokers: BrokerRegistration) -> None:
         for one in brokers:
             name, value = broker_name(one.node_id), encode(one)
             found = await self.store.get(name)
@@ -125,7 +125,7 @@ class Desk:
             self.view.note(name, value, version)
         await self.sees(brokers)
 
-    async def sees(self, brokers: Sequence[Broker]) -> None:
+    async def sees(self, brokers: Sequence[BrokerRegistration]) -> None:
         assert await self.view.until(lambda: all(self.view.brokers.get(one.node_id) == one for one in brokers), SOON)
 
     async def dies(self, node_id: int) -> None:
@@ -183,7 +183,7 @@ def run(
     work: Work,
     *,
     desks: int = 1,
-    brokers: Sequence[Broker] = (),
+    brokers: Sequence[BrokerRegistration] = (),
     config: Mapping[str, str] | None = None,
     kind: type[SqliteStore] = SqliteStore,
 ) -> None:

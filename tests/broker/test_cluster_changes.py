@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from seglog.broker.refused_error import RefusedError
 from seglog.broker.topics import Topic
 from seglog.cluster.model import RAISED, TopicState, encode, topic_name
-from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import MISSING, Change, Names, Step, UnknownOutcomeError, Versions
+from seglog.cluster.sqlite_store import SqliteStore
+from seglog.cluster.store import MISSING, Change, CommitStep, Names, UnknownOutcomeError, Versions
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import TopicExistsError, UnknownTopicError
 from seglog.protocol.apis import ApiKey
@@ -182,7 +182,7 @@ class ForgetfulStore(SqliteStore):
 
     losing: ClassVar[list[str]] = []
 
-    async def commit(self, steps: Sequence[Step]) -> Versions:
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
         (change, kind), *_ = [(one, _kind(one)) for one in steps if isinstance(one, Change) and one != RAISED]
         self._lose(change.name, f"before {kind}")
         versions = await super().commit(steps)

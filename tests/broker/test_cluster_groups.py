@@ -14,8 +14,8 @@ import pytest
 from seglog.broker import groups as group_requests
 from seglog.broker.group_offsets import GroupOffsets
 from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
-from seglog.cluster.model import Broker
-from seglog.coordinators.runtime import GroupCoordinator
+from seglog.cluster.model import BrokerRegistration
+from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.ground import Ground
 from seglog.protocol.apis import ApiKey
@@ -110,7 +110,7 @@ def test_every_broker_knows_who_coordinates(tmp_path: Path) -> None:
     ],
 )
 def test_as_many_replicas_as_wanted_and_possible(
-    tmp_path: Path, brokers: list[Broker], config: dict[str, str], replicas: int
+    tmp_path: Path, brokers: list[BrokerRegistration], config: dict[str, str], replicas: int
 ) -> None:
     async def work(desk: Desk) -> None:
         async with groups(desk):

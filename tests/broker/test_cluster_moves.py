@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from seglog.cluster.model import NO_LEADER, Member, PartitionState, encode, offline_name, partition_name
-from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import ANY_VERSION, Step, Versions
+from seglog.cluster.sqlite_store import SqliteStore
+from seglog.cluster.store import ANY_VERSION, CommitStep, Versions
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import Desk, broker, run
 
@@ -85,7 +85,7 @@ class CountingStore(SqliteStore):
 
     sizes: ClassVar[list[int]] = []
 
-    async def commit(self, steps: Sequence[Step]) -> Versions:
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
         self.sizes.append(len(steps))
         return await super().commit(steps)
 
@@ -113,7 +113,7 @@ class RacingStore(SqliteStore):
 
     rival: ClassVar[list[tuple[str, bytes]]] = []
 
-    async def commit(self, steps: Sequence[Step]) -> Versions:
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
         await self._race()
         return await super().commit(steps)
 

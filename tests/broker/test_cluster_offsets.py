@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from seglog.cluster.model import Member, PartitionState, Stored
+from seglog.cluster.model import Member, PartitionState, VersionedState
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from seglog.replication.replica import Replica, ReplicaFetch
-from seglog.replication.waiters import Waiter
+from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.directory.log_dir import LogDir
 from tests.broker.cluster_desk import SOON, Desk, run
 
@@ -28,11 +28,11 @@ def host(desk: Desk, number: int = 0, *, leader: int = 1, records: int = 0, dire
     log = log_dir.hold("t", topic.topic_id, number, {})
     replica = desk.replicas[topic.topic_id, number] = Replica(log_dir, TopicPartition("t", number), topic.topic_id, log)
     state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(ME, OTHER))
-    replica.apply(Stored(state, 0), ME, desk.view.brokers, 0, lag_max_ms=10_000)
+    replica.apply(VersionedState(state, 0), ME, desk.view.brokers, 0, lag_max_ms=10_000)
     for _ in range(records):
         replica.append(encode_batch([NewRecord(value=b"v", timestamp=1000)]))
     state = PartitionState(replicas=(1, 2), leader=leader, leader_epoch=4, isr=(ME, OTHER))
-    replica.apply(Stored(state, 1), ME, desk.view.brokers, 0, lag_max_ms=10_000)
+    replica.apply(VersionedState(state, 1), ME, desk.view.brokers, 0, lag_max_ms=10_000)
     return replica
 
 
@@ -183,7 +183,7 @@ def test_who_waits_for_a_deleted_topic_is_woken(tmp_path: Path) -> None:
     async def work(desk: Desk, other: Desk) -> None:
         await desk.create("t", factor=2)
         replica = host(desk)
-        waiter = Waiter(1, SOON)
+        waiter = GrowthWaiter(1, SOON)
         replica.waiters[waiter] = None
         assert await other.view.until(lambda: "t" in other.topics.by_name, SOON)
         await other.changes.delete(other.topics.by_name["t"])

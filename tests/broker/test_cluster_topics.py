@@ -14,6 +14,7 @@ import pytest
 
 from seglog.broker.partition_counts import count_partitions
 from seglog.broker.topic_rules import topic_rules
+from seglog.cluster.cluster_view import ClusterView, ControllerRegistration, encode_controller
 from seglog.cluster.model import (
     NO_LEADER,
     Member,
@@ -24,7 +25,6 @@ from seglog.cluster.model import (
     offline_name,
     topic_name,
 )
-from seglog.cluster.view import ClusterView, Controller, encode_controller
 from seglog.core.broker_config import BrokerConfig
 from seglog.protocol.apis import ApiKey
 from tests.broker.cluster_desk import LISTENER, SOON, Desk, broker, run
@@ -73,7 +73,7 @@ def test_clients_send_changes_to_whom_they_ask_and_are_told_of_the_controller_to
     """librdkafka waits for a controller that has died for as long as its question may take (seen: 30 s)."""
 
     async def work(desk: Desk) -> None:
-        await desk.store.create("controller", encode_controller(Controller(2, 12, 7)))
+        await desk.store.create("controller", encode_controller(ControllerRegistration(2, 12, 7)))
         assert await desk.view.until(lambda: desk.view.controller is not None, SOON)
         assert (await desk.ask(ApiKey.METADATA, topics=[])).controller_id == 1
         assert (await desk.ask(ApiKey.DESCRIBE_CLUSTER, endpoint_type=1)).controller_id == 2

@@ -17,7 +17,7 @@ import pytest
 from seglog.broker.app import Node
 from seglog.broker.directory_topics import DirectoryTopics
 from seglog.cli.main import main
-from seglog.cluster.embedded import EmbeddedStore
+from seglog.cluster.embedded_store import EmbeddedStore
 from seglog.cluster.model import TopicState, encode, topic_name
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import InvalidConfigError, SeglogError

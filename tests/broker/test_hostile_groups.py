@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog.coordinators import runtime
+from seglog.coordinators import group_coordinator
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import RunningNode, Wire
 
@@ -21,8 +21,8 @@ def test_offsets_that_are_deleted_while_they_are_loaded(start: Callable[..., Run
         commit(wire)
 
         async def delete() -> None:
-            node.groups._homes.clear()
-            assert node.groups._home(0) is not None  # to be loaded at the next turn of the loop, and then
+            node.groups._contexts.clear()
+            assert node.groups._context(0) is not None  # to be loaded at the next turn of the loop, and then
             await node.changes.delete(node.topics.by_name[OFFSETS])
 
         running.on_loop(delete)
@@ -33,7 +33,7 @@ def test_members_that_nobody_asked_to_come_back(
     start: Callable[..., RunningNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before KIP-394 each is one of its group at once, and stays though its client has gone."""
-    monkeypatch.setattr(runtime, "MAX_MEMBER_BYTES", 1_000_000)
+    monkeypatch.setattr(group_coordinator, "MAX_MEMBER_BYTES", 1_000_000)
     running = start()
     with Wire(running.bootstrap) as wire:
         commit(wire)
@@ -43,7 +43,7 @@ def test_members_that_nobody_asked_to_come_back(
         commit(wire)  # who is in no group is not concerned
 
         async def forget() -> None:
-            running.node.groups._homes[0].shard.groups.clear()
+            running.node.groups._contexts[0].shard.groups.clear()
 
         running.on_loop(forget)
     assert join(running, "later") == 0

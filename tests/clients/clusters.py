@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.health import ClusterSeen
+from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import RequestFailedError
 from tests.broker.clients import AdminClient, NewTopic
 from tests.clients.servers import Kind
@@ -104,7 +104,7 @@ class Cluster:
         """Until all are there, every replica is in sync, and none is moving: each broker says so."""
         self.wait_for_all(_is_healthy, "a healthy cluster")
 
-    def wait_for_all(self, is_so: Callable[[ClusterSeen], bool], what: str, nodes: Sequence[int] = NODES) -> None:
+    def wait_for_all(self, is_so: Callable[[ClusterStatus], bool], what: str, nodes: Sequence[int] = NODES) -> None:
         """Until each of these brokers sees it so: nobody knows which of them a client asks."""
         wait_for_all([self._address(node) for node in nodes], is_so, what)
 
@@ -124,12 +124,12 @@ class Cluster:
         return sum(int(float(line.removeprefix(of))) for line in lines if line.startswith(of))
 
 
-def wait_for_all(addresses: Sequence[str], is_so: Callable[[ClusterSeen], bool], what: str) -> None:
+def wait_for_all(addresses: Sequence[str], is_so: Callable[[ClusterStatus], bool], what: str) -> None:
     """Until each of these brokers says so: what a controller has done they hear of later, each at another time."""
     wait_until(lambda: all(_sees(address, is_so) for address in addresses), what)
 
 
-def _sees(address: str, is_so: Callable[[ClusterSeen], bool]) -> bool:
+def _sees(address: str, is_so: Callable[[ClusterStatus], bool]) -> bool:
     try:
         with ClusterAdmin(parse_bootstrap(address), _PATIENCE) as admin:
             return is_so(admin.look(closely=False))
@@ -137,7 +137,7 @@ def _sees(address: str, is_so: Callable[[ClusterSeen], bool]) -> bool:
         return False
 
 
-def _is_healthy(seen: ClusterSeen) -> bool:
+def _is_healthy(seen: ClusterStatus) -> bool:
     return len(seen.brokers) == len(NODES) and all(
         set(one.isr) == set(one.replicas) and one.leader is not None and not one.adding and not one.removing
         for one in seen.partitions

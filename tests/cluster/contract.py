@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from seglog.cluster.open import open_store
 from seglog.cluster.store import (
     ANY_VERSION,
     MAX_COMMIT_BYTES,
@@ -24,18 +23,19 @@ from seglog.cluster.store import (
     MISSING,
     Change,
     Check,
+    CommitStep,
     MetadataStore,
     NameExistsError,
     NoSuchNameError,
-    Session,
     SessionLostError,
-    Step,
     StoreClosedError,
     StoreError,
+    StoreSession,
     VersionChangedError,
-    Versioned,
+    VersionedValue,
     in_commits,
 )
+from seglog.cluster.store_address import open_store
 from seglog.core.clock import SystemClock
 
 SOON = 60.0
@@ -43,7 +43,7 @@ TIMEOUT_MS = 4000
 
 _CHILD = """
 import asyncio, sys
-from seglog.cluster.open import open_store
+from seglog.cluster.store_address import open_store
 from seglog.cluster.store import SessionLostError
 from seglog.core.clock import SystemClock
 
@@ -71,11 +71,11 @@ asyncio.run(main())
 Work = Callable[[MetadataStore, MetadataStore], Coroutine[Any, Any, None]]
 
 
-def alive(session: Session) -> bool:
+def alive(session: StoreSession) -> bool:
     return session.is_alive
 
 
-def certain(session: Session) -> bool:
+def certain(session: StoreSession) -> bool:
     return session.is_certain
 
 
@@ -103,9 +103,9 @@ class StoreContract(ABC):
         async def work(one: MetadataStore, other: MetadataStore) -> None:
             assert await one.get("a") is None
             assert await one.create("a", b"1") == 0
-            assert await other.get("a") == Versioned(b"1", 0)
+            assert await other.get("a") == VersionedValue(b"1", 0)
             assert await other.cas("a", b"", 0) == 1
-            assert await one.get("a") == Versioned(b"", 1)
+            assert await one.get("a") == VersionedValue(b"", 1)
             assert await one.cas("a", b"3", -1) == 2
             await one.delete("a", 2)
             assert await other.get("a") is None
@@ -131,7 +131,7 @@ class StoreContract(ABC):
                 await one.create("large", b"x" * (MAX_VALUE_BYTES + 1))
             with pytest.raises(ValueError, match="no version"):
                 await one.cas("b", b"", MISSING)
-            assert await one.get("a") == Versioned(b"1", 0)
+            assert await one.get("a") == VersionedValue(b"1", 0)
 
         self.run(tmp_path, work)
 
@@ -140,10 +140,10 @@ class StoreContract(ABC):
             names = ["é" * 255 + "/ü", "./..", ".", "..", "=", "a:b/c%2F", "a/b:c", "a b/\x01\x7f\uffff", "a/b/c"]
             for number, name in enumerate(names):
                 await one.create(name, b"%d" % number)
-            assert await other.load("") == {name: Versioned(b"%d" % n, 0) for n, name in enumerate(names)}
+            assert await other.load("") == {name: VersionedValue(b"%d" % n, 0) for n, name in enumerate(names)}
             large = os.urandom(MAX_VALUE_BYTES)
             await one.create("large", large)
-            assert await other.get("large") == Versioned(large, 0)
+            assert await other.get("large") == VersionedValue(large, 0)
 
         self.run(tmp_path, work)
 
@@ -168,7 +168,7 @@ class StoreContract(ABC):
             for name in names:
                 await one.create(name, name.encode())
             assert await other.cas("a/b", b"new", 0) == 1
-            every = {name: Versioned(name.encode(), 0) for name in names} | {"a/b": Versioned(b"new", 1)}
+            every = {name: VersionedValue(name.encode(), 0) for name in names} | {"a/b": VersionedValue(b"new", 1)}
             assert await one.load("") == every
             assert await one.load("a") == {name: every[name] for name in ("a/b", "a/c/d", "a/c/d/e")}
             assert await one.load("a/c") == {name: every[name] for name in ("a/c/d", "a/c/d/e")}
@@ -182,7 +182,7 @@ class StoreContract(ABC):
 
     def test_a_commit_is_all_or_nothing(self, tmp_path: Path) -> None:
         async def work(one: MetadataStore, other: MetadataStore) -> None:
-            steps: list[Step] = [Change("a", b"1", MISSING), Change("b/c", b"1", MISSING), Change("a", b"2", 0)]
+            steps: list[CommitStep] = [Change("a", b"1", MISSING), Change("b/c", b"1", MISSING), Change("a", b"2", 0)]
             assert await one.commit(steps) == [0, 0, 1]
             before = await other.load("")
             made = Change("new/er", b"", MISSING)
@@ -201,7 +201,7 @@ class StoreContract(ABC):
                 assert await one.load("") == before
             steps = [Check("b/c", 0), Check("a", ANY_VERSION), Change("b/c", None, 0), Change("a", b"3", ANY_VERSION)]
             assert await other.commit([*steps, made]) == [0, ANY_VERSION, MISSING, 2, 0]
-            assert await one.load("") == {"a": Versioned(b"3", 2), "new/er": Versioned(b"", 0)}
+            assert await one.load("") == {"a": VersionedValue(b"3", 2), "new/er": VersionedValue(b"", 0)}
             assert await one.commit([]) == []
 
         self.run(tmp_path, work)
@@ -214,7 +214,7 @@ class StoreContract(ABC):
                 await one.commit(steps)
             for commit in in_commits(steps, [Check("epoch", 0)]):
                 assert (await one.commit(commit))[0] == 0
-            assert await other.load("many") == {name: Versioned(value or b"", 0) for name, value, _, _ in steps}
+            assert await other.load("many") == {name: VersionedValue(value or b"", 0) for name, value, _, _ in steps}
             for bad in (Check("epoch", MISSING), Change("epoch", None, MISSING), Change("epoch", b"", -3)):
                 with pytest.raises(ValueError, match="version"):
                     await one.commit([bad])
@@ -236,7 +236,7 @@ class StoreContract(ABC):
                     return
 
             await asyncio.gather(*(add(store) for store in (one, other) for _ in range(20)))
-            assert await one.load("") == {name: Versioned(b"40", 40) for name in ("count", "same")}
+            assert await one.load("") == {name: VersionedValue(b"40", 40) for name in ("count", "same")}
 
         self.run(tmp_path, work)
 
@@ -256,7 +256,7 @@ class StoreContract(ABC):
             await session.close()
             assert not alive(session)
             assert not certain(session)
-            while await other.load("") != {"stays": Versioned(b"", 0)}:
+            while await other.load("") != {"stays": VersionedValue(b"", 0)}:
                 await asyncio.wait_for(gone.wait(), SOON)
                 gone.clear()
             with pytest.raises(SessionLostError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seglog.cluster.mirror import Mirror
-from seglog.cluster.store import ANY_VERSION, MISSING, Change, MetadataStore, Step, StoreError, Versioned
+from seglog.cluster.store import ANY_VERSION, MISSING, Change, CommitStep, MetadataStore, StoreError, VersionedValue
 from tests.cases import case
 from tests.cluster.contract import SOON, StoreContract
 
@@ -41,8 +41,8 @@ class Copy:
 
     def __init__(self, store: MetadataStore, name: str) -> None:
         self.mirror = Mirror(store, name, self._changed)
-        self.seen: dict[str, Versioned] = {}
-        self._left: set[tuple[str, Versioned]] = set()
+        self.seen: dict[str, VersionedValue] = {}
+        self._left: set[tuple[str, VersionedValue]] = set()
         self._more = asyncio.Event()
 
     async def start(self) -> None:
@@ -60,7 +60,7 @@ class Copy:
                 assert (name, now) not in self._left, "an older value came back; each is written once"
         self._more.set()
 
-    async def until(self, expected: Mapping[str, Versioned]) -> None:
+    async def until(self, expected: Mapping[str, VersionedValue]) -> None:
         async with asyncio.timeout(SOON):
             while self.seen != expected:
                 self._more.clear()
@@ -68,18 +68,18 @@ class Copy:
         assert self.mirror.values == expected
 
 
-def part(values: Mapping[str, Versioned], tree: str) -> dict[str, Versioned]:
+def part(values: Mapping[str, VersionedValue], tree: str) -> dict[str, VersionedValue]:
     return {name: value for name, value in values.items() if not tree or name == tree or name.startswith(f"{tree}/")}
 
 
 async def storm(store: MetadataStore, rng: random.Random, number: list[int], commits: int) -> None:
     """Random commits, of which some are refused. No value is written twice."""
-    known: dict[str, Versioned] = {}
+    known: dict[str, VersionedValue] = {}
     for _ in range(commits):
         case()
         if rng.random() < 0.3 or not known:
             known = await store.load("")
-        steps: list[Step] = []
+        steps: list[CommitStep] = []
         for name in rng.sample(_NAMES, rng.choice((1, 1, 1, 2, 5))):
             number[0] += 1
             version = known[name].version if name in known else MISSING
@@ -93,7 +93,7 @@ async def storm(store: MetadataStore, rng: random.Random, number: list[int], com
         for step, version in zip(steps, versions, strict=True):
             known.pop(step.name, None)
             if version != MISSING and isinstance(step, Change):
-                known[step.name] = Versioned(step.value or b"", version)
+                known[step.name] = VersionedValue(step.value or b"", version)
 
 
 class WatchContract(StoreContract):
@@ -145,7 +145,7 @@ class WatchContract(StoreContract):
             copies = [Copy(one, "") for _ in range(3)]
             await asyncio.gather(*(copy.start() for copy in copies), other.cas("a", b"2", 0), other.create("b", b"1"))
             for copy in copies:
-                await copy.until({"a": Versioned(b"2", 1), "b": Versioned(b"1", 0)})
+                await copy.until({"a": VersionedValue(b"2", 1), "b": VersionedValue(b"1", 0)})
                 await copy.mirror.stop()
             await other.delete("b")
             last = Copy(one, "b")

@@ -9,17 +9,17 @@ from seglog.cluster.store import (
     ANY_VERSION,
     MISSING,
     Change,
-    Changed,
+    CommitStep,
     MetadataStore,
     Names,
-    Session,
-    Step,
     StoreClosedError,
     StoreError,
     StoreFailedError,
+    StoreSession,
     UnknownOutcomeError,
-    Versioned,
+    VersionedValue,
     Versions,
+    WatchCallback,
 )
 
 BEFORE = "before"
@@ -39,9 +39,9 @@ class Faulty:
         self.store = store
         self.held = asyncio.Event()
         self.repeats = False
-        self.commits: list[Sequence[Step]] = []
+        self.commits: list[Sequence[CommitStep]] = []
         self.refused: list[str] = []
-        self.sessions: list[Session] = []
+        self.sessions: list[StoreSession] = []
         self._going: asyncio.Event | None = None
         self._is_of_answers = False
         self._is_gone = False
@@ -73,24 +73,24 @@ class Faulty:
             self.held.set()
             await self._going.wait()
 
-    def _failure(self, steps: Sequence[Step]) -> str:
+    def _failure(self, steps: Sequence[CommitStep]) -> str:
         if self._failures and any(step.name.startswith(self._failures[0][1]) for step in steps):
             return self._failures.pop(0)[0]
         return ""
 
-    async def get(self, name: str) -> Versioned | None:
+    async def get(self, name: str) -> VersionedValue | None:
         found = await self.store.get(name)
         await self._hold(is_answer=True)
         return found
 
-    async def get_many(self, names: Collection[str]) -> dict[str, Versioned]:
+    async def get_many(self, names: Collection[str]) -> dict[str, VersionedValue]:
         if self._is_gone:
             raise StoreClosedError("the process has gone")
         found = await self.store.get_many(names)
         await self._hold(is_answer=True)
         return found
 
-    async def load(self, name: str) -> dict[str, Versioned]:
+    async def load(self, name: str) -> dict[str, VersionedValue]:
         found = await self.store.load(name)
         await self._hold(is_answer=True)
         return found
@@ -98,7 +98,7 @@ class Faulty:
     async def list(self, name: str) -> Names:
         return await self.store.list(name)
 
-    async def commit(self, steps: Sequence[Step]) -> Versions:
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
         self.commits.append(steps)
         await self._hold(is_answer=False)
         how = self._failure(steps)
@@ -115,7 +115,7 @@ class Faulty:
             raise UnknownOutcomeError("the connection was lost")
         return versions
 
-    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
+    async def create(self, name: str, value: bytes, session: StoreSession | None = None) -> int:
         return (await self.commit([Change(name, value, MISSING, session)]))[0]
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
@@ -124,7 +124,7 @@ class Faulty:
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
         await self.commit([Change(name, None, version)])
 
-    def watch(self, name: str, changed: Changed) -> Callable[[], None]:
+    def watch(self, name: str, changed: WatchCallback) -> Callable[[], None]:
         """With ``repeats`` everything is told three times, once of them late, and then that anything has changed."""
         loop = asyncio.get_running_loop()
 
@@ -137,7 +137,7 @@ class Faulty:
 
         return self.store.watch(name, tell)
 
-    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> Session:
+    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> StoreSession:
         session = await self.store.session(time_to_live_ms, lost)
         self.sessions.append(session)
         return session

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from seglog.cluster.controller import decide
-from seglog.cluster.membership import Membership, Registration
+from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.controller import Controller
+from seglog.cluster.controller_decisions import decide
+from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import (
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     Member,
     TopicRules,
     TopicState,
@@ -22,12 +24,10 @@ from seglog.cluster.model import (
     encode,
     topic_name,
 )
-from seglog.cluster.office import Office
-from seglog.cluster.open import open_store
-from seglog.cluster.sqlite import SqliteSession
-from seglog.cluster.sqlite_file import MetadataFile
+from seglog.cluster.sqlite_file import SqliteFile
+from seglog.cluster.sqlite_store import SqliteSession
 from seglog.cluster.store import MISSING, Change, MetadataStore
-from seglog.cluster.view import ClusterView
+from seglog.cluster.store_address import open_store
 from seglog.core.errors import LogDirFullError
 from seglog.core.ground import Ground
 from tests.cluster.contract import SOON, TIMEOUT_MS
@@ -57,7 +57,7 @@ class Party:
         self.heard: list[str] = []
         self.rules = TopicRules(1, unclean)
         self.view = ClusterView(store, lambda _: self.rules)
-        registration = Registration(
+        registration = BrokerInfo(
             node, {"PLAINTEXT": f"host{node}:9092"}, f"rack{node}", tuple(directories) or (f"disk-of-{node}",)
         )
         self.membership = Membership(
@@ -66,7 +66,7 @@ class Party:
         self.membership.doubted = self._doubted
         self.membership.resigned = self._resigned
         self.membership.confirmed = lambda: self.heard.append("confirmed")
-        self.office = Office(
+        self.controller = Controller(
             store, self.view, self.membership, ground=GROUND, imbalance=0.1, balance_seconds=balance_seconds
         )
         self._running: list[asyncio.Task[None]] = []
@@ -81,20 +81,20 @@ class Party:
 
     def _doubted(self) -> None:
         self.heard.append("doubted")
-        self.office.resign()
+        self.controller.resign()
 
     def _resigned(self) -> None:
         self.heard.append("resigned")
-        self.office.resign()
+        self.controller.resign()
 
     async def join(self) -> None:
         await self.view.start()
         await self.membership.join()
 
-    def run(self, *, office: bool = False) -> None:
+    def run(self, *, controller: bool = False) -> None:
         self._running.append(asyncio.create_task(self.membership.run()))
-        if office:
-            self._running.append(asyncio.create_task(self.office.run()))
+        if controller:
+            self._running.append(asyncio.create_task(self.controller.run()))
 
     async def ended(self) -> None:
         """Raises what made it end."""
@@ -114,7 +114,7 @@ class Party:
     async def controls(self, epoch: int | None) -> None:
         """Until it is the controller in this epoch, or is not; the view has nothing to do with that."""
         async with asyncio.timeout(SOON):
-            while self.office.epoch != epoch:
+            while self.controller.epoch != epoch:
                 await asyncio.sleep(0.005)
 
     async def hears(self, *what: str) -> None:
@@ -131,9 +131,9 @@ class Party:
 
     def epoch(self) -> int | None:
         """Of the controller, if this is it."""
-        return self.office.epoch
+        return self.controller.epoch
 
-    async def registered(self) -> Broker | None:
+    async def registered(self) -> BrokerRegistration | None:
         """What the store says now."""
         found = await self.store.store.get(broker_name(self.node))
         return None if found is None else decode_broker(broker_name(self.node), found.value)
@@ -168,7 +168,7 @@ def end_session(path: Path, store: Faulty) -> None:
     """Take the last session of a client of SQLite away from it, as when it was silent for too long."""
     session = store.sessions[-1]
     assert isinstance(session, SqliteSession)
-    file = MetadataFile(str(path))
+    file = SqliteFile(str(path))
     file.connect()
     file.disconnect([session.key])
 

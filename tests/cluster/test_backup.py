@@ -34,23 +34,23 @@ from seglog.cluster.model import (
     topic_name,
 )
 from seglog.cluster.rebuild import FoundReplica, rebuild
-from seglog.cluster.store import MISSING, StoreError, Versioned
+from seglog.cluster.store import MISSING, StoreError, VersionedValue
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 NOW_MS = 1_700_000_000_000
 STATE = PartitionState(replicas=(1, 2), leader=1, leader_epoch=7, isr=(Member(1, 3), Member(2, 4)), min_insync=2)
 VALUES = {
-    CLUSTER: Versioned(b'{"cluster.id": "xtz"}', 0),
-    GENERATION: Versioned(b"0", 41),
-    GENERATION_BASE: Versioned(b"100", 0),
-    BROKER_EPOCHS: Versioned(b"4", 3),
-    PRODUCER_IDS: Versioned(b"2000", 1),
-    "odd": Versioned(b"\xff\x00", 9),
-    topic_name("t"): Versioned(encode(TopicState(name="t", topic_id=ONE, assignment=((1, 2),))), 0),
-    partition_name(ONE, 0): Versioned(encode(STATE), 5),
-    "brokers/1": Versioned(b"{}", 0),
-    "speaks/1": Versioned(b"{}", 0),
-    "controller": Versioned(b"{}", 0),
+    CLUSTER: VersionedValue(b'{"cluster.id": "xtz"}', 0),
+    GENERATION: VersionedValue(b"0", 41),
+    GENERATION_BASE: VersionedValue(b"100", 0),
+    BROKER_EPOCHS: VersionedValue(b"4", 3),
+    PRODUCER_IDS: VersionedValue(b"2000", 1),
+    "odd": VersionedValue(b"\xff\x00", 9),
+    topic_name("t"): VersionedValue(encode(TopicState(name="t", topic_id=ONE, assignment=((1, 2),))), 0),
+    partition_name(ONE, 0): VersionedValue(encode(STATE), 5),
+    "brokers/1": VersionedValue(b"{}", 0),
+    "speaks/1": VersionedValue(b"{}", 0),
+    "controller": VersionedValue(b"{}", 0),
 }
 
 
@@ -69,7 +69,7 @@ def test_a_backup_is_read_as_it_was_written_and_damage_is_named() -> None:
 
 def test_an_older_store_that_is_accepted_believes_no_isr_and_gives_out_no_number_again() -> None:
     steps = list(accepted(VALUES, NOW_MS))
-    after = VALUES | {one.name: Versioned(one.value or b"", 0) for one in steps}
+    after = VALUES | {one.name: VersionedValue(one.value or b"", 0) for one in steps}
     state = decode_partition("p", after[partition_name(ONE, 0)].value)
     assert (state.leader, state.isr, state.elr, state.last_known_nodes) == (NO_LEADER, (), (), (1, 2))
     assert state.leader_epoch > 7 + 1000
@@ -89,7 +89,7 @@ def test_a_partition_of_an_older_store_is_not_new() -> None:
     """It may have been written since: emptied replicas must not begin it again."""
     name = partition_name(ONE, 0)
     state = replace(STATE, is_new=True)
-    steps = {one.name: one.value for one in accepted(VALUES | {name: Versioned(encode(state), 5)}, NOW_MS)}
+    steps = {one.name: one.value for one in accepted(VALUES | {name: VersionedValue(encode(state), 5)}, NOW_MS)}
     assert not decode_partition(name, steps[name] or b"").is_new
     rebuilt = rebuild("xtz", [found("t", ONE, 0, 1)], NOW_MS)
     assert not decode_partition(name, rebuilt.values[name]).is_new
@@ -99,7 +99,7 @@ def test_a_restored_store_has_the_generation_of_the_backup() -> None:
     steps = list(restored(take_backup(VALUES, NOW_MS), NOW_MS))
     assert {one.version for one in steps} == {MISSING}
     assert steps[-1].name == CLUSTER, "no broker begins before the rest is there"
-    after = {one.name: Versioned(one.value or b"", 0) for one in steps}
+    after = {one.name: VersionedValue(one.value or b"", 0) for one in steps}
     assert generation_of(after) == 141
     assert after.keys() == VALUES.keys() - {"brokers/1", "speaks/1", "controller"} | {"epochs/controller"}
     assert decode_partition("p", after[partition_name(ONE, 0)].value).isr == ()
@@ -124,7 +124,7 @@ def test_a_store_is_made_anew_from_replicas_and_says_what_it_guessed() -> None:
     state = decode_partition("p", rebuilt.values[partition_name(ONE, 0)])
     assert (state.leader_epoch, state.last_known_nodes, state.isr) == (51, (1, 2), ())
     assert partition_name(ONE, 1) not in rebuilt.values
-    values = {name: Versioned(value, 0) for name, value in rebuilt.values.items()}
+    values = {name: VersionedValue(value, 0) for name, value in rebuilt.values.items()}
     assert generation_of(values) == 18
     told = "\n".join(rebuilt.guesses)
     assert "t: nobody has partitions 1" in told
@@ -139,6 +139,6 @@ def replace_stray(replica: FoundReplica) -> FoundReplica:
 
 def test_a_reassignment_that_was_under_way_stays_one() -> None:
     moving = replace(STATE, replicas=(1, 2, 3), adding=(3,))
-    values = VALUES | {partition_name(ONE, 0): Versioned(encode(moving), 5)}
+    values = VALUES | {partition_name(ONE, 0): VersionedValue(encode(moving), 5)}
     (state,) = [decode_partition("p", one.value or b"") for one in accepted(values, NOW_MS) if "partitions" in one.name]
     assert (state.adding, state.last_known_nodes) == ((3,), (1, 2, 3))

@@ -1,152 +1,281 @@
-"""What the controller decides from all that it sees, and for which partitions a broker is not there."""
+"""The controller of a cluster on one SQLite file: what becomes of partitions, and of writes that fail."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import random
+import sqlite3
 from dataclasses import replace
-from random import Random
+from pathlib import Path
 from uuid import UUID
 
-from seglog.cluster.controller import Decision, all_keys, balance, decide
+import pytest
+
+from seglog.cluster.cluster_view import Changes, ControllerRegistration
 from seglog.cluster.model import (
     NO_LEADER,
-    Broker,
+    PARTITIONS,
     Member,
     PartitionState,
-    Stored,
-    TopicRules,
-    TopicState,
-    View,
-    of_partition,
+    decode_partition,
+    encode,
     offline_name,
+    partition_name,
+    topic_name,
 )
+from seglog.cluster.store import MetadataStore, VersionedValue
 from tests.cases import case
+from tests.cluster.contract_controller import ControllerContract, joined, seen
+from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
+from tests.cluster.party import Party, end_session, make_topic
 
-ID, OTHER = UUID(int=7), UUID(int=8)
-NODES = (1, 2, 3)
-
-
-def brokers(*offline: tuple[int, UUID, int]) -> dict[int, Broker]:
-    def names(node: int) -> tuple[str, ...]:
-        return tuple(offline_name(topic_id, number) for of, topic_id, number in offline if of == node)
-
-    return {node: Broker(node_id=node, epoch=node, kept_since=0, offline=names(node)) for node in NODES}
+ID = UUID(int=1)
 
 
-def state(*replicas: int, leader: int | None = None) -> PartitionState:
-    return PartitionState(
-        replicas=replicas,
-        leader=replicas[0] if leader is None else leader,
-        leader_epoch=4,
-        isr=tuple(Member(node, node) for node in replicas),
-        min_insync=1,
-    )
+class TestController(ControllerContract):
+    def address(self, path: Path) -> str:
+        return f"sqlite:{path / 'store'}"
+
+    def test_the_next_one_takes_the_office(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            await make_topic(made[2].store, "t", [[1, 2, 3]] * 3)
+            for party in parties:
+                await seen(party, lambda party: party.is_settled(3, 1))
+            parties[0].membership.resigned = parties[0].controller.resign
+            end_session(tmp_path / "store", made[0])
+            for party in parties:
+                await seen(party, lambda party: party.view.controller not in (None, ControllerRegistration(1, 1, 1)))
+                await seen(party, lambda party: 1 not in party.led())
+            assert sorted(party.epoch() or 0 for party in parties) == [0, 0, 2]
+            states = await stored(made[0])
+            assert {(one.leader, one.leader_epoch, one.isr) for one in states.values()} == {
+                (2, 1, (Member(2, 2), Member(3, 3)))
+            }
+            await stop(parties)
+
+        self.run(tmp_path, work, 3)
+
+    @pytest.mark.parametrize("how", [BEFORE, UNKNOWN, AFTER])
+    def test_a_write_that_fails_is_made_once(self, how: str, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            made[0].fail(how, how, at=PARTITIONS)
+            await make_topic(made[1].store, "t", [[2, 1]] * 20)
+            await seen(parties[1], lambda party: party.is_settled(20, 2))
+            made[0].fail(how, at=PARTITIONS)
+            await parties[1].membership.leave()
+            await seen(parties[0], lambda party: party.is_settled(20, 1))
+            found = await made[0].load(PARTITIONS)
+            assert {one.version for one in found.values()} == {1}
+            await stop(parties)
+
+        self.run(tmp_path, work)
+
+    def test_a_partition_that_someone_else_changes_does_not_hold_up_the_others(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            topic = await make_topic(made[2].store, "t", [[3, 1, 2]] * 100)
+            await seen(parties[0], lambda party: party.is_settled(100, 3))
+            made[0].hold_commits()
+            await parties[2].membership.leave()
+            await made[0].held.wait()
+            for number in (17, 40):
+                name = partition_name(topic.topic_id, number)
+                found = await made[1].get(name)
+                assert found is not None
+                smaller = replace(decode_partition(name, found.value), isr=(Member(3, 3), Member(2, 2)))
+                await made[1].cas(name, encode(smaller), found.version)
+            await made[1].delete(partition_name(topic.topic_id, 90))
+            made[0].commits.clear()
+            made[0].release()
+            await seen(parties[0], lambda party: party.is_settled(100, 1, 2))
+            states = await stored(made[0])
+            assert {number: one.leader for (_, number), one in states.items() if one.leader != 1} == {17: 2, 40: 2}
+            assert states[ID, 90].leader_epoch == 0
+            assert sum(one.leader_epoch == 1 for one in states.values()) == 99
+            assert len(made[0].commits) <= 3
+            await stop(parties)
+
+        self.run(tmp_path, work, 3)
+
+    def test_states_go_with_their_topic_and_not_because_it_was_not_seen(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            for number, name in enumerate(("t", "u"), 1):
+                await make_topic(made[1].store, name, [[1]] * 3, number)
+            await seen(parties[0], lambda party: party.is_settled(6, 1))
+            await made[1].delete(topic_name("t"))
+            await seen(parties[0], lambda party: party.is_settled(3, 1))
+            assert {topic_id for topic_id, _ in await stored(made[0])} == {UUID(int=2)}
+            await make_topic(made[1].store, "t", [[2]], 3)
+            await seen(parties[0], lambda party: party.is_settled(4, 1, 2))
+
+            # A partition that is seen before its topic.
+            made[0].hold_answers()
+            await make_topic(made[1].store, "v", [[1]], 4)
+            await made[0].held.wait()
+            name, value = partition_name(UUID(int=4), 0), encode(one_replica())
+            await made[1].create(name, value)
+            parties[0].view.note(name, value, 0)
+            made[0].release()
+            await seen(parties[0], lambda party: "v" in party.view.topics)
+            await make_topic(made[1].store, "w", [[1]], 5)
+            await seen(parties[0], lambda party: party.is_settled(6, 1, 2))
+            assert await made[1].get(name) == VersionedValue(value, 0)
+
+            # A topic that cannot be read: it is not known what belongs to it.
+            await made[1].create(topic_name("later"), b'{"form":2}')
+            other = partition_name(UUID(int=9), 0)
+            await made[1].create(other, value)
+            await seen(parties[0], lambda party: (UUID(int=9), 0) in party.view.partitions)
+            await make_topic(made[1].store, "x", [[1]], 6)
+            await seen(parties[0], lambda party: party.is_settled(8, 1, 2))
+            assert await made[1].get(other) is not None
+            await made[1].delete(topic_name("later"))
+            await seen(parties[0], lambda party: party.is_settled(7, 1, 2))
+            await stop(parties)
+
+        self.run(tmp_path, work)
+
+    def test_events_that_come_late_and_again_change_nothing(self, tmp_path: Path) -> None:
+        """Brokers come and go and topics are made and deleted; each state is written only when it is another one."""
+
+        async def work(made: list[Faulty]) -> None:
+            rng = random.Random(11)
+            for store in made:
+                store.repeats = True
+            parties = await joined(made)
+            observer = made[2].store
+            went_back = [never_back(party) for party in parties]
+            for number in range(1, 9):
+                case()
+                await make_topic(observer, f"t{number}", [rng.sample((1, 2, 3), 3) for _ in range(5)], number)
+                if number % 2:
+                    end_session(tmp_path / "store", made[rng.randrange(3)])
+                if number > 4:
+                    await observer.delete(topic_name(f"t{number - 4}"))
+                await asyncio.sleep(0.05)
+            for party in parties:
+                await seen(party, lambda party: party.is_settled(20, 1, 2, 3) and party.is_quiet(3))
+            assert went_back == [[], [], []]
+            before = [store.commits[:] for store in made]
+            version = await observer.create("config/last", b"")
+            await seen(parties[0], lambda party: "config/last" in party.view.configs)
+            await asyncio.sleep(0.1)  # the late ones come now
+            assert (version, [store.commits for store in made]) == (0, before)
+            await stop(parties)
+
+        self.run(tmp_path, work, 3)
+
+    def test_who_is_in_doubt_decides_nothing(self, tmp_path: Path) -> None:
+        """Someone holds the write lock for longer than two thirds of the session's time, and lets go."""
+
+        async def work(made: list[Faulty]) -> None:
+            party = Party(made[0], 1, timeout_ms=900)
+            await party.join()
+            party.run(controller=True)
+            await party.controls(1)
+            other = sqlite3.connect(tmp_path / "store", isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            await party.hears("confirmed", "doubted")
+            assert party.epoch() is None
+            other.execute("ROLLBACK")
+            other.close()
+            await party.hears("confirmed", "doubted", "confirmed")
+            await make_topic(made[1].store, "t", [[1]])
+            await seen(party, lambda party: party.is_settled(1, 1))
+            assert party.epoch() == 1
+            assert party.view.controller == ControllerRegistration(1, 1, 1)
+            await party.stop()
+
+        self.run(tmp_path, work)
+
+    def test_a_failed_log_directory_is_led_elsewhere(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            await make_topic(made[1].store, "t", [[1, 2]] * 4)
+            await seen(parties[0], lambda party: party.is_settled(4, 1))
+            await parties[0].membership.update(offline=(offline_name(ID, 2),))
+            await seen(parties[1], lambda party: party.is_settled(4, 1, 2) and 2 in party.led())
+            states = await stored(made[0])
+            assert {number: one.leader for (_, number), one in states.items()} == {0: 1, 1: 1, 2: 2, 3: 1}
+            await stop(parties)
+
+        self.run(tmp_path, work)
+
+    def test_a_broker_that_stops_leads_nothing(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            await make_topic(made[1].store, "t", [[1, 2], [2, 1]])
+            await seen(parties[0], lambda party: party.led() == {1, 2})
+            await parties[1].membership.update(is_stopping=True)
+            await seen(parties[1], lambda party: party.is_settled(2, 1))
+            await stop(parties)
+
+        self.run(tmp_path, work)
+
+    def test_preferred_leaders_come_back(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made, balance_seconds=0.1)
+            await make_topic(made[1].store, "t", [[2, 1]] * 5)
+            await seen(parties[0], lambda party: party.is_settled(5, 2))
+            end_session(tmp_path / "store", made[1])
+            await seen(parties[0], lambda party: party.is_settled(5, 1))
+            await seen(parties[0], lambda party: party.view.brokers.get(2, party.view.brokers[1]).epoch == 3)
+            for name, found in (await made[1].load(PARTITIONS)).items():  # their leader lets it join
+                state = decode_partition(name, found.value)
+                await made[1].cas(name, encode(replace(state, isr=(*state.isr, Member(2, 3)))), found.version)
+            await seen(parties[0], lambda party: party.is_settled(5, 2))
+            await stop(parties)
+
+        self.run(tmp_path, work)
+
+    def test_nobody_leads_until_someone_comes_back(self, tmp_path: Path) -> None:
+        async def work(made: list[Faulty]) -> None:
+            parties = await joined(made)
+            await make_topic(made[1].store, "t", [[2]])
+            await seen(parties[0], lambda party: party.is_settled(1, 2))
+            made[1].hold_commits()  # or it is there again before the controller has missed it
+            end_session(tmp_path / "store", made[1])
+            await seen(parties[0], lambda party: party.led() == {NO_LEADER})
+            made[1].release()
+            await seen(parties[0], lambda party: party.is_settled(1, 2))
+            states = await stored(made[0])
+            assert states[ID, 0] == PartitionState(
+                replicas=(2,), leader=2, leader_epoch=2, isr=(Member(2, 3),), is_new=True
+            )
+            await stop(parties)
+
+        self.run(tmp_path, work)
 
 
-def view(
-    assignment: dict[UUID, list[tuple[int, ...]]],
-    partitions: dict[tuple[UUID, int], PartitionState],
-    there: dict[int, Broker],
-) -> View:
-    topics = {str(key): TopicState(name=str(key), topic_id=key, assignment=tuple(of)) for key, of in assignment.items()}
-    return View(there, topics, {key: Stored(one, 9) for key, one in partitions.items()}, lambda _: TopicRules())
+async def stored(store: MetadataStore) -> dict[tuple[UUID, int], PartitionState]:
+    found = await store.load(PARTITIONS)
+    keys = {name: name.split("/") for name in found}
+    return {(UUID(key[1]), int(key[2])): decode_partition(name, found[name].value) for name, key in keys.items()}
 
 
-def test_a_broker_is_not_there_for_a_partition_on_a_failed_directory() -> None:
-    there = brokers((1, ID, 0), (1, OTHER, 5))
-    assert of_partition(there, (ID, 0)).keys() == {2, 3}
-    assert of_partition(there, (ID, 1)) == there
-    assert of_partition(brokers(), (ID, 0)).keys() == {1, 2, 3}
-    seen = view({ID: [(1, 2, 3)] * 2}, {(ID, 0): state(1, 2, 3), (ID, 1): state(1, 2, 3)}, there)
-    in_sync = (Member(2, 2), Member(3, 3))
-    expected = replace(state(1, 2, 3, leader=2), leader_epoch=5, isr=in_sync, left=(Member(1, 1),))
-    assert list(decide(seen)) == [Decision(ID, 0, expected, 9)]
+def never_back(party: Party) -> list[object]:
+    """From here on, what it sees that is older than what it saw before."""
+    found: list[object] = []
+    last: dict[tuple[UUID, int], tuple[int, int]] = {}
+
+    def look(changes: Changes) -> None:
+        for key in changes.partitions & party.view.partitions.keys():
+            state, version = party.view.partitions[key]
+            if (state.leader_epoch, version) < last.get(key, (0, 0)):
+                found.append((key, state, version, last[key]))
+            last[key] = (state.leader_epoch, version)
+
+    party.view.listeners.append(look)
+    return found
 
 
-def test_a_new_partition_is_not_given_to_a_failed_directory() -> None:
-    (made,) = decide(view({ID: [(1, 2)]}, {}, brokers((1, ID, 0))))
-    assert made.state is not None
-    assert (made.state.leader, made.state.isr_nodes) == (2, (2,))
-    assert list(decide(view({ID: [(1,)]}, {}, brokers((1, ID, 0))))) == []
+async def stop(parties: list[Party]) -> None:
+    for party in parties:
+        await party.stop()
 
 
-def test_all_replicas_on_failed_directories_wait() -> None:
-    seen = view({ID: [(1,)]}, {(ID, 0): state(1)}, brokers((1, ID, 0)))
-    (made,) = decide(seen)
-    assert made.state is not None
-    assert (made.state.leader, made.state.elr) == (NO_LEADER, (Member(1, 1),))
-
-
-def test_the_preferred_leader_is_not_preferred_on_a_failed_directory() -> None:
-    partitions = {(ID, 0): state(1, 2, leader=2), (ID, 1): state(1, 2, leader=2)}
-    assert [one.number for one in balance(view({ID: [(1, 2)] * 2}, partitions, brokers()))] == [0, 1]
-    assert [one.number for one in balance(view({ID: [(1, 2)] * 2}, partitions, brokers((1, ID, 1))))] == [0]
-    assert list(balance(view({ID: [(1, 2)] * 2}, partitions, {2: brokers()[2]}))) == []
-
-
-def grown(there: Mapping[int, Broker], start: PartitionState, replicas: int = 3) -> PartitionState | None:
-    """What becomes of the first partition of `ID`, made on broker 1 alone, of which so many replicas are wanted."""
-    rules = TopicRules(replicas=replicas)
-    seen = view({ID: [(1,)]}, {(ID, 0): start}, dict(there))._replace(rules=lambda _: rules)
-    decided = list(decide(seen))
-    return decided[0].state if decided else None
-
-
-def test_a_topic_made_too_early_gets_its_replicas_when_brokers_join() -> None:
-    there = brokers()
-    assert grown({1: there[1]}, state(1)) is None
-    two = grown({node: there[node] for node in (1, 2)}, state(1))
-    assert two is not None
-    assert (two.replicas, two.adding, two.isr_nodes) == ((1, 2), (2,), (1,))
-    assert grown(there, two) is None  # one move after the other
-    in_sync = replace(two, isr=(*two.isr, Member(2, 2)))
-    done = grown(there, in_sync)
-    assert done is not None
-    assert (done.replicas, done.adding) == ((1, 2), ())
-    three = grown(there, done)
-    assert three is not None
-    assert (three.replicas, three.adding) == ((1, 2, 3), (3,))
-
-
-def test_no_replicas_are_added_where_an_operator_has_moved_them_or_a_broker_stops() -> None:
-    there = brokers()
-    assert grown(there, state(1), replicas=0) is None
-    assert grown(there, state(2)) is None
-    stopping = {1: there[1], 2: replace(there[2], is_stopping=True)}
-    assert grown(stopping, state(1)) is None
-    racks = {1: replace(there[1], rack="a"), 2: replace(there[2], rack="a"), 3: replace(there[3], rack="b")}
-    other_rack = grown(racks, state(1), replicas=2)
-    assert other_rack is not None
-    assert other_rack.replicas == (1, 3)
-
-
-def test_a_part_is_decided_as_the_whole_is() -> None:
-    """Any split into keys gives the same decisions; written, they leave nothing."""
-    rng = Random(5)
-    for _ in range(100):
-        case()
-        assignment = {
-            key: [tuple(rng.sample(NODES, rng.randrange(1, 4))) for _ in range(rng.randrange(1, 4))]
-            for key in (ID, OTHER)
-        }
-        partitions = {
-            (key, number): state(*rng.sample(NODES, 2))
-            for key in (ID, OTHER, UUID(int=9))
-            for number in range(4)
-            if rng.random() < 0.5
-        }
-        there = {node: one for node, one in brokers((2, ID, 0)).items() if rng.random() < 0.7}
-        seen = view(assignment, partitions, there)
-        keys, whole = all_keys(seen), list(decide(seen))
-        assert set(keys) >= partitions.keys()
-        cut = rng.randrange(len(keys) + 1)
-        assert [*decide(seen, keys[:cut]), *decide(seen, keys[cut:])] == whole
-        for topic_id, number, made, version in whole:
-            assert ((topic_id, number) in partitions) == (version is not None)
-            if made is None:
-                assert topic_id == UUID(int=9)
-                del partitions[topic_id, number]
-            else:
-                made.check()
-                partitions[topic_id, number] = made
-        assert list(decide(view(assignment, partitions, there))) == []
+def one_replica() -> PartitionState:
+    return PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=(Member(1, 1),))

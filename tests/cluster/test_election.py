@@ -10,15 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.cluster.election import cancel_reassignment, first_state, prefer, reassign, settle, with_isr
-from seglog.cluster.model import NO_LEADER, Broker, Member, PartitionState
+from seglog.cluster.model import NO_LEADER, BrokerRegistration, Member, PartitionState
 from tests.cases import case
 
 
-def broker(node: int, epoch: int | None = None, kept_since: int = 0, *, is_stopping: bool = False) -> Broker:
-    return Broker(node_id=node, epoch=node if epoch is None else epoch, kept_since=kept_since, is_stopping=is_stopping)
+def broker(
+    node: int, epoch: int | None = None, kept_since: int = 0, *, is_stopping: bool = False
+) -> BrokerRegistration:
+    return BrokerRegistration(
+        node_id=node, epoch=node if epoch is None else epoch, kept_since=kept_since, is_stopping=is_stopping
+    )
 
 
-def there(*brokers: Broker) -> dict[int, Broker]:
+def there(*brokers: BrokerRegistration) -> dict[int, BrokerRegistration]:
     return {one.node_id: one for one in brokers}
 
 
@@ -28,7 +32,7 @@ WHOLE = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(M1, M2
 
 
 def settled(
-    state: PartitionState, brokers: dict[int, Broker], *, min_insync: int = 2, unclean: bool = False
+    state: PartitionState, brokers: dict[int, BrokerRegistration], *, min_insync: int = 2, unclean: bool = False
 ) -> PartitionState:
     found = settle(state, brokers, min_insync=min_insync, unclean=unclean)
     found.check()
@@ -191,7 +195,7 @@ def test_any_history(seed: int) -> None:
     case()
     rng = Random(seed)
     epochs = 0
-    brokers: dict[int, Broker] = {}
+    brokers: dict[int, BrokerRegistration] = {}
     complete: dict[int, bool] = {}
     state: PartitionState | None = None
     for _ in range(40):

@@ -15,7 +15,7 @@ from seglog.cluster.election import choose, missing_candidates, settle, with_evi
 from seglog.cluster.model import (
     ANY_EPOCH,
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     ElectionKind,
     Evidence,
     Member,
@@ -29,12 +29,12 @@ POWER = (10, 11, 12)
 """Broker epochs of 1, 2 and 3 after a power cut of all machines."""
 
 
-def broker(node: int, epoch: int, *, kept_since: int | None = None) -> Broker:
+def broker(node: int, epoch: int, *, kept_since: int | None = None) -> BrokerRegistration:
     kept = epoch if kept_since is None else kept_since
-    return Broker(node_id=node, epoch=epoch, kept_since=kept, reports=True)
+    return BrokerRegistration(node_id=node, epoch=epoch, kept_since=kept, reports=True)
 
 
-def after_power_cut(*nodes: int) -> dict[int, Broker]:
+def after_power_cut(*nodes: int) -> dict[int, BrokerRegistration]:
     return {node: broker(node, POWER[node - 1]) for node in nodes}
 
 
@@ -56,7 +56,7 @@ def reported(state: PartitionState, *reports: Evidence) -> PartitionState:
     return state
 
 
-def settled(state: PartitionState, brokers: dict[int, Broker], *, unclean: bool = False) -> PartitionState:
+def settled(state: PartitionState, brokers: dict[int, BrokerRegistration], *, unclean: bool = False) -> PartitionState:
     found = settle(state, brokers, min_insync=state.min_insync, unclean=unclean)
     found.check()
     assert settle(found, brokers, min_insync=state.min_insync, unclean=unclean) == found
@@ -171,7 +171,10 @@ def test_restart_before_the_other_sessions_are_over_loses_no_record() -> None:
     """All machines lose power at once. Broker 2 registers again while the sessions of 1 and 3 still last: the ISR seems
     to go on without it, but nobody is there who could commit anything."""
     whole = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(M1, M2, M3), min_insync=2)
-    sleeping = {1: Broker(node_id=1, epoch=1, kept_since=0), 3: Broker(node_id=3, epoch=3, kept_since=0)}
+    sleeping = {
+        1: BrokerRegistration(node_id=1, epoch=1, kept_since=0),
+        3: BrokerRegistration(node_id=3, epoch=3, kept_since=0),
+    }
     state = settled(whole, {**sleeping, 2: broker(2, 11)})
     assert (state.isr, state.left) == ((M1, M3), (M2,))
     brokers = after_power_cut(1, 2, 3)
@@ -233,7 +236,7 @@ def test_whatever_is_lost_the_leader_has_all_that_any_candidate_still_had(seed: 
     state = replace(leaderless(members), replicas=tuple(range(1, 6)), min_insync=rng.randrange(1, 4))
     kept = {node: rng.choice((len(history), rng.randrange(len(history) + 1))) for node in range(1, 6)}
     emptied = {node for node in nodes if rng.random() < 0.2}
-    brokers: dict[int, Broker] = {}
+    brokers: dict[int, BrokerRegistration] = {}
     epoch = 10
     for _ in range(30):
         node = rng.randrange(1, 6)

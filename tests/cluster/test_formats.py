@@ -11,7 +11,7 @@ import pytest
 
 from seglog.cluster import membership
 from seglog.cluster.formats import FORMAT, OURS, FormatError, Formats, check_format, raise_format, speaks_name
-from seglog.cluster.store import MISSING, Change, Check, Versioned
+from seglog.cluster.store import MISSING, Change, Check, VersionedValue
 from tests.cli.run import Run, run_here
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import Faulty
@@ -35,7 +35,7 @@ def run(path: Path, work: Work) -> None:
 
 def test_a_broker_holds_the_format_that_it_joins_with() -> None:
     assert check_format(None) == Change(FORMAT, b"1", MISSING)
-    assert check_format(Versioned(b"2", 7)) == Check(FORMAT, 7)
+    assert check_format(VersionedValue(b"2", 7)) == Check(FORMAT, 7)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_broker_holds_the_format_that_it_joins_with() -> None:
 )
 def test_a_broker_without_the_clusters_format_is_refused_with_both(there: int, ours: Formats, why: str) -> None:
     with pytest.raises(FormatError, match=why):
-        check_format(Versioned(b"%d" % there, 0), ours)
+        check_format(VersionedValue(b"%d" % there, 0), ours)
 
 
 def test_the_format_rises_when_every_broker_speaks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,13 +58,13 @@ def test_the_format_rises_when_every_broker_speaks_it(tmp_path: Path, monkeypatc
             release.setattr(membership, "OURS", Formats(1, 1))
             await old.join()
         await new.join()
-        assert await made[0].get(FORMAT) == Versioned(b"1", 0)  # as in a cluster of the first release
+        assert await made[0].get(FORMAT) == VersionedValue(b"1", 0)  # as in a cluster of the first release
         with pytest.raises(FormatError, match="broker 1 speaks format 1, not 2: upgrade and restart it first"):
             await raise_format(made[1], 2)
         await old.membership.leave()
         assert await made[0].get(speaks_name(1)) is None
         await raise_format(made[1], 2)
-        assert await made[0].get(FORMAT) == Versioned(b"2", 1)
+        assert await made[0].get(FORMAT) == VersionedValue(b"2", 1)
         assert await raise_format(made[1], 2) == 2
         with pytest.raises(FormatError, match="it never goes back to 1"):
             await raise_format(made[1], 1)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen, judge
+from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus, judge
 from seglog.cluster.model import Evidence
 
-FINE = PartitionSeen(
+FINE = PartitionStatus(
     topic="t", number=0, replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, min_insync=2, ends={1: 9, 2: 9, 3: 9}
 )
 
@@ -17,9 +17,11 @@ FINE = PartitionSeen(
 REFUSAL = Evidence(3, 30, "d", 4, start=0, flushed=9, high_watermark=8, end=9, made=3, kept_since=3, refused_cut=5)
 
 
-def seen(*partitions: PartitionSeen, brokers: tuple[int, ...] = (1, 2, 3), controller: int | None = 1) -> ClusterSeen:
-    there = {node: BrokerSeen(node_id=node, listeners={"PLAINTEXT": f"h:{node}"}) for node in brokers}
-    return ClusterSeen(cluster_id="c", controller=controller, brokers=there, partitions=partitions)
+def seen(
+    *partitions: PartitionStatus, brokers: tuple[int, ...] = (1, 2, 3), controller: int | None = 1
+) -> ClusterStatus:
+    there = {node: BrokerStatus(node_id=node, listeners={"PLAINTEXT": f"h:{node}"}) for node in brokers}
+    return ClusterStatus(cluster_id="c", controller=controller, brokers=there, partitions=partitions)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def seen(*partitions: PartitionSeen, brokers: tuple[int, ...] = (1, 2, 3), contr
     ],
     ids=["in sync", "moving", "alone", "leaving"],
 )
-def test_nothing_is_wrong(partition: PartitionSeen) -> None:
+def test_nothing_is_wrong(partition: PartitionStatus) -> None:
     assert judge(seen(partition)) == []
 
 
@@ -98,7 +100,7 @@ def test_nothing_is_wrong(partition: PartitionSeen) -> None:
     ],
 )
 def test_each_thing_that_is_wrong_has_its_advice(
-    partition: PartitionSeen, brokers: tuple[int, ...], kinds: list[str], advice: str
+    partition: PartitionStatus, brokers: tuple[int, ...], kinds: list[str], advice: str
 ) -> None:
     findings = judge(seen(partition, brokers=brokers))
     assert [one.kind for one in findings] == kinds

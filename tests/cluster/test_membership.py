@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from seglog.cluster.formats import BROKER_EPOCHS
-from seglog.cluster.model import Broker, Member, broker_name, encode
-from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError, Versioned
+from seglog.cluster.model import BrokerRegistration, Member, broker_name, encode
+from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError, VersionedValue
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
 from tests.cluster.party import Party, end_session, stores
@@ -34,14 +34,14 @@ def test_each_registration_has_an_epoch_of_its_own(tmp_path: Path) -> None:
         await asyncio.gather(*(party.join() for party in parties))
         epochs = {me.epoch for party in parties if (me := party.member())}
         assert epochs == {1, 2, 3, 4}
-        assert await made[0].get(BROKER_EPOCHS) == Versioned(b"4", 3)
+        assert await made[0].get(BROKER_EPOCHS) == VersionedValue(b"4", 3)
         for party in parties:
             assert party.heard == ["confirmed"]
             assert party.is_certain()
             me = party.member()
             assert me is not None
             assert party.view.brokers[party.node] == await party.registered()
-            assert await party.registered() == Broker(
+            assert await party.registered() == BrokerRegistration(
                 node_id=party.node,
                 epoch=me.epoch,
                 kept_since=party.kept[0],
@@ -203,7 +203,7 @@ def test_a_commit_that_fails_under_a_registration(how: str, tmp_path: Path) -> N
         await party.join()
         assert party.member() == Member(1, 1)
         assert [session.is_alive for session in made[0].sessions].count(True) == 1
-        assert await made[1].get(BROKER_EPOCHS) == Versioned(b"1", 0)
+        assert await made[1].get(BROKER_EPOCHS) == VersionedValue(b"1", 0)
         assert party.heard == ["confirmed"]
         await party.stop()
 
@@ -243,7 +243,7 @@ def test_what_an_earlier_life_had_on_its_way_changes_nothing(tmp_path: Path) -> 
         assert registered is not None
         assert registered.epoch == 2
         assert again.view.brokers[1] == registered
-        assert await made[2].get(BROKER_EPOCHS) == Versioned(b"2", 1)
+        assert await made[2].get(BROKER_EPOCHS) == VersionedValue(b"2", 1)
         assert again.member() == Member(1, 2)
         for party in (first, killed, again):
             await party.stop()
@@ -296,7 +296,7 @@ def test_a_registration_that_someone_has_removed_is_made_again(tmp_path: Path) -
         await party.hears("confirmed", "resigned", "confirmed")
         assert party.member() == Member(1, 2)
         # A view that says so wrongly is not believed.
-        party.view.note(broker_name(1), encode(Broker(node_id=1, epoch=9, kept_since=9)), 0)
+        party.view.note(broker_name(1), encode(BrokerRegistration(node_id=1, epoch=9, kept_since=9)), 0)
         await party.sees(lambda: party.view.brokers[1].epoch == 2)
         assert party.member() == Member(1, 2)
         await party.stop()

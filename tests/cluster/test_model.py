@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seglog.cluster.model import (
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     ElectionKind,
     Evidence,
     InvalidStateError,
@@ -52,7 +52,7 @@ _STATES = st.builds(
     recovery=st.none() | st.builds(Recovery, _NODES, _NODES, st.sampled_from(ElectionKind), _EPOCHS, _EPOCHS),
 )
 _BROKERS = st.builds(
-    Broker,
+    BrokerRegistration,
     node_id=_NODES,
     epoch=_EPOCHS,
     kept_since=_EPOCHS,
@@ -73,7 +73,7 @@ _TOPICS = st.builds(
 
 
 @given(state=_STATES, broker=_BROKERS, topic=_TOPICS)
-def test_what_is_written_is_read(state: PartitionState, broker: Broker, topic: TopicState) -> None:
+def test_what_is_written_is_read(state: PartitionState, broker: BrokerRegistration, topic: TopicState) -> None:
     case()
     assert decode_partition("p", encode(state)) == state
     assert decode_broker("b", encode(broker)) == broker
@@ -91,8 +91,8 @@ def test_state_from_before_there_was_evidence_is_read() -> None:
 
 
 def test_broker_with_more_to_say_is_read() -> None:
-    told = {**json.loads(encode(Broker(node_id=1, epoch=2, kept_since=1))), "of_a_later_seglog": 1}
-    assert decode_broker("b", json.dumps(told).encode()) == Broker(node_id=1, epoch=2, kept_since=1)
+    told = {**json.loads(encode(BrokerRegistration(node_id=1, epoch=2, kept_since=1))), "of_a_later_seglog": 1}
+    assert decode_broker("b", json.dumps(told).encode()) == BrokerRegistration(node_id=1, epoch=2, kept_since=1)
 
 
 @given(st.binary(max_size=30) | st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists).map(json.dumps))

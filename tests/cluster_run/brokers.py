@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from seglog.cli.cluster import store_view as cluster_store
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.health import ClusterSeen, Finding, judge
+from seglog.cluster.health import ClusterStatus, HealthFinding, judge
 from tests.cluster_run.network import Loopback, Network
 from tests.kafka.waiting import wait_until
 
@@ -232,11 +232,11 @@ class ThreeBrokers:
 
     # What the cluster says of itself
 
-    def look(self) -> ClusterSeen:
+    def look(self) -> ClusterStatus:
         """What the store knows; it needs no broker."""
         return cluster_store.look(self.store)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[HealthFinding]:
         """What is wrong, as `seglog cluster status` says it."""
         return judge(self.look())
 

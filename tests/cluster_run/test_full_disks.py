@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.health import ClusterSeen, judge
+from seglog.cluster.health import ClusterStatus, judge
 from tests.broker.clients import AdminClient, NewTopic
 from tests.cluster_run.brokers import SECONDS, ThreeBrokers
 from tests.cluster_run.disks import Disk
@@ -17,7 +17,7 @@ from tests.kafka.waiting import wait_until
 PARTITIONS = 3
 
 
-def look(cluster: ThreeBrokers) -> ClusterSeen:
+def look(cluster: ThreeBrokers) -> ClusterStatus:
     """As `seglog cluster status` does, with what each broker says of its disks."""
     with ClusterAdmin(parse_bootstrap(cluster.bootstrap), SECONDS) as admin:
         return admin.look()

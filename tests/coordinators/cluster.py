@@ -13,13 +13,13 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.cluster.model import Broker, Member, PartitionState, Stored
-from seglog.coordinators.runtime import GroupCoordinator
+from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
+from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
-from seglog.replication.progress import Heard
+from seglog.replication.progress import FetchTimes
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing.memory_fs import MemoryFs
@@ -50,7 +50,7 @@ class Node:
         self.coordinator = GroupCoordinator(
             self, SETTINGS, ground=Ground(clock=VirtualClock(world), rng=Random(node_id))
         )
-        self.state: Stored | None = None
+        self.state: VersionedState | None = None
         self.is_cut = False
         self.is_in_doubt = False
 
@@ -75,7 +75,7 @@ class Node:
 
     # Roles
 
-    def see(self, stored: Stored) -> None:
+    def see(self, stored: VersionedState) -> None:
         """What the store says; nothing that comes late counts."""
         if self.state is None or stored.version > self.state.version:
             self.state = stored
@@ -100,7 +100,7 @@ class Node:
     async def follow(self) -> None:
         """Fetch from whoever leads, as far as this broker knows, without an end."""
         rng, nodes = self.cluster.world.rng, self.cluster.nodes
-        session: tuple[Node | None, Heard, int] = (None, Heard(0), -1)
+        session: tuple[Node | None, FetchTimes, int] = (None, FetchTimes(0), -1)
         """Whom it asked last, and when that answered."""
         while True:
             await asyncio.sleep(rng.uniform(0.001, 0.03))
@@ -108,7 +108,7 @@ class Node:
             if self.is_cut or leader is None or leader is self:
                 continue
             if session[0] is not leader:
-                session = (leader, Heard(self.cluster.now_ms), -1)
+                session = (leader, FetchTimes(self.cluster.now_ms), -1)
             _, heard, answered_ms = session
             heard.note(self.cluster.now_ms)
             heard.note_following(answered_ms)
@@ -129,10 +129,10 @@ class Cluster:
     def __init__(self, seed: int, *, min_insync: int = 1) -> None:
         self.world = World(seed)
         self.loop = VirtualLoop(self.world, "brokers")
-        self.brokers = {node: Broker(node_id=node, epoch=node + 10, kept_since=node + 10) for node in NODES}
+        self.brokers = {node: BrokerRegistration(node_id=node, epoch=node + 10, kept_since=node + 10) for node in NODES}
         isr = tuple(Member(node, node + 10) for node in NODES)
         first = PartitionState(replicas=NODES, leader=-1, leader_epoch=0, isr=isr, min_insync=min_insync)
-        self.state = Stored(first, 0)
+        self.state = VersionedState(first, 0)
         self.nodes: dict[int, Node] = {}
         self.nodes.update({node: Node(self, node) for node in NODES})
         self._tasks = [
@@ -153,7 +153,7 @@ class Cluster:
     def write(self, state: PartitionState, *, latest: float = 0.0) -> None:
         """Everyone hears of it, at once or at some time up to ``latest`` seconds from now."""
         state.check()
-        self.state = stored = Stored(state, self.state.version + 1)
+        self.state = stored = VersionedState(state, self.state.version + 1)
         for node in self.nodes.values():
             self.loop.call_later(self.world.rng.uniform(0.0, latest), node.see, stored)
 

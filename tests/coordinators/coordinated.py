@@ -13,10 +13,10 @@ import pytest
 
 from seglog.cli.dump.decoders import decode_offsets
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.requests import JoinRequest, SyncRequest
-from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
+from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_messages import JoinGroupRequest, SyncGroupRequest
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
-from seglog.coordinators.shard import Commit, CommitRequest
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -127,20 +127,20 @@ class Coordinated:
 
 def commit(
     group: str = "g", offset: int = 1, *, generation: int = -1, member: str = "", count: int = 1
-) -> CommitRequest:
-    commits = [Commit(("t", number), TOPIC, offset, -1, "") for number in range(count)]
-    return CommitRequest(group, generation, member, None, commits, 9)
+) -> OffsetCommitRequest:
+    commits = [OffsetCommit(("t", number), TOPIC, offset, -1, "") for number in range(count)]
+    return OffsetCommitRequest(group, generation, member, None, commits, 9)
 
 
-def join(group: str = "g", *, instance: str | None = "i", session: int = 6_000) -> JoinRequest:
-    return JoinRequest(group, "", instance, "c", "/h", session, session, "consumer", RANGE, 9)
+def join(group: str = "g", *, instance: str | None = "i", session: int = 6_000) -> JoinGroupRequest:
+    return JoinGroupRequest(group, "", instance, "c", "/h", session, session, "consumer", RANGE, 9)
 
 
 async def stable(coordinator: GroupCoordinator, group: str = "g", *, session: int = 6_000) -> str:
     """A member that is alone in its group."""
     await coordinator.locate(group)
     joined = await coordinator.join(join(group, session=session))
-    sync = SyncRequest(group, joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
+    sync = SyncGroupRequest(group, joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
     synced = await coordinator.sync(sync)
     assert (synced.code, synced.assignment) == (ErrorCode.NONE, b"A")
     return joined.member_id

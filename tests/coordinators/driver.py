@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 from struct import pack
 from typing import Final
 
-from seglog.coordinators.codec import Entry
+from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.groups import Group
-from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, Protocols, SyncAnswer, SyncRequest
-from seglog.coordinators.shard import Commit, CommitRequest, Shard
-from seglog.coordinators.steps import GroupLimits, Now, Pending, Step
+from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
+from seglog.coordinators.group_messages import (
+    Answer,
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    Protocols,
+    SyncGroupRequest,
+    SyncGroupResult,
+)
+from seglog.coordinators.group_records import GroupRecord
+from seglog.coordinators.group_state import GroupLimits, GroupResult, Now, PendingWrite
 from seglog.core.error_codes import ErrorCode
 
 GROUP: Final = "g"
@@ -36,19 +44,19 @@ class Driver:
     """``fails`` is the code with which appends fail; while ``holds`` they wait for `commit_all`."""
 
     def __init__(self, limits: GroupLimits | None = None, max_metadata: int = 4096) -> None:
-        self.shard = Shard(limits or GroupLimits(DELAY), max_metadata)
+        self.shard = CoordinatorShard(limits or GroupLimits(DELAY), max_metadata)
         self.now = Now(0, WALL)
-        self.log: list[Entry] = []
+        self.log: list[GroupRecord] = []
         self.answers: dict[object, Answer] = {}
         self.events: list[str] = []
         self.fails = ErrorCode.NONE
         self.holds = False
-        self._held: list[tuple[Group, Pending | None]] = []
+        self._held: list[tuple[ClassicGroup, PendingWrite | None]] = []
         self._tickets = 0
         self._ids = 0
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ClassicGroup:
         return self.shard.groups[GROUP]
 
     # Requests
@@ -67,7 +75,7 @@ class Driver:
         """A ticket, under which `answers` has the answer when there is one."""
         self._tickets += 1
         self._ids += 1
-        request = JoinRequest(
+        request = JoinGroupRequest(
             GROUP, member_id, instance, "c", "/h", rebalance, session, protocol_type, protocols, version
         )
         self._do(self.shard.join(request, self._tickets, f"{instance or 'c'}-{self._ids}", self.now))
@@ -84,18 +92,20 @@ class Driver:
         protocol: str | None = None,
     ) -> int:
         self._tickets += 1
-        request = SyncRequest(GROUP, member_id, instance, generation, protocol_type, protocol, dict(assignments or {}))
+        request = SyncGroupRequest(
+            GROUP, member_id, instance, generation, protocol_type, protocol, dict(assignments or {})
+        )
         self._do(self.shard.sync(request, self._tickets, self.now))
         return self._tickets
 
     def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> ErrorCode:
         return self.shard.heartbeat(GROUP, member_id, instance, generation, self.now)
 
-    def leave(self, *leaving: str | Leaving) -> list[ErrorCode]:
-        step, codes = self.shard.leave(
-            GROUP, [Leaving(one) if isinstance(one, str) else one for one in leaving], self.now
+    def leave(self, *leaving: str | LeavingMember) -> list[ErrorCode]:
+        result, codes = self.shard.leave(
+            GROUP, [LeavingMember(one) if isinstance(one, str) else one for one in leaving], self.now
         )
-        self._do(step)
+        self._do(result)
         return codes
 
     def commit(
@@ -112,8 +122,8 @@ class Driver:
         retention_ms: int = -1,
         group: str = GROUP,
     ) -> ErrorCode:
-        commits = [Commit((topic, partition), None, offset, -1, metadata)]
-        request = CommitRequest(group, generation, member_id, instance, commits, version, retention_ms)
+        commits = [OffsetCommit((topic, partition), None, offset, -1, metadata)]
+        request = OffsetCommitRequest(group, generation, member_id, instance, commits, version, retention_ms)
         try:
             changed = self.shard.commit(request, self.now)
         except CoordinatorError as error:
@@ -127,14 +137,14 @@ class Driver:
 
     # Answers
 
-    def joined(self, ticket: int) -> JoinAnswer:
+    def joined(self, ticket: int) -> JoinGroupResult:
         answer = self.answers[ticket]
-        assert isinstance(answer, JoinAnswer)
+        assert isinstance(answer, JoinGroupResult)
         return answer
 
-    def synced(self, ticket: int) -> SyncAnswer:
+    def synced(self, ticket: int) -> SyncGroupResult:
         answer = self.answers[ticket]
-        assert isinstance(answer, SyncAnswer)
+        assert isinstance(answer, SyncGroupResult)
         return answer
 
     def join_twice(self, *, version: int = 5, protocols: Protocols = RANGE) -> int:
@@ -170,14 +180,14 @@ class Driver:
                 break
             self._move_to(max(due, self.now.monotonic))
             for group in list(self.shard.groups.values()):
-                while (step := group.fire(self.now)) is not None:
-                    self._do(step, group)
+                while (result := group.fire(self.now)) is not None:
+                    self._do(result, group)
         self._move_to(end)
 
     def _move_to(self, monotonic: int) -> None:
         self.now = Now(monotonic, WALL + monotonic)
 
-    def append(self, records: Sequence[Entry]) -> None:
+    def append(self, records: Sequence[GroupRecord]) -> None:
         first = len(self.log)
         self.log += records
         self.shard.apply(records, first)
@@ -188,26 +198,26 @@ class Driver:
         for group, pending in held:
             self._stored(group, pending, ErrorCode.NONE)
 
-    def _do(self, step: Step, group: Group | None = None) -> None:
+    def _do(self, result: GroupResult, group: ClassicGroup | None = None) -> None:
         group = group or self.shard.groups.get(GROUP)
-        self.events += step.events
-        for ticket, answer in step.replies:
+        self.events += result.events
+        for ticket, answer in result.replies:
             assert ticket not in self.answers, "answered twice"
             self.answers[ticket] = answer
-        if step.records:
+        if result.records:
             assert group is not None
             if self.fails is not ErrorCode.NONE:
-                self._stored(group, step.pending, self.fails)
+                self._stored(group, result.pending, self.fails)
             else:
-                self.append(step.records)
+                self.append(result.records)
                 if self.holds:
-                    self._held.append((group, step.pending))
+                    self._held.append((group, result.pending))
                 else:
-                    self._stored(group, step.pending, ErrorCode.NONE)
+                    self._stored(group, result.pending, ErrorCode.NONE)
         for one in self.shard.groups.values():
             one.check()
 
-    def _stored(self, group: Group, pending: Pending | None, code: ErrorCode) -> None:
+    def _stored(self, group: ClassicGroup, pending: PendingWrite | None, code: ErrorCode) -> None:
         if pending is not None:
             self._do(self.shard.stored(group, pending, code, self.now), group)
 
@@ -215,16 +225,16 @@ class Driver:
         """The coordinator dies, and another one replays the log: who waited for an answer does not get one."""
         self._held.clear()
         self.shard = self.replayed()
-        for group_id, step in self.shard.loaded(self.now):
-            self._do(step, self.shard.groups[group_id])
+        for group_id, result in self.shard.loaded(self.now):
+            self._do(result, self.shard.groups[group_id])
 
     def expire(self, retention_ms: int = RETENTION) -> None:
         """Offsets that nobody has used for so long, and groups that are nothing without them, go."""
         self.append(self.shard.expire(self.now, retention_ms))
 
-    def replayed(self) -> Shard:
+    def replayed(self) -> CoordinatorShard:
         """What a start would make of the log."""
-        shard = Shard(self.shard.limits, self.shard.max_metadata)
+        shard = CoordinatorShard(self.shard.limits, self.shard.max_metadata)
         for record, entry in enumerate(self.log):
             shard.replay(entry, record)
         return shard

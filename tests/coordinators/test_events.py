@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from seglog.coordinators.runtime import GroupCoordinator
-from seglog.coordinators.steps import GroupLimits
+from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_state import GroupLimits
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.coordinated import Coordinated, join, stable
 from tests.coordinators.driver import DELAY, REBALANCE, SESSION, Driver

@@ -11,13 +11,19 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
-from seglog.cluster.model import Stored
-from seglog.coordinators import homes, runtime
+from seglog.cluster.model import VersionedState
+from seglog.coordinators import coordinator_context, group_coordinator
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.loading import load
-from seglog.coordinators.requests import Answer, JoinAnswer, JoinRequest, Leaving, SyncRequest
-from seglog.coordinators.shard import Shard
-from seglog.coordinators.steps import GroupLimits, Step
+from seglog.coordinators.coordinator_loader import load
+from seglog.coordinators.coordinator_shard import CoordinatorShard
+from seglog.coordinators.group_messages import (
+    Answer,
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+)
+from seglog.coordinators.group_state import GroupLimits, GroupResult
 from seglog.core.error_codes import ErrorCode
 from seglog.replication.replica import Replica
 from tests.cases import case
@@ -33,15 +39,15 @@ TIMES = 4_000, 6_000
 
 @pytest.fixture(autouse=True)
 def _nobody_is_answered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def strict(step: Step) -> None:
+    def strict(step: GroupResult) -> None:
         for ticket, _ in step.replies:
             assert isinstance(ticket, asyncio.Future)
             assert ticket.cancelled() or not ticket.done(), "answered twice"
         answer(step)
 
-    answer: Callable[[Step], None] = homes.answer
-    monkeypatch.setattr(homes, "answer", strict)
-    monkeypatch.setattr(runtime, "answer", strict)
+    answer: Callable[[GroupResult], None] = coordinator_context.answer
+    monkeypatch.setattr(coordinator_context, "answer", strict)
+    monkeypatch.setattr(group_coordinator, "answer", strict)
 
 
 async def disturb(cluster: Cluster, rng: Random, until: float) -> None:
@@ -94,7 +100,7 @@ def check_logs(cluster: Cluster) -> None:
     assert ends == {leader.replica.log.high_watermark}
     known = leader.coordinator.shard("any")
     for node in cluster.nodes.values():
-        told = Shard(GroupLimits(), 4096)
+        told = CoordinatorShard(GroupLimits(), 4096)
         for _ in load(told, node.replica):
             pass
         assert set(told.groups) == set(known.groups)
@@ -142,14 +148,14 @@ def cut(cluster: Cluster, *numbers: int) -> None:
         node.is_cut = number in numbers
 
 
-def joining(instance: str = "i", group: str = "g") -> JoinRequest:
-    return JoinRequest(group, "", instance, "c", "/h", *TIMES, "consumer", RANGE, 9)
+def joining(instance: str = "i", group: str = "g") -> JoinGroupRequest:
+    return JoinGroupRequest(group, "", instance, "c", "/h", *TIMES, "consumer", RANGE, 9)
 
 
-async def stable(node: Node) -> JoinAnswer:
+async def stable(node: Node) -> JoinGroupResult:
     """A static member that is alone in its group."""
     joined = await node.coordinator.join(joining())
-    request = SyncRequest("g", joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
+    request = SyncGroupRequest("g", joined.member_id, "i", joined.generation, None, None, {joined.member_id: b"A"})
     assert (await node.coordinator.sync(request)).code is ErrorCode.NONE
     return joined
 
@@ -282,7 +288,7 @@ def test_all_who_wait_are_sent_elsewhere(cluster: Cluster) -> None:
     waiting.append(begin(cluster, node.coordinator.join(joining("j"))))
     assert not any(one.done() for one in waiting)
     cluster.run(0.1)
-    assert node.coordinator._homes[0].timers
+    assert node.coordinator._contexts[0].timers
     cluster.elect(2)
     for one in waiting:
         cluster.wait(one, 0.5)
@@ -292,7 +298,7 @@ def test_all_who_wait_are_sent_elsewhere(cluster: Cluster) -> None:
     cluster.run(1.0)
     group = cluster.nodes[2].coordinator.shard("g").groups["g"]
     assert [member.member_id for member in group.members] == [task.result().member_id]
-    left = begin(cluster, cluster.nodes[2].coordinator.leave("g", [Leaving("", "i")]))
+    left = begin(cluster, cluster.nodes[2].coordinator.leave("g", [LeavingMember("", "i")]))
     cluster.wait(left)
     assert left.result() == [ErrorCode.NONE]
 
@@ -303,7 +309,7 @@ def test_a_new_epoch_of_the_same_leader_begins_with_what_the_log_says(cluster: C
     cluster.wait(joined)
     member_id = joined.result().member_id
     cut(cluster, 2, 3)
-    request = SyncRequest("g", member_id, "i", 1, None, None, {member_id: b"A"})
+    request = SyncGroupRequest("g", member_id, "i", 1, None, None, {member_id: b"A"})
     synced = begin(cluster, node.coordinator.sync(request))
     cluster.elect(1)
     cluster.wait(synced, 0.5)
@@ -324,14 +330,14 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pyt
     node = cluster.nodes[2]
     steps = []
 
-    def counted(shard: Shard, partition: Replica) -> Iterator[None]:
+    def counted(shard: CoordinatorShard, partition: Replica) -> Iterator[None]:
         for step in load(shard, partition):
             steps.append(partition.leader_epoch)
             if len(steps) == 10:
                 node.see(replace_leader(cluster, 3))
             yield step
 
-    monkeypatch.setattr(runtime, "load", counted)
+    monkeypatch.setattr(group_coordinator, "load", counted)
     node.see(replace_leader(cluster, 2))
     cluster.run(0.1)
     assert len(steps) == 10
@@ -343,8 +349,8 @@ def test_a_load_that_is_overtaken_is_given_up(cluster: Cluster, monkeypatch: pyt
     assert offset_of(node) == 599
 
 
-def replace_leader(cluster: Cluster, leader: int) -> Stored:
+def replace_leader(cluster: Cluster, leader: int) -> VersionedState:
     """The store has it, and nobody has heard of it."""
     state = replace(cluster.state.state, leader=leader, leader_epoch=cluster.state.state.leader_epoch + 1)
-    cluster.state = Stored(state, cluster.state.version + 1)
+    cluster.state = VersionedState(state, cluster.state.version + 1)
     return cluster.state

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncRequest
-from seglog.coordinators.shard import Commit, CommitRequest
+from seglog.coordinators.coordinator_shard import OffsetCommit, OffsetCommitRequest
+from seglog.coordinators.group_messages import JoinGroupRequest, JoinGroupResult, LeavingMember, SyncGroupRequest
 from seglog.core.error_codes import ErrorCode
 from tests.coordinators.cluster import TOPIC, Cluster, Node
 from tests.coordinators.driver import RANGE
@@ -89,8 +89,10 @@ class Traveller:
     async def commit(self, node: Node, generation: int = -1, member_id: str = "", instance: str | None = None) -> None:
         """Raises `CoordinatorError`."""
         offset, epoch = self.promises.tried(self.name), node.replica.leader_epoch
-        commits = [Commit((self.name, 0), TOPIC, offset, -1, "")]
-        codes = await node.coordinator.commit(CommitRequest(self.group, generation, member_id, instance, commits, 9))
+        commits = [OffsetCommit((self.name, 0), TOPIC, offset, -1, "")]
+        codes = await node.coordinator.commit(
+            OffsetCommitRequest(self.group, generation, member_id, instance, commits, 9)
+        )
         assert codes == [ErrorCode.NONE]
         self.promises.codes["committed"] += 1
         self.promises.committed(self.name, epoch, offset)
@@ -128,9 +130,9 @@ class Mate(Traveller):
                 if joined is not None and await self._sync(node, joined):
                     await self._work(joined.generation)
 
-    async def _join(self, node: Node) -> JoinAnswer | None:
+    async def _join(self, node: Node) -> JoinGroupResult | None:
         protocols = ("consumer", RANGE)
-        request = JoinRequest(GROUP, self.member_id, self.instance, self.name, "/h", 4_000, 6_000, *protocols, 9)
+        request = JoinGroupRequest(GROUP, self.member_id, self.instance, self.name, "/h", 4_000, 6_000, *protocols, 9)
         joined = await node.coordinator.join(request)
         self.promises.codes[f"join {joined.code.name}"] += 1
         if joined.code is ErrorCode.MEMBER_ID_REQUIRED or joined.code is ErrorCode.NONE:
@@ -141,7 +143,7 @@ class Mate(Traveller):
             assert joined.code in _AWAY | _ANEW
         return joined if joined.code is ErrorCode.NONE else None
 
-    async def _sync(self, node: Node, joined: JoinAnswer) -> bool:
+    async def _sync(self, node: Node, joined: JoinGroupResult) -> bool:
         assignments = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             word = self.rng.getrandbits(32)
@@ -149,7 +151,7 @@ class Mate(Traveller):
                 member.member_id: b"%d/%d/%s" % (joined.generation, word, member.member_id.encode())
                 for member in joined.members
             }
-        request = SyncRequest(
+        request = SyncGroupRequest(
             GROUP, self.member_id, self.instance, joined.generation, "consumer", joined.protocol, assignments
         )
         synced = await node.coordinator.sync(request)
@@ -180,7 +182,7 @@ class Mate(Traveller):
         node = await self.find()
         if node is not None:
             with self.promises.counted(_AWAY):
-                await node.coordinator.leave(GROUP, [Leaving(self.member_id)])
+                await node.coordinator.leave(GROUP, [LeavingMember(self.member_id)])
                 self.member_id = ""
 
     async def _commit_as_member(self, node: Node, generation: int) -> ErrorCode:

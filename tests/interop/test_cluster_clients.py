@@ -11,7 +11,7 @@ import pytest
 
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.moves import Move
+from seglog.cluster.reassignment_plan import ReplicaMove
 from tests.clients.choosing import names
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.process import ClientProcess
@@ -106,7 +106,7 @@ def _move(cluster: Cluster, loads: list[Load]) -> None:
     """The first broker leads and has partition 0 of each no more, and has it again."""
     for now, then in (((1, 2, 3), (2, 3)), ((2, 3), (1, 2, 3))):
         with ClusterAdmin(parse_bootstrap(cluster.bootstrap), 30) as admin:
-            assert not admin.reassign([Move((load.topic, 0), now, then) for load in loads])
+            assert not admin.reassign([ReplicaMove((load.topic, 0), now, then) for load in loads])
         for load in loads:
             wait_until(partial(_is_on, cluster, load.topic, then), f"{load.topic}-0 on {then}")
             load.wait_for_more()

@@ -10,7 +10,7 @@ import pytest
 
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
-from seglog.cluster.moves import Move
+from seglog.cluster.reassignment_plan import ReplicaMove
 from tests.broker.clients import AdminClient, NewTopic
 from tests.cli.run import Run, run_here
 from tests.clients.clusters import wait_for_all
@@ -114,6 +114,6 @@ def test_a_cluster_of_kafkas_grows_shrinks_and_gets_a_new_disk(run: Run, kafka: 
     assert state(run, kafka)[0] == 0
 
     with ClusterAdmin(parse_bootstrap(kafka.bootstrap), 30) as cluster:
-        not_there = cluster.reassign([Move(("t", 0), (1, 3), (1, 9)), Move(("none", 0), (1,), (2,))])
+        not_there = cluster.reassign([ReplicaMove(("t", 0), (1, 3), (1, 9)), ReplicaMove(("none", 0), (1,), (2,))])
     assert sorted(not_there) == [("none", 0), ("t", 0)]
     assert "9" in not_there["t", 0]

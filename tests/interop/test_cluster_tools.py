@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from seglog.cluster.health import ClusterSeen
-from seglog.cluster.moves import Place
+from seglog.cluster.health import ClusterStatus
+from seglog.cluster.reassignment_plan import Place
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.java_tools import Ran, Steps, only
 from tests.clients.kcat import kcat
@@ -76,7 +76,7 @@ def test_kafkas_tools(cluster: Cluster, version: KafkaVersion, topic_name: str, 
     _check_without_one(ran, topic_name)
 
 
-def _are_moved(seen: ClusterSeen, topic: str) -> bool:
+def _are_moved(seen: ClusterStatus, topic: str) -> bool:
     found = {one.number: one for one in seen.partitions if one.topic == topic}
     return all(
         number in found and list(found[number].replicas) == to and not found[number].adding

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from kio.serial import entity_reader
 
-from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.net.dial import Link
@@ -189,14 +189,14 @@ class _Me(NamedTuple):
 def test_its_log_becomes_ours(kafka: KafkaNode, wire: Wire, topic: Topic, tmp_path: Path) -> None:
     """From a start with another history; and when Kafka has deleted what we were about to ask for."""
     key = TopicPartition(topic.name, 0)
-    leader = Broker(node_id=1, epoch=0, kept_since=0, listeners={"BROKERS": kafka.bootstrap})
+    leader = BrokerRegistration(node_id=1, epoch=0, kept_since=0, listeners={"BROKERS": kafka.bootstrap})
 
     async def run(directory: LogDir) -> None:
         replica = Replica(directory, key, topic.topic_id, directory.log(*key))
         for _ in range(9):
             replica.log.append(encode_batch([NewRecord(value=b"ours")]), leader_epoch=0)
         state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=0, isr=(Member(1, 0),))
-        replica.apply(Stored(state, 0), HERE, {1: leader}, 0, lag_max_ms=10_000)
+        replica.apply(VersionedState(state, 0), HERE, {1: leader}, 0, lag_max_ms=10_000)
         config = FetcherConfig(replica_fetch_wait_max_ms=50, replica_fetch_backoff_ms=50)
         fetcher = Fetcher(leader, "BROKERS", _Me(Member(-1, -1)), config, ground=Ground())
         fetcher.follow(replica)

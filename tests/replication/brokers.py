@@ -24,8 +24,9 @@ from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
 from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import Topics
-from seglog.cluster.controller import decide
-from seglog.cluster.membership import Membership, Registration
+from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.controller_decisions import decide
+from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import (
     NO_LEADER,
     Member,
@@ -38,15 +39,14 @@ from seglog.cluster.model import (
     tombstone_name,
     topic_name,
 )
-from seglog.cluster.sqlite import SqliteStore
+from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING, Change
-from seglog.cluster.view import ClusterView
 from seglog.core.ground import Ground
 from seglog.net.limits import Shared
 from seglog.net.listen import Endpoint, Listener
 from seglog.net.patience import Patience
 from seglog.replication.fetcher import Fetcher, FetcherConfig
-from seglog.replication.followed import Followed
+from seglog.replication.fetchers import Fetchers
 from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
 from seglog.storage.directory.log_dirs import LogDirs
@@ -88,7 +88,7 @@ class Node:
         await self.view.start()
         self._parts.push_async_callback(self.view.stop)
         ids = [encode_id(one.meta.directory_id) for one in self.directories.dirs if one.meta.directory_id is not None]
-        registration = Registration(self.node_id, {}, None, tuple(ids))
+        registration = BrokerInfo(self.node_id, {}, None, tuple(ids))
         self.membership = Membership(
             self.store,
             self.view,
@@ -102,7 +102,7 @@ class Node:
             self.view,
             self.membership,
             self.faulty,
-            Followed(
+            Fetchers(
                 lambda: self.view.brokers,
                 lambda broker: Fetcher(broker, LISTENER, self.membership, _QUICK, ground=GROUND),
             ),

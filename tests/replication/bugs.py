@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from seglog.cluster import election, formats
-from seglog.cluster.model import NO_LEADER, Broker, Evidence, Member, PartitionState, Stored
+from seglog.cluster.model import NO_LEADER, BrokerRegistration, Evidence, Member, PartitionState, VersionedState
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64
@@ -226,7 +226,7 @@ def _last_replica(patch: Patch) -> None:
 
 def _lost_pages(patch: Patch) -> None:
     """Who comes back from a power cut is believed to have what it had."""
-    patch.setattr(Broker, "has_kept", lambda *_: True)
+    patch.setattr(BrokerRegistration, "has_kept", lambda *_: True)
 
 
 def _same_boot(patch: Patch) -> None:
@@ -325,7 +325,7 @@ def _proposal_is_written(patch: Patch) -> None:
 
     def weigh(self: Replica, *more: Any, **rest: Any) -> bool:
         if self.progress is not None and self.progress.proposed is not None:
-            self.progress.changed(Stored(self.progress.proposed, self.progress.version), 0)
+            self.progress.changed(VersionedState(self.progress.proposed, self.progress.version), 0)
         return honest(self, *more, **rest)
 
     honest = Replica.weigh
@@ -438,19 +438,19 @@ def _mark_is_replaced(patch: Patch) -> None:
 def _emptied_disk(patch: Patch) -> None:
     """What a candidate has counts, also if it is a new log in an empty directory."""
 
-    def had(self: Broker, evidence: Evidence, member: Member) -> bool:
+    def had(self: BrokerRegistration, evidence: Evidence, member: Member) -> bool:
         return evidence.node_id == member.node_id == self.node_id and evidence.epoch == self.epoch
 
-    patch.setattr(Broker, "had", had)
+    patch.setattr(BrokerRegistration, "had", had)
 
 
 def _former_life(patch: Patch) -> None:
     """Evidence of an earlier life of a broker counts."""
 
-    def had(self: Broker, evidence: Evidence, member: Member) -> bool:
+    def had(self: BrokerRegistration, evidence: Evidence, member: Member) -> bool:
         return evidence.node_id == member.node_id == self.node_id and evidence.made <= member.epoch
 
-    patch.setattr(Broker, "had", had)
+    patch.setattr(BrokerRegistration, "had", had)
     patch.setattr(election, "_with_current_evidence", lambda state, _: state)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from seglog.cluster.election import cancel_reassignment, prefer, reassign
-from seglog.cluster.model import Broker, PartitionState, partition_name
+from seglog.cluster.model import BrokerRegistration, PartitionState, partition_name
 from tests.replication.simulator import TOPIC, topic_config
 from tests.replication.store import RefusedError
 
@@ -122,7 +122,7 @@ class Operators:
             self.world.at(self.world.rng.randrange(1, 2 * every), lambda: self._again(every, act))
 
     def _change(
-        self, what: str, number: int, change: Callable[[PartitionState, dict[int, Broker]], PartitionState]
+        self, what: str, number: int, change: Callable[[PartitionState, dict[int, BrokerRegistration]], PartitionState]
     ) -> None:
         """Of a state, as some broker sees it."""
         world = self.world

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from seglog.cluster.model import ANY_EPOCH, NO_LEADER, Broker, ElectionKind, Member, PartitionState
+from seglog.cluster.model import ANY_EPOCH, NO_LEADER, BrokerRegistration, ElectionKind, Member, PartitionState
 from seglog.replication.replica import Replica
 from seglog.storage.log.log import Log
 from tests.replication.contents import records_of, values_kept
@@ -44,7 +44,7 @@ class History:
         self.unclean_epoch = dict.fromkeys(numbers, -1)
         self.leaders: dict[tuple[int, int], Member] = {}
         self.states: dict[int, PartitionState] = {}
-        self.registered: dict[Member, Broker] = {}
+        self.registered: dict[Member, BrokerRegistration] = {}
         self.lives: set[tuple[int, int, int]] = set()
         """A node, its life, and each broker epoch that the store has given it in that life."""
         self.attempts = 0
@@ -82,7 +82,7 @@ class History:
         is_asked = any(member.epoch == ANY_EPOCH for member in former.candidates) or self.world.scenario.flushed
         return is_asked and not self.blackouts and _kind(state) is ElectionKind.LONGEST
 
-    def _has_kept(self, broker: Broker, former: PartitionState) -> bool:
+    def _has_kept(self, broker: BrokerRegistration, former: PartitionState) -> bool:
         """Whether a new leader has all that it had as a candidate, by what its broker says, or its log; or all that
         another candidate has that provably lost nothing."""
         evidence = former.evidence_of(broker.node_id)

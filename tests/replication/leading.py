@@ -19,7 +19,7 @@ from seglog.broker.neighbours import Neighbours
 from seglog.broker.requests import Context
 from seglog.broker.sessions import SessionCache
 from seglog.broker.topics import Standing, Topic, Topics
-from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -41,7 +41,7 @@ from tests.lone import view_of_nothing
 
 LEADER, FOLLOWER = Member(1, 10), Member(2, 20)
 BROKERS: Final = {
-    member.node_id: Broker(node_id=member.node_id, epoch=member.epoch, kept_since=member.epoch)
+    member.node_id: BrokerRegistration(node_id=member.node_id, epoch=member.epoch, kept_since=member.epoch)
     for member in (LEADER, FOLLOWER)
 }
 LAG_MS: Final = 10_000
@@ -89,7 +89,7 @@ class Disk:
         nodes = (LEADER.node_id, FOLLOWER.node_id)
         state = PartitionState(replicas=nodes, leader=leader.node_id, leader_epoch=epoch, isr=tuple(isr))
         state = replace(state, unclean_epoch=unclean_epoch)
-        replica.apply(Stored(state, self._versions), self.me, BROKERS, 0, lag_max_ms=LAG_MS)
+        replica.apply(VersionedState(state, self._versions), self.me, BROKERS, 0, lag_max_ms=LAG_MS)
 
     def close(self) -> None:
         self.directory.close()
@@ -182,7 +182,7 @@ class Leader:
         return found
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> BrokerRegistration:
         return replace(BROKERS[LEADER.node_id], listeners={"BROKERS": f"127.0.0.1:{self.port}"})
 
     async def start(self) -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from seglog.cluster.formats import FIRST, OURS
 from seglog.cluster.model import (
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     Member,
     PartitionState,
-    Stored,
+    VersionedState,
     broker_name,
     of_partition,
     offline_name,
@@ -252,7 +252,9 @@ class Node:
                 self.later(1_000, self._register)
                 return
             self.disk.has_lost = bool(self.disk.failed)
-            wanted = Broker(node_id=self.node_id, epoch=epoch, kept_since=self.kept_since, reports=self.reports)
+            wanted = BrokerRegistration(
+                node_id=self.node_id, epoch=epoch, kept_since=self.kept_since, reports=self.reports
+            )
             broker = self._registration(wanted)
             self.world.ask_store(self.node_id, lambda: self._enter(broker), lambda found: self._entered(broker, found))
 
@@ -294,7 +296,7 @@ class Node:
         self.crash(power=False)
         self.world.at(1_000, self.start)
 
-    def _registration(self, broker: Broker) -> Broker:
+    def _registration(self, broker: BrokerRegistration) -> BrokerRegistration:
         offline = tuple(offline_name(self.world.topic.topic_id, number) for number in sorted(self.offline | self.away))
         return replace(broker, is_stopping=self.is_stopping, offline=offline)
 
@@ -319,7 +321,7 @@ class Node:
         found = self.world.store.values.get(broker_name(self.node_id))
         return found is not None and found[0] == self._registration(found[0])
 
-    def _enter(self, broker: Broker) -> Any:
+    def _enter(self, broker: BrokerRegistration) -> Any:
         """In the store: our former registration is over, this one begins, and we read everything.
 
         Not if a later one is there: a call of our last life may have been long on its way.
@@ -341,7 +343,7 @@ class Node:
 
         return session, store.subscribe(self.node_id, told)
 
-    def _entered(self, broker: Broker, found: Any) -> None:
+    def _entered(self, broker: BrokerRegistration, found: Any) -> None:
         if isinstance(found, WrongFormatError):
             self._end_refused()
             return
@@ -452,18 +454,18 @@ class Node:
             if number in self.away and state.leader == NO_LEADER:
                 self.away.discard(number)
                 self.update_registration()
-            self.apply(number, Stored(state, version))
+            self.apply(number, VersionedState(state, version))
 
     @property
-    def brokers(self) -> dict[int, Broker]:
-        return {value.node_id: value for value, _ in self.values.values() if isinstance(value, Broker)}
+    def brokers(self) -> dict[int, BrokerRegistration]:
+        return {value.node_id: value for value, _ in self.values.values() if isinstance(value, BrokerRegistration)}
 
     def _apply_all(self) -> None:
         for name, (value, version) in sorted(self.values.items()):
             if isinstance(value, PartitionState):
-                self.apply(int(name.rsplit("/", 1)[1]), Stored(value, version))
+                self.apply(int(name.rsplit("/", 1)[1]), VersionedState(value, version))
 
-    def apply(self, number: int, stored: Stored) -> None:
+    def apply(self, number: int, stored: VersionedState) -> None:
         """Take up a partition's state, as `seglog.replication.replicas` does."""
         if self.me is None or self.has_resigned or number in self.offline | self.away:
             return
@@ -505,7 +507,7 @@ class Node:
         if partition is None or found is None or self.me is None or not is_certain or not self.reports:
             return
         kept = self.directories.kept(partition.topic_partition)
-        state = None if kept is None else partition.report(Stored(*found), self.me, kept)
+        state = None if kept is None else partition.report(VersionedState(*found), self.me, kept)
         if state is None:
             return
         version = found[1]
@@ -564,7 +566,7 @@ class Node:
         name = partition_name(self.world.topic.topic_id, number)
         self.offline.discard(number)
         if name in self.values:
-            self.apply(number, Stored(*self.values[name]))
+            self.apply(number, VersionedState(*self.values[name]))
         self.update_registration()
 
     def _room_changed(self, directory: LogDir) -> None:
@@ -580,7 +582,7 @@ class Node:
             elif not is_full and number in self.away | self.no_room:
                 self.away.discard(number)
                 self.no_room.discard(number)
-                self.apply(number, Stored(*self.values[partition_name(self.world.topic.topic_id, number)]))
+                self.apply(number, VersionedState(*self.values[partition_name(self.world.topic.topic_id, number)]))
         if self.away != before:
             self.update_registration()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from seglog.cluster.controller import Decision, balance, decide
+from seglog.cluster.controller_decisions import PartitionDecision, balance, decide
 from seglog.cluster.model import partition_name
 from tests.replication.simulator import view_of
 from tests.replication.store import RefusedError
@@ -56,7 +56,7 @@ class Office:
             for decision in balance(view_of(self.node.values), 0.0):
                 self._write(decision, self.epoch)
 
-    def _write(self, decision: Decision, epoch: int) -> None:
+    def _write(self, decision: PartitionDecision, epoch: int) -> None:
         node, store = self.node, self.node.world.store
         name = partition_name(decision.topic_id, decision.number)
         state = decision.state

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from seglog.cluster.model import Member
 from seglog.core.errors import OffsetOutOfRangeError, SeglogError
-from seglog.replication.progress import UNKNOWN, Heard
+from seglog.replication.progress import UNKNOWN, FetchTimes
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Session:
         self.number = number
         self.epoch = 1
         self.answered_ms = UNKNOWN
-        self.heard = Heard(node.world.now)
+        self.heard = FetchTimes(node.world.now)
         self.wanted: dict[int, ReplicaFetch] = {}
         self.told: dict[int, tuple[int, int]] = {}
         self.touched: dict[int, None] = {}

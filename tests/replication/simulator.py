@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from seglog.cluster.model import Broker, PartitionState, Stored, TopicRules, TopicState, View
+from seglog.cluster.model import (
+    BrokerRegistration,
+    MetadataImage,
+    PartitionState,
+    TopicRules,
+    TopicState,
+    VersionedState,
+)
 from tests.replication.faults import Faults
 from tests.replication.history import History
 from tests.replication.rules import Rules
@@ -133,18 +140,18 @@ def topic_rules(topic: TopicState) -> TopicRules:
     return TopicRules(int(config["min.insync.replicas"]), config["unclean.leader.election.enable"] == "true")
 
 
-def view_of(values: dict[str, tuple[Any, int]]) -> View:
+def view_of(values: dict[str, tuple[Any, int]]) -> MetadataImage:
     """What a node sees of the store."""
-    brokers: dict[int, Broker] = {}
+    brokers: dict[int, BrokerRegistration] = {}
     topics: dict[str, TopicState] = {}
     partitions = {}
     for name, (value, version) in values.items():
         if isinstance(value, PartitionState):
-            partitions[int(name.rsplit("/", 1)[1])] = Stored(value, version)
-        elif isinstance(value, Broker):
+            partitions[int(name.rsplit("/", 1)[1])] = VersionedState(value, version)
+        elif isinstance(value, BrokerRegistration):
             brokers[value.node_id] = value
         elif isinstance(value, TopicState):
             topics[value.name] = value
     topic_id = next((topic.topic_id for topic in topics.values()), None)
     keys = {(topic_id, number): stored for number, stored in partitions.items()} if topic_id is not None else {}
-    return View(brokers, topics, keys, topic_rules)
+    return MetadataImage(brokers, topics, keys, topic_rules)

@@ -17,12 +17,12 @@ from seglog.cluster.model import (
     GENERATION_BASE,
     PARTITIONS,
     TOPICS,
-    Broker,
+    BrokerRegistration,
     Member,
     PartitionState,
     partition_name,
 )
-from seglog.cluster.store import Versioned
+from seglog.cluster.store import VersionedValue
 from seglog.storage.directory.cluster_mark import ClusterMark
 
 if TYPE_CHECKING:
@@ -123,12 +123,12 @@ class Store:
     def check_history(self, node_id: int, marks: Mapping[str, ClusterMark], epochs: Iterable[LogEpoch]) -> None:
         """`WentBackError`, as a broker does before it serves anything."""
         values = {
-            GENERATION: Versioned(b"0", self._raised),
-            GENERATION_BASE: Versioned(b"%d" % self._base, 0),
-            BROKER_EPOCHS: Versioned(b"%d" % self._counter, 0),
+            GENERATION: VersionedValue(b"0", self._raised),
+            GENERATION_BASE: VersionedValue(b"%d" % self._base, 0),
+            BROKER_EPOCHS: VersionedValue(b"%d" % self._counter, 0),
         }
         if node_id in self._seen:
-            values[seen_name(node_id)] = Versioned(b"%d" % self._seen[node_id], 0)
+            values[seen_name(node_id)] = VersionedValue(b"%d" % self._seen[node_id], 0)
         try:
             for path, mark in marks.items():
                 check_store(
@@ -151,14 +151,14 @@ class Store:
     def check_format(self, speaks: Formats) -> None:
         """`WrongFormatError`: a broker that speaks these cannot take part."""
         try:
-            check_format(Versioned(b"%d" % self.format, 0), speaks)
+            check_format(VersionedValue(b"%d" % self.format, 0), speaks)
         except FormatError as error:
             raise WrongFormatError(str(error)) from error
 
     def raise_format(self, to: int) -> bool:
         """Whether all that are registered speak it, as `seglog.cluster.formats.raise_format` asks."""
-        brokers = {name: Versioned(b"", 0) for name in self.values if name.startswith(f"{BROKERS}/")}
-        speaks = {f"{SPEAKS}/{node}": Versioned(encode_formats(one), 0) for node, one in self.speaks.items()}
+        brokers = {name: VersionedValue(b"", 0) for name in self.values if name.startswith(f"{BROKERS}/")}
+        speaks = {f"{SPEAKS}/{node}": VersionedValue(encode_formats(one), 0) for node, one in self.speaks.items()}
         try:
             formats._check_brokers(brokers, speaks, to)
         except FormatError:
@@ -268,7 +268,7 @@ class Store:
             )
             self._raised += bool(is_raised)
             self.world.history.written(name, value)
-        elif isinstance(value, Broker):
+        elif isinstance(value, BrokerRegistration):
             self.world.history.registered[Member(value.node_id, value.epoch)] = value
             if name not in self.values:
                 self.speaks[value.node_id] = self.world.nodes[value.node_id].speaks
@@ -276,7 +276,7 @@ class Store:
             version = self.values.pop(name)[1] + 1
         else:
             self.values[name] = (value, version)
-        if isinstance(value, Broker):
+        if isinstance(value, BrokerRegistration):
             self._check_formats()
         for node_id in sorted(self.readers):
             self._tell(node_id, name, value, version)

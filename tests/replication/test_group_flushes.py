@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from seglog.cluster.model import PartitionState, Stored
+from seglog.cluster.model import PartitionState, VersionedState
 from seglog.core.errors import LogDirOfflineError
 from seglog.core.ground import Ground, Lane
 from seglog.core.types import TopicPartition
@@ -65,7 +65,7 @@ class Setup:
         replica = Replica(self.directory, PARTITION, UUID(int=1), self.log, flush_due=self.flushes.due)
         replica.appended = _advance
         state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER, FOLLOWER))
-        replica.apply(Stored(state, 1), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+        replica.apply(VersionedState(state, 1), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
         return replica
 
 

@@ -14,7 +14,7 @@ import pytest
 from seglog.cluster.model import (
     GENERATION,
     GENERATION_BASE,
-    Broker,
+    BrokerRegistration,
     Member,
     PartitionState,
     broker_name,
@@ -48,7 +48,7 @@ def run(path: Path, act: Callable[[Node, UUID], Awaitable[None]]) -> None:
 
 
 async def register(node: Node, member: Member) -> None:
-    value = encode(Broker(node_id=member.node_id, epoch=member.epoch, kept_since=0))
+    value = encode(BrokerRegistration(node_id=member.node_id, epoch=member.epoch, kept_since=0))
     if await node.store.get(broker_name(member.node_id)) is not None:
         await node.store.delete(broker_name(member.node_id))
     await node.store.create(broker_name(member.node_id), value)

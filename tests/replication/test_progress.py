@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from seglog.cluster.model import Broker, Member, PartitionState, Stored
-from seglog.replication.following import truncation_point
+from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 from seglog.replication.progress import Follower, Progress
+from seglog.replication.truncation import truncation_point
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 
-BROKERS = {node: Broker(node_id=node, epoch=node, kept_since=0) for node in (1, 2, 3)}
+BROKERS = {node: BrokerRegistration(node_id=node, epoch=node, kept_since=0) for node in (1, 2, 3)}
 M1, M2, M3 = (Member(node, node) for node in (1, 2, 3))
 STATE = PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=4, isr=(M1, M2, M3), min_insync=2)
 LAG = 1_000
@@ -17,7 +17,7 @@ PARTITION = "t/0"
 
 
 def leading(state: PartitionState = STATE, epoch_start: int = 100) -> Progress:
-    return Progress(1, PARTITION, Stored(state, 7), epoch_start, 0, lag_max_ms=LAG)
+    return Progress(1, PARTITION, VersionedState(state, 7), epoch_start, 0, lag_max_ms=LAG)
 
 
 def fetched(progress: Progress, node: int, offset: int, end: int, now_ms: int, epoch: int | None = None) -> None:
@@ -92,9 +92,9 @@ def test_both_forms_of_the_isr_count_while_a_change_is_on_its_way() -> None:
     assert mark(progress, 130, 20) == 130
     proposed = progress.propose(110, 130, BROKERS, 20)
     assert proposed is not None
-    progress.changed(Stored(proposed, 8), 20)
+    progress.changed(VersionedState(proposed, 8), 20)
     assert (progress.version, progress.proposed, progress.state) == (8, None, proposed)
-    progress.changed(Stored(STATE, 7), 21)  # older news
+    progress.changed(VersionedState(STATE, 7), 21)  # older news
     assert progress.version == 8
 
 
@@ -135,7 +135,7 @@ def test_who_may_join() -> None:
 def test_replicas_that_come_and_go() -> None:
     progress = leading()
     moving = replace(STATE, replicas=(4, 1, 2), adding=(4,), isr=(M1, M2))
-    progress.changed(Stored(moving, 8), 500)
+    progress.changed(VersionedState(moving, 8), 500)
     assert sorted(progress.followers) == [2, 4]
     assert progress.followers[4].caught_up_ms == 500
 

@@ -17,10 +17,10 @@ from seglog.cluster.backup import undecided
 from seglog.cluster.model import (
     DELETED,
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     Evidence,
     PartitionState,
-    Stored,
+    VersionedState,
     decode_partition,
     encode,
     offline_name,
@@ -28,11 +28,11 @@ from seglog.cluster.model import (
     tombstone_name,
     topic_name,
 )
-from seglog.cluster.sqlite import SqliteStore
-from seglog.cluster.store import ANY_VERSION, Versioned
+from seglog.cluster.sqlite_store import SqliteStore
+from seglog.cluster.store import ANY_VERSION, VersionedValue
 from seglog.core.errors import CutRefusedError, NotLeaderError
 from seglog.core.types import TopicPartition
-from seglog.replication.followed import Followed
+from seglog.replication.fetchers import Fetchers
 from seglog.replication.replica import NOT_LEADER_OR_FOLLOWER, Replica, ReplicaAnswer, ReplicaFetch
 from seglog.storage.directory.loss_evidence import Kept
 from seglog.storage.log.epochs import EpochEnd
@@ -267,22 +267,22 @@ def test_an_isr_that_is_on_its_way_counts_also_for_who_was_in_doubt_meanwhile(tm
     (replica,) = disk.have("t")
     state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=3, isr=(LEADER,))
 
-    def apply(stored: Stored) -> None:
+    def apply(stored: VersionedState) -> None:
         replica.apply(stored, LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
 
-    apply(Stored(state, 7))
+    apply(VersionedState(state, 7))
     replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 0, -1, 0, 1 << 20), BROKERS, 0)
     proposed, progress = replica.propose_isr(BROKERS, 0), replica.progress
     assert proposed is not None
     assert progress is not None
     replica.resign()
-    apply(Stored(state, 7))
+    apply(VersionedState(state, 7))
     assert replica.leads
     replica.append(batch())
     replica.advance(BROKERS, LAG_MS * 2)
     assert replica.log.high_watermark == 0
     if is_written:
-        apply(Stored(proposed, 8))
+        apply(VersionedState(proposed, 8))
         assert replica.log.high_watermark == 0
         replica.serve_replica(ReplicaFetch(*FOLLOWER, 3, 1, 3, 0, 1 << 20), BROKERS, 0)
     else:
@@ -437,18 +437,18 @@ def test_replica_reports_what_it_has_once_and_only_if_it_is_asked(tmp_path: Path
     kept = Kept("disk", 1, 10)
     led = PartitionState(replicas=(1, 2), leader=2, leader_epoch=1, isr=(FOLLOWER,))
     leaderless = PartitionState(replicas=(1, 2), leader=NO_LEADER, leader_epoch=2, isr=(), elr=(FOLLOWER,))
-    assert replica.report(Stored(led, replica.version), LEADER, kept) is None
-    assert replica.report(Stored(leaderless, 7), LEADER, kept) is None, "it may be following yet"
-    replica.apply(Stored(leaderless, 7), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
-    state = replica.report(Stored(leaderless, 7), LEADER, kept)
+    assert replica.report(VersionedState(led, replica.version), LEADER, kept) is None
+    assert replica.report(VersionedState(leaderless, 7), LEADER, kept) is None, "it may be following yet"
+    replica.apply(VersionedState(leaderless, 7), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+    state = replica.report(VersionedState(leaderless, 7), LEADER, kept)
     assert state is not None
     said = Evidence(1, 10, "disk", 0, start=0, flushed=0, high_watermark=3, end=4, made=1, kept_since=10)
     assert state == replace(leaderless, evidence=(said,))
-    assert replica.report(Stored(state, 7), LEADER, kept) is None
-    replica.apply(Stored(led, 8), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
+    assert replica.report(VersionedState(state, 7), LEADER, kept) is None
+    replica.apply(VersionedState(led, 8), LEADER, BROKERS, 0, lag_max_ms=LAG_MS)
     with pytest.raises(CutRefusedError):
         _diverge(replica, 1)
-    refused = replica.report(Stored(led, 8), LEADER, kept)
+    refused = replica.report(VersionedState(led, 8), LEADER, kept)
     assert refused == replace(led, evidence=(said._replace(refused_cut=1),))
     disk.close()
 
@@ -477,11 +477,11 @@ def test_all_are_followed_in_the_next_life_of_their_leader(tmp_path: Path) -> No
         replicas = disk.have("t", 3)
         brokers, made = dict(BROKERS), list[_Reader]()
 
-        def make(_: Broker) -> _Reader:
+        def make(_: BrokerRegistration) -> _Reader:
             made.append(_Reader())
             return made[-1]
 
-        followed = Followed(lambda: brokers, make)
+        followed = Fetchers(lambda: brokers, make)
         for number, replica in enumerate(replicas):
             disk.apply(replica, LEADER, 0)
             followed.follow((replica.topic_id, number), replica)
@@ -525,7 +525,7 @@ def test_an_isr_of_which_nobody_knows_whether_it_is_written_counts(
         there, asked, go_on = await real.get(name), asyncio.Event(), asyncio.Event()
         assert there is not None
 
-        async def get(name: str) -> Versioned | None:
+        async def get(name: str) -> VersionedValue | None:
             asked.set()
             await go_on.wait()
             return await real.get(name)

@@ -43,12 +43,13 @@ from seglog.broker.topics import Topic, Topics
 from seglog.broker.unsupported import UnsupportedApis
 from seglog.broker.warm import warm_up
 from seglog.broker.watermarks import Watermarks
-from seglog.cluster.embedded import EmbeddedStore
+from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.controller import Controller
+from seglog.cluster.embedded_store import EmbeddedStore
 from seglog.cluster.formats import FORMAT, OURS
 from seglog.cluster.generation import SeenGenerations, check_epochs, check_store, names_to_check
-from seglog.cluster.membership import Membership, Registration
-from seglog.cluster.model import Broker, strays_name
-from seglog.cluster.office import Office
+from seglog.cluster.membership import BrokerInfo, Membership
+from seglog.cluster.model import BrokerRegistration, strays_name
 from seglog.cluster.store import (
     ANY_VERSION,
     MISSING,
@@ -58,10 +59,9 @@ from seglog.cluster.store import (
     StoreAwayError,
     StoreError,
     StoreFailedError,
-    Versioned,
+    VersionedValue,
 )
-from seglog.cluster.view import ClusterView
-from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
 from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
@@ -74,7 +74,7 @@ from seglog.net.listen import Endpoint
 from seglog.net.patience import Patience
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
-from seglog.replication.followed import Followed, LeaderReader
+from seglog.replication.fetchers import Fetchers, LeaderReader
 from seglog.replication.replica import Replica
 from seglog.replication.replicas import Replicas
 from seglog.storage.directory.cluster_mark import ClusterMark, check_marks, check_unmarked, read_marks
@@ -125,7 +125,7 @@ class Node:
     view: ClusterView
     identity: Identity
     membership: Membership
-    office: Office
+    controller: Controller
     replicas: Replicas
     topics: Topics
     changes: TopicChanges
@@ -261,7 +261,7 @@ class Node:
         await self._found(cluster_id)
         return node_id, cluster_id
 
-    def _read_former(self, path: str) -> Mapping[str, Versioned]:
+    def _read_former(self, path: str) -> Mapping[str, VersionedValue]:
         """What the first release has left, in a thread."""
         if not self._ground.fs.exists(path):
             return {}
@@ -417,12 +417,12 @@ class Node:
         self.membership = Membership(
             self.store,
             self.view,
-            Registration(node_id, {}, current.broker_rack or None, self._directory_ids()),
+            BrokerInfo(node_id, {}, current.broker_rack or None, self._directory_ids()),
             session_timeout_ms=current.broker_session_timeout_ms,
             kept_since=self._kept_since,
             ground=self._ground,
         )
-        self.office = Office(
+        self.controller = Controller(
             self.store,
             self.view,
             self.membership,
@@ -437,7 +437,7 @@ class Node:
             self.view,
             self.membership,
             self.store,
-            Followed(lambda: self.view.brokers, self._reader),
+            Fetchers(lambda: self.view.brokers, self._reader),
             node_id=node_id,
             ground=self._ground,
             lag_max_ms=current.replica_lag_time_max_ms,
@@ -455,7 +455,7 @@ class Node:
         self._parts.push_async_callback(self.changes.close)
         self._publish_watermarks()
 
-    def _reader(self, leader: Broker) -> LeaderReader:
+    def _reader(self, leader: BrokerRegistration) -> LeaderReader:
         from seglog.replication.fetcher import Fetcher, FetcherConfig  # a broker that is alone follows nobody
 
         current = self.configuration.current
@@ -541,7 +541,7 @@ class Node:
         self._begin("metadata store", self._end_when_broken(), is_vital=True)
         self._begin("membership", self.membership.run(), is_vital=True)
         self._begin("history", self.seen.run(), is_vital=True)
-        self._begin("controller", self.office.run(), is_vital=True)
+        self._begin("controller", self.controller.run(), is_vital=True)
         self._begin("replicas", self.replicas.run(), is_vital=True)
         self._parts.push_async_callback(self._hand_over)
 
@@ -593,13 +593,13 @@ class Node:
                 "a replica in sync fetches; elections and changes of topics wait",
                 self.identity.node_id,
             )
-        self.office.resign()
+        self.controller.resign()
         self.replicas.doubted()
 
     def _resigned(self) -> None:
         if not self._is_ending:
             _log.warning("node %d has lost its session in the metadata store", self.identity.node_id)
-        self.office.resign()
+        self.controller.resign()
         self.replicas.resign()
 
     def _confirmed(self) -> None:

@@ -19,6 +19,7 @@ from seglog.broker.refused_error import RefusedError
 from seglog.broker.store_writes import create_in_turn, delete, read, write
 from seglog.broker.topic_names import check_topic_name
 from seglog.broker.topics import Topic, Topics
+from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.model import (
     NO_LEADER,
     TOPICS,
@@ -37,7 +38,6 @@ from seglog.cluster.store import (
     StoreFailedError,
     VersionChangedError,
 )
-from seglog.cluster.view import ClusterView
 from seglog.core.config import LogConfig, LogDirConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError, TopicExistsError, UnknownTopicError

@@ -34,7 +34,7 @@ BROKER_EPOCH: Final = 1
 
 
 class DirectoryTopics:
-    """`seglog.cluster.embedded.Backing` of ``topics/…``; the states of partitions follow from those.
+    """`seglog.cluster.embedded_store.Backing` of ``topics/…``; the states of partitions follow from those.
 
     A partition that is there is led by this broker from the beginning, in an epoch above all that its log has seen: a
     start may have cut what was not on the disk, and so consumers are told that the end is another one.

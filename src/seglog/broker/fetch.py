@@ -19,7 +19,7 @@ from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
 from seglog.replication.replica import Replica
-from seglog.replication.waiters import Waiter
+from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.reads import UpTo
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Fetch:
         """Read, and wait if there is too little, a slice of the partitions at a time."""
         result = await self._read_in_slices(request)
         if not (result.is_urgent or result.size >= request.min_bytes or seconds <= 0):
-            waiter = Waiter(request.min_bytes - result.size, seconds)
+            waiter = GrowthWaiter(request.min_bytes - result.size, seconds)
             added: list[Replica] = []
             try:
                 if await self._is_unchanged(result, waiter, added):
@@ -178,7 +178,7 @@ class Fetch:
                 result = self._read(request, some, result)
         return result
 
-    async def _is_unchanged(self, result: _Result, waiter: Waiter, added: list[Replica]) -> bool:
+    async def _is_unchanged(self, result: _Result, waiter: GrowthWaiter, added: list[Replica]) -> bool:
         """Add the waiter to the partitions, and whether they are then as they were read."""
         async for some in slices(result.partitions):
             for key, fetched in some:
@@ -257,7 +257,7 @@ class Fetch:
                 # It changed after it was read, before this began to wait.
                 return self._answer(request, self._read(request, request.partitions, _NOTHING))
             partitions.append(partition)
-        waiter = Waiter(request.min_bytes - result.size, seconds)
+        waiter = GrowthWaiter(request.min_bytes - result.size, seconds)
         for partition in partitions:
             partition.waiters[waiter] = None
         try:

@@ -2,7 +2,7 @@
 
 A follower of a thousand partitions asks a thousand times a second. Only what has news is looked at: what the request
 names, and what was touched since by an append, by a commit, or by another leader. That the follower is there counts
-for all of its partitions (`Heard`).
+for all of its partitions (`FetchTimes`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from seglog.core.errors import SeglogError
 from seglog.core.types import MAX_INT32, NO_OFFSET
 from seglog.protocol.fetch import FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.replica_fetch import VERSION, FollowerRequest, RequestHead
-from seglog.replication.progress import UNKNOWN, Heard
+from seglog.replication.progress import UNKNOWN, FetchTimes
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
-from seglog.replication.waiters import Waiter
+from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.reads import UpTo
 
 Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
@@ -72,14 +72,14 @@ class _Session:
         self.epoch = 1
         self.answered_ms = UNKNOWN
         """When the last answer was written."""
-        self.heard = Heard(now_ms)
+        self.heard = FetchTimes(now_ms)
         self.swept_ms = now_ms
         self.wanted: dict[PartitionKey, Wanted] = {}
         self.told: dict[PartitionKey, Told] = {}
         self.touched: dict[PartitionKey, None] = {}
         self.unread = 0
         self.watched: dict[PartitionKey, _Watched] = {}
-        self.waiter: Waiter | None = None
+        self.waiter: GrowthWaiter | None = None
 
     def update(
         self,
@@ -271,7 +271,7 @@ class _Pass:
     async def wait(self, min_bytes: int, seconds: float) -> FetchAnswer:
         """The answer when there is something to read, or the time is over."""
         session = self._session
-        waiter = session.waiter = Waiter(min_bytes - self.size, seconds)
+        waiter = session.waiter = GrowthWaiter(min_bytes - self.size, seconds)
         # Something may have come after it was read, before this began to wait.
         waiter.grown(MAX_INT32 if any(key not in self._news for key in session.touched) else session.unread)
         try:

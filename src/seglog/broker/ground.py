@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from seglog.cluster.open import open_store
 from seglog.cluster.store import MetadataStore
+from seglog.cluster.store_address import open_store
 from seglog.core.clock import Clock
 from seglog.core.ground import Ground
 from seglog.net.connection import Handler
@@ -16,7 +16,7 @@ from seglog.net.listen import Endpoint, Listener
 
 
 class OpenStore(Protocol):
-    """As `seglog.cluster.open.open_store`."""
+    """As `seglog.cluster.store_address.open_store`."""
 
     async def __call__(
         self, address: str, /, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False

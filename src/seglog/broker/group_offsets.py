@@ -9,11 +9,11 @@ from uuid import UUID
 
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topic, Topics
-from seglog.coordinators.codec import NO_RETENTION
+from seglog.coordinators.committed_offsets import FetchedOffset
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.offsets import FetchedOffset
-from seglog.coordinators.runtime import GroupCoordinator
-from seglog.coordinators.shard import Commit, CommitRequest, Shard
+from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
+from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_records import NO_RETENTION
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
@@ -47,7 +47,7 @@ class GroupOffsets:
 
     async def commit(self, request: Message, context: Context) -> Answer:
         version = context.version
-        commits: list[Commit] = []
+        commits: list[OffsetCommit] = []
         answers: list[dict[str, Any]] = []
         topics = []
         for wanted in request.topics:
@@ -62,7 +62,7 @@ class GroupOffsets:
                 if topic is not None and not answer["error_code"]:
                     answers.append(answer)
                     commits.append(
-                        Commit(
+                        OffsetCommit(
                             (topic.name, partition.partition_index),
                             _known_id(topic),
                             partition.committed_offset,
@@ -77,8 +77,8 @@ class GroupOffsets:
                 answer["error_code"] = int(code)
         return {"topics": topics}
 
-    async def _commit(self, request: Message, version: int, commits: list[Commit]) -> list[ErrorCode]:
-        wanted = CommitRequest(
+    async def _commit(self, request: Message, version: int, commits: list[OffsetCommit]) -> list[ErrorCode]:
+        wanted = OffsetCommitRequest(
             request.group_id,
             request.generation_id_or_member_epoch,
             request.member_id,
@@ -131,7 +131,7 @@ class GroupOffsets:
         }
 
     def _fetch_topic(
-        self, group_id: str, shard: Shard, wanted: Message, version: int, require_stable: bool
+        self, group_id: str, shard: CoordinatorShard, wanted: Message, version: int, require_stable: bool
     ) -> dict[str, Any]:
         topic = self._find(wanted, version)
         if topic is None and version >= _TOPIC_IDS:
@@ -145,7 +145,9 @@ class GroupOffsets:
             ]
         }
 
-    def _fetch_all(self, group_id: str, shard: Shard, version: int, require_stable: bool) -> list[dict[str, Any]]:
+    def _fetch_all(
+        self, group_id: str, shard: CoordinatorShard, version: int, require_stable: bool
+    ) -> list[dict[str, Any]]:
         """What is committed; of a topic that is no more only in versions that can name it."""
         found: dict[str, list[dict[str, Any]]] = {}
         for place in shard.places(group_id):

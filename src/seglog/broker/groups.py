@@ -10,12 +10,18 @@ from seglog.broker.changes import TopicChanges
 from seglog.broker.identity import NOT_ASKED, Identity
 from seglog.broker.requests import Answer, Context, Handler
 from seglog.broker.topics import Topics
+from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.groups import Group
-from seglog.coordinators.requests import JoinAnswer, JoinRequest, Leaving, SyncAnswer, SyncRequest
-from seglog.coordinators.runtime import GroupCoordinator
+from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_messages import (
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+    SyncGroupResult,
+)
+from seglog.coordinators.group_state import GroupState
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
-from seglog.coordinators.steps import State
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey
@@ -134,10 +140,10 @@ class GroupApis:
         settings = self._coordinator.settings
         session_timeout = request.session_timeout
         if not request.group_id:
-            return _joined(JoinAnswer(ErrorCode.INVALID_GROUP_ID, request.member_id))
+            return _joined(JoinGroupResult(ErrorCode.INVALID_GROUP_ID, request.member_id))
         if not settings.group_min_session_timeout_ms <= session_timeout <= settings.group_max_session_timeout_ms:
-            return _joined(JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
-        join = JoinRequest(
+            return _joined(JoinGroupResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        join = JoinGroupRequest(
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
@@ -153,14 +159,14 @@ class GroupApis:
         try:
             return _joined(await self._coordinator.join(join))
         except CoordinatorError as error:
-            return _joined(JoinAnswer(error.code))
+            return _joined(JoinGroupResult(error.code))
 
     async def sync_group(self, request: Message, context: Context) -> Answer:
         if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-            return _synced(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return _synced(SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if not request.group_id:
-            return _synced(SyncAnswer(ErrorCode.INVALID_GROUP_ID))
-        sync = SyncRequest(
+            return _synced(SyncGroupResult(ErrorCode.INVALID_GROUP_ID))
+        sync = SyncGroupRequest(
             request.group_id,
             request.member_id,
             request.group_instance_id,
@@ -172,7 +178,7 @@ class GroupApis:
         try:
             return _synced(await self._coordinator.sync(sync))
         except CoordinatorError as error:
-            return _synced(SyncAnswer(error.code))
+            return _synced(SyncGroupResult(error.code))
 
     def heartbeat(self, request: Message, _: Context) -> Answer:
         if not request.group_id:
@@ -189,7 +195,7 @@ class GroupApis:
     async def leave_group(self, request: Message, _: Context) -> Answer:
         if not request.group_id:
             return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
-        leaving = [Leaving(member.member_id, member.group_instance_id) for member in request.members]
+        leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
         try:
             codes = await self._coordinator.leave(request.group_id, leaving)
         except CoordinatorError as error:
@@ -221,9 +227,9 @@ class GroupApis:
         if group is not None:
             return _described(group)
         if version < 6:
-            return {"group_state": State.DEAD.value}
+            return {"group_state": GroupState.DEAD.value}
         return {
-            "group_state": State.DEAD.value,
+            "group_state": GroupState.DEAD.value,
             "error_code": int(ErrorCode.GROUP_ID_NOT_FOUND),
             "error_message": f"Group {group_id} not found.",
         }
@@ -259,7 +265,7 @@ class GroupApis:
         return {"results": results}
 
 
-def _joined(answer: JoinAnswer) -> Answer:
+def _joined(answer: JoinGroupResult) -> Answer:
     return {
         "error_code": int(answer.code),
         "generation_id": answer.generation,
@@ -275,7 +281,7 @@ def _joined(answer: JoinAnswer) -> Answer:
     }
 
 
-def _synced(answer: SyncAnswer) -> Answer:
+def _synced(answer: SyncGroupResult) -> Answer:
     return {
         "error_code": int(answer.code),
         "protocol_type": answer.protocol_type,
@@ -284,9 +290,9 @@ def _synced(answer: SyncAnswer) -> Answer:
     }
 
 
-def _described(group: Group) -> dict[str, Any]:
+def _described(group: ClassicGroup) -> dict[str, Any]:
     """Only of a stable group is it known which protocol its members speak."""
-    is_stable = group.state is State.STABLE
+    is_stable = group.state is GroupState.STABLE
     return {
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from seglog.cluster.model import Broker
-from seglog.cluster.view import ClusterView
+from seglog.cluster.cluster_view import ClusterView
+from seglog.cluster.model import BrokerRegistration
 from seglog.core.addresses import Address, parse_host_port
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -25,7 +25,7 @@ class Identity:
         self.rack = rack
         self.advertised: dict[str, Address] = {}
         self._view = view
-        self._addresses: dict[int, tuple[Broker, dict[str, Address]]] = {}
+        self._addresses: dict[int, tuple[BrokerRegistration, dict[str, Address]]] = {}
         """Those of each broker, and the registration that they are from."""
 
     def brokers(self, listener: str) -> list[dict[str, Any]]:

@@ -23,9 +23,9 @@ from seglog.broker.process_use import process_families
 from seglog.broker.readiness import StoreStanding, obstacles
 from seglog.broker.topics import Topic, Topics
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.runtime import GroupCoordinator
-from seglog.coordinators.shard import Shard
-from seglog.coordinators.steps import State
+from seglog.coordinators.coordinator_shard import CoordinatorShard
+from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_state import GroupState
 from seglog.core.fs import OsFs
 from seglog.core.metrics import CONTENT_TYPE, QUANTILES, Durations, Family, Labels, Sample, lines
 from seglog.net.connection import Connection, Handler, Reply
@@ -255,7 +255,7 @@ class Metrics:
         shards = self._shards()
         states = Counter(group.state for shard in shards for group in shard.groups.values())
         yield Family(f"{_GROUPS}numgroups", "gauge", "Groups.", [Sample(states.total())])
-        for state in State:
+        for state in GroupState:
             name = f"{_GROUPS}numgroups{state.value.lower()}"
             yield Family(name, "gauge", f"Groups that are {state.value}.", [Sample(states[state])])
         yield Family(
@@ -277,7 +277,7 @@ class Metrics:
         yield Family("kafka_consumergroup_current_offset", "gauge", "Offset that a group has committed.", offsets)
         yield Family("kafka_consumergroup_lag", "gauge", "Records between that and the end.", self._lags(committed))
 
-    def _shards(self) -> list[Shard]:
+    def _shards(self) -> list[CoordinatorShard]:
         try:
             return list(self._groups.shards())
         except CoordinatorError:  # they are being loaded

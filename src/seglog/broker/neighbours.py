@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.leader_hints import LeaderHints
-from seglog.cluster.model import Broker
+from seglog.cluster.model import BrokerRegistration
 from seglog.protocol import replica_fetch
 from seglog.protocol.fetch import FetchAnswer
 from seglog.replication.replica import Replica
@@ -23,7 +23,7 @@ class Neighbours(NamedTuple):
 
     fetch: FollowerFetch
     hints: LeaderHints
-    brokers: Callable[[], Mapping[int, Broker]]
+    brokers: Callable[[], Mapping[int, BrokerRegistration]]
     listener: str
     rack_aware: bool
 

@@ -12,13 +12,14 @@ from uuid import UUID
 from seglog.broker.refused_error import RefusedError
 from seglog.broker.store_writes import read, write
 from seglog.broker.topics import Topic
+from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.generation import commit_raised
 from seglog.cluster.model import (
     GENERATION,
-    Broker,
+    BrokerRegistration,
     PartitionState,
-    Stored,
     TopicRules,
+    VersionedState,
     decode_partition,
     encode,
     of_partition,
@@ -33,12 +34,11 @@ from seglog.cluster.store import (
     VersionChangedError,
     in_commits,
 )
-from seglog.cluster.view import ClusterView
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 
 Key = tuple[UUID, int]
-Brokers = Mapping[int, Broker]
+Brokers = Mapping[int, BrokerRegistration]
 Decide = Callable[[PartitionState, Brokers, TopicRules], PartitionState]
 """The state that is wanted in place of the one that is there: the same one if nothing is to change. `RefusedError`."""
 _MANY: Final = 2
@@ -81,7 +81,7 @@ class PartitionStates:
                     refused[key] = error
         return refused
 
-    def _decided(self, key: Key, stored: Stored | None, decide: Decide) -> PartitionState | None:
+    def _decided(self, key: Key, stored: VersionedState | None, decide: Decide) -> PartitionState | None:
         """None: nothing is to change. `RefusedError`."""
         topic = self._view.topics_by_id.get(key[0])
         if topic is None:
@@ -109,7 +109,7 @@ class PartitionStates:
         name = partition_name(*key)
         while True:
             found = await read(self._store.get(name))
-            stored = None if found is None else Stored(decode_partition(name, found.value), found.version)
+            stored = None if found is None else VersionedState(decode_partition(name, found.value), found.version)
             if found is not None:
                 self._view.note(name, found.value, found.version)
             changed = self._decided(key, stored, decide)

@@ -18,7 +18,7 @@ from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import InvalidConfigError, SeglogError
 
 if TYPE_CHECKING:
-    from seglog.cluster.view import Changes, ClusterView
+    from seglog.cluster.cluster_view import Changes, ClusterView
 
 DEFAULT: Final = "default"
 _log: Final = logging.getLogger("seglog.broker")

@@ -18,7 +18,7 @@ from seglog.cluster.store import (
     StoreFailedError,
     UnknownOutcomeError,
     VersionChangedError,
-    Versioned,
+    VersionedValue,
 )
 from seglog.core.error_codes import ErrorCode
 
@@ -64,7 +64,7 @@ async def _outcome(store: MetadataStore, name: str, value: bytes, version: int, 
 
 
 async def create_in_turn(
-    store: MetadataStore, name: str, value: bytes, last: str, before: Versioned | None
+    store: MetadataStore, name: str, value: bytes, last: str, before: VersionedValue | None
 ) -> int | None:
     """As `write` of a value that is new, together with its name as the value at ``last``, where ``before`` was read;
     None if there is something else by now: what was looked at since then may be over."""

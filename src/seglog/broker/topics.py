@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, overload
 from uuid import UUID
 
 from seglog.broker.refused_error import RefusedError
+from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.model import NO_LEADER, TopicState, offline_name
-from seglog.cluster.view import Changes, ClusterView
 from seglog.core.error_codes import ErrorCode
 from seglog.core.types import NO_EPOCH
 from seglog.replication.replica import Replica

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from seglog.client.admin import Admin, describe_code
 from seglog.client.bootstrap import HostPort
-from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
-from seglog.cluster.moves import Move, Place
+from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
+from seglog.cluster.reassignment_plan import Place, ReplicaMove
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.reading import Message
@@ -54,12 +54,12 @@ class Directory(NamedTuple):
 class ClusterAdmin(Admin):
     """Use as a context manager, for one look or one change; one thread. `RequestFailedError` names broker or topic."""
 
-    def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterSeen:
+    def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterStatus:
         """Brokers and partitions, of these topics or of all. ``closely``: each broker is asked for the ends and sizes
         of its replicas; one that does not answer is noted as such."""
         metadata = self._metadata()
         brokers = {
-            one.node_id: BrokerSeen(
+            one.node_id: BrokerStatus(
                 node_id=one.node_id, rack=one.rack, listeners={"": str(HostPort(one.host, one.port))}
             )
             for one in metadata.brokers
@@ -67,7 +67,7 @@ class ClusterAdmin(Admin):
         partitions = self._with_min_insync(self._with_moves(list(self._partitions(topics))))
         contents = {"include_cluster_authorized_operations": False, "endpoint_type": _BROKERS}
         controller = self._first.ask(ApiKey.DESCRIBE_CLUSTER, contents).controller_id
-        seen = ClusterSeen(
+        seen = ClusterStatus(
             cluster_id=metadata.cluster_id or "",
             controller=controller if controller >= 0 else None,
             brokers=brokers,
@@ -75,7 +75,7 @@ class ClusterAdmin(Admin):
         )
         return self.look_closely(seen) if closely else seen
 
-    def look_closely(self, seen: ClusterSeen) -> ClusterSeen:
+    def look_closely(self, seen: ClusterStatus) -> ClusterStatus:
         """With what each broker says of its own replicas."""
         brokers = dict(seen.brokers)
         ends: dict[Place, dict[int, int]] = {}
@@ -146,7 +146,7 @@ class ClusterAdmin(Admin):
 
     # Changes
 
-    def reassign(self, moves: Iterable[Move], timeout_ms: int = 60_000) -> dict[Place, str]:
+    def reassign(self, moves: Iterable[ReplicaMove], timeout_ms: int = 60_000) -> dict[Place, str]:
         """Begin to move partitions; why not, of those that cannot be."""
         return self._alter_reassignments({move.place: move.after for move in moves}, timeout_ms)
 
@@ -204,7 +204,7 @@ class ClusterAdmin(Admin):
 
     # Questions
 
-    def _partitions(self, topics: Collection[str] | None) -> Iterator[PartitionSeen]:
+    def _partitions(self, topics: Collection[str] | None) -> Iterator[PartitionStatus]:
         names = sorted(self._names() if topics is None else topics)
         for start in range(0, len(names), _AT_ONCE):
             cursor: Any = None
@@ -223,7 +223,7 @@ class ClusterAdmin(Admin):
     def _names(self) -> list[str]:
         return [topic.name for topic in self._first.ask(ApiKey.METADATA, {"topics": None}).topics]
 
-    def _with_moves(self, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
+    def _with_moves(self, partitions: list[PartitionStatus]) -> list[PartitionStatus]:
         contents = {"timeout": 60_000, "topics": None}
         answer = self._ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, contents)
         _check(answer, "reassignments")
@@ -239,7 +239,7 @@ class ClusterAdmin(Admin):
             for one in partitions
         ]
 
-    def _with_min_insync(self, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
+    def _with_min_insync(self, partitions: list[PartitionStatus]) -> list[PartitionStatus]:
         found: dict[str, int] = {}
         names = iter(sorted({one.topic for one in partitions}))
         while some := list(islice(names, _AT_ONCE)):
@@ -252,7 +252,7 @@ class ClusterAdmin(Admin):
                         found[result.resource_name] = int(config.value)
         return [replace(one, min_insync=found.get(one.topic)) for one in partitions]
 
-    def _ends(self, node: int, partitions: Sequence[PartitionSeen]) -> Iterator[tuple[Place, int]]:
+    def _ends(self, node: int, partitions: Sequence[PartitionStatus]) -> Iterator[tuple[Place, int]]:
         """Log end offsets of a broker's own replicas, as far as it tells them."""
         topics: dict[str, list[Mapping[str, int]]] = {}
         for one in partitions:
@@ -293,8 +293,8 @@ class ClusterAdmin(Admin):
             connection.close()
 
 
-def _seen(topic: str, one: Message) -> PartitionSeen:
-    return PartitionSeen(
+def _seen(topic: str, one: Message) -> PartitionStatus:
+    return PartitionStatus(
         topic=topic,
         number=one.partition_index,
         replicas=tuple(one.replica_nodes),

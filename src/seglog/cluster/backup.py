@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from seglog.cluster.cluster_view import CONTROLLER
+from seglog.cluster.controller import CONTROLLER_EPOCHS
 from seglog.cluster.formats import BROKER_EPOCHS, SPEAKS
 from seglog.cluster.membership import count
 from seglog.cluster.model import (
@@ -37,9 +39,7 @@ from seglog.cluster.model import (
     encode,
     generation_of,
 )
-from seglog.cluster.office import CONTROLLER_EPOCHS
-from seglog.cluster.store import ANY_VERSION, MISSING, Change, StoreError, Versioned
-from seglog.cluster.view import CONTROLLER
+from seglog.cluster.store import ANY_VERSION, MISSING, Change, StoreError, VersionedValue
 
 CLUSTER: Final = "cluster"
 PRODUCER_IDS: Final = "producer-ids"
@@ -60,14 +60,14 @@ class Backup(NamedTuple):
     cluster_id: str
     generation: int
     taken_ms: int
-    values: Mapping[str, Versioned]
+    values: Mapping[str, VersionedValue]
 
 
 class InvalidBackupError(StoreError):
     """A file that is no whole backup."""
 
 
-def take_backup(values: Mapping[str, Versioned], taken_ms: int) -> Backup:
+def take_backup(values: Mapping[str, VersionedValue], taken_ms: int) -> Backup:
     """What sessions have made is left out: they are over when it is needed. `StoreError` if there is no cluster."""
     if CLUSTER not in values:
         raise StoreError("there is no cluster in this metadata store")
@@ -76,7 +76,7 @@ def take_backup(values: Mapping[str, Versioned], taken_ms: int) -> Backup:
     return Backup(cluster_id_of(values), generation_of(values), taken_ms, kept)
 
 
-def cluster_id_of(values: Mapping[str, Versioned]) -> str:
+def cluster_id_of(values: Mapping[str, VersionedValue]) -> str:
     return str(json.loads(values[CLUSTER].value)["cluster.id"])
 
 
@@ -113,24 +113,24 @@ def _crc(values: object) -> int:
     return zlib.crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
 
 
-def _told(value: Versioned) -> list[object]:
+def _told(value: VersionedValue) -> list[object]:
     try:
         return [value.version, value.value.decode()]
     except UnicodeDecodeError:
         return [value.version, "", base64.b64encode(value.value).decode()]
 
 
-def _value(told: list[object]) -> Versioned:
+def _value(told: list[object]) -> VersionedValue:
     version, text, *rest = told
     if not isinstance(version, int) or not isinstance(text, str):
         raise TypeError(f"not a value: {told!r:.80}")
-    return Versioned(base64.b64decode(str(rest[0])) if rest else text.encode(), version)
+    return VersionedValue(base64.b64decode(str(rest[0])) if rest else text.encode(), version)
 
 
 # Going on with an older store
 
 
-def accepted(values: Mapping[str, Versioned], now_ms: int) -> Iterator[Change]:
+def accepted(values: Mapping[str, VersionedValue], now_ms: int) -> Iterator[Change]:
     """What makes an older store one that brokers go on with: the last step is the generation that they accept.
 
     `InvalidStateError` for a partition that a later seglog has written.
@@ -156,7 +156,7 @@ def restored(backup: Backup, now_ms: int) -> Iterator[Change]:
     yield Change(CLUSTER, cluster, MISSING)
 
 
-def distrusted(values: Mapping[str, Versioned], now_ms: int) -> dict[str, bytes]:
+def distrusted(values: Mapping[str, VersionedValue], now_ms: int) -> dict[str, bytes]:
     """The values that are to be other ones because what this store says may be over."""
     found = counters(
         now_ms,

@@ -10,10 +10,10 @@ from seglog.cluster.store import (
     ANY_VERSION,
     MISSING,
     Change,
-    Changed,
-    Session,
-    Step,
+    CommitStep,
+    StoreSession,
     Versions,
+    WatchCallback,
     check_there,
     is_within,
 )
@@ -23,7 +23,7 @@ class Committing(ABC):
     """`MetadataStore.create`, `cas` and `delete`, of a store that can commit."""
 
     @abstractmethod
-    async def commit(self, steps: Sequence[Step]) -> Versions:
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
         """See `seglog.cluster.store.MetadataStore`."""
 
     async def until_broken(self) -> str:
@@ -31,7 +31,7 @@ class Committing(ABC):
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
-    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
+    async def create(self, name: str, value: bytes, session: StoreSession | None = None) -> int:
         return (await self.commit([Change(name, value, MISSING, session)]))[0]
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
@@ -51,7 +51,7 @@ class Watches:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def add(self, name: str, changed: Changed) -> Callable[[], None]:
+    def add(self, name: str, changed: WatchCallback) -> Callable[[], None]:
         """What is returned ends it."""
         watch = _Watch(name, changed)
         self._all.append(watch)
@@ -79,7 +79,7 @@ class Watches:
 class _Watch:
     __slots__ = ("changed", "is_over", "name")
 
-    def __init__(self, name: str, changed: Changed) -> None:
+    def __init__(self, name: str, changed: WatchCallback) -> None:
         self.name = name
         self.changed = changed
         self.is_over = False

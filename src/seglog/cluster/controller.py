@@ -1,107 +1,348 @@
-"""What the controller changes: from all that it sees to the partitions' states as they must be. Pure.
+"""The controller's office: one broker has it, decides when something has changed, and writes what differs.
 
-It does not react to events, which may be late, repeated or missed: it looks at the whole and writes what differs. Each
-write is a compare-and-set on the version that was looked at, under the controller's own epoch, so that two who think
-that they are the controller do no harm, and a leader who changes its ISR at that moment wins or loses whole.
+Each claim makes a new epoch, and each commit checks that ``epochs/controller`` is at the version that the claim has
+made it: who was the controller before, and does not know that it is over, writes nothing. (The version of
+``controller`` itself would fence nobody: it begins again with each session.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
-from seglog.cluster.election import first_state, prefer, reassign, settle
-from seglog.cluster.model import NO_LEADER, Broker, PartitionState, TopicRules, TopicState, View, of_partition
+from seglog.cluster.cluster_view import (
+    CONTROLLER,
+    Changes,
+    ClusterView,
+    ControllerRegistration,
+    NamedValue,
+    decode_controller,
+    encode_controller,
+)
+from seglog.cluster.controller_decisions import PartitionDecision, all_keys, balance, decide
+from seglog.cluster.membership import Membership, count
+from seglog.cluster.model import (
+    GENERATION,
+    RAISED,
+    TOPICS,
+    ElectionKind,
+    InvalidStateError,
+    Member,
+    decode_topic,
+    encode,
+    partition_name,
+)
+from seglog.cluster.store import (
+    MISSING,
+    Change,
+    Check,
+    MetadataStore,
+    NameExistsError,
+    NoSuchNameError,
+    SessionLostError,
+    StoreClosedError,
+    StoreFailedError,
+    UnknownOutcomeError,
+    VersionChangedError,
+    VersionedValue,
+    Versions,
+    in_commits,
+)
+from seglog.core.ground import Ground
+
+CONTROLLER_EPOCHS: Final = "epochs/controller"
+Key = tuple[UUID, int]
+_AT_ONCE: Final = 250
+"""Partitions that are decided before others have a turn on the loop: some 3 ms."""
+_RETRY_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 1.0
+"""How often the office is looked at when nothing changes."""
+_CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
+
+_log: Final = logging.getLogger("seglog.cluster")
 
 
-class Decision(NamedTuple):
-    """A partition's new state; None: it is to be deleted. ``version`` is the one that was looked at, None: there was
-    none."""
-
-    topic_id: UUID
-    number: int
-    state: PartitionState | None
-    version: int | None
+class _OverError(Exception):
+    """We are not the controller any more, or not certain that we are."""
 
 
-def decide(view: View, among: Collection[tuple[UUID, int]] | None = None) -> Iterator[Decision]:
-    """Everything that is to be written now; of all partitions, or of those with these keys, which may be of topics that
-    are not there. Written whole and seen again, it leaves nothing to decide."""
-    topics = {topic.topic_id: topic for topic in view.topics.values()}
-    rules: dict[UUID, TopicRules] = {}
-    for topic_id, number in all_keys(view) if among is None else among:
-        topic = topics.get(topic_id)
-        stored = view.partitions.get((topic_id, number))
-        if topic is None:
-            if stored is not None:
-                yield Decision(topic_id, number, None, stored.version)
-            continue
-        if topic_id not in rules:
-            rules[topic_id] = view.rules(topic)
-        decision = _decide_one(view, topic, number, rules[topic_id])
-        if decision is not None:
-            yield decision
+class Controller:
+    """`run` it; ``epoch`` is the controller's while this broker is the controller.
+
+    ``imbalance`` is the part of a broker's partitions that others may lead, ``balance_seconds`` how often that is
+    looked at (None: never).
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        view: ClusterView,
+        membership: Membership,
+        *,
+        ground: Ground,
+        imbalance: float,
+        balance_seconds: float | None,
+    ) -> None:
+        self.epoch: int | None = None
+        self._store = store
+        self._view = view
+        self._membership = membership
+        self._now = ground.clock.monotonic
+        self._imbalance = imbalance
+        self._balance_seconds = balance_seconds
+        self._balance_at = 0.0
+        self._fence = Check(CONTROLLER_EPOCHS, MISSING)
+        self._woken = asyncio.Event()
+        self._keys: set[Key] = set()
+        self._topics: set[str] = set()
+        self._is_all = True
+        """What is to be looked at: these partitions, those of these topics, everything."""
+
+    def resign(self) -> None:
+        """Decide nothing more until the session is certain, and the store says that we have the office."""
+        if self.epoch is not None:
+            _log.info("the controller of epoch %d has resigned", self.epoch)
+        self.epoch = None
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the store closed."""
+        self._view.listeners.append(self._seen)
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    seconds = await self._turn()
+                except (StoreFailedError, SessionLostError) as error:
+                    _log.warning("the controller cannot write: %s", error)
+                    seconds = _RETRY_SECONDS
+                except _OverError:
+                    self.resign()
+                    seconds = _RETRY_SECONDS
+                await self._wait(seconds)
+        except StoreClosedError:
+            return
+        finally:
+            self._view.listeners.remove(self._seen)
+            self.resign()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _seen(self, changes: Changes) -> None:
+        if self.epoch is None and not changes.controller:
+            return  # who takes the office looks at everything
+        self._keys |= changes.partitions
+        self._topics |= changes.topics
+        self._is_all = self._is_all or bool(changes.brokers or changes.configs)
+        self._woken.set()
+
+    async def _turn(self) -> float:
+        """Do what is to be done; how many seconds to wait for something to change."""
+        me = self._membership.me
+        if me is None or not self._membership.is_certain:
+            if self.epoch is not None:
+                raise _OverError
+            return _RETRY_SECONDS
+        seen = self._view.controller
+        if seen is None or (seen.node_id == me.node_id and seen.broker_epoch != me.epoch):
+            self.epoch = None
+            if not await self._claim(me):
+                return _RETRY_SECONDS
+        elif seen.node_id != me.node_id:
+            if self.epoch is not None:
+                raise _OverError
+            return _LOOK_SECONDS
+        elif self.epoch != seen.epoch:
+            await self._take_over(me, seen)
+        await self._act()
+        return await self._balance()
+
+    # Who has it
+
+    async def _claim(self, me: Member) -> bool:
+        """Take the office that nobody has, or that an earlier life of ours had: that is over."""
+        session = self._membership.session
+        if session is None:
+            return False
+        found = await self._store.get_many([CONTROLLER_EPOCHS, CONTROLLER])
+        counter, former = found.get(CONTROLLER_EPOCHS), found.get(CONTROLLER)
+        if former is not None:
+            self._view.note(CONTROLLER, *former)
+            try:
+                held = decode_controller(former.value)
+            except InvalidStateError:  # the view has said so
+                return False
+            if held.node_id != me.node_id or held.broker_epoch == me.epoch:
+                return False  # looked at anew when the view has it
+        claimed = ControllerRegistration(me.node_id, me.epoch, count(CONTROLLER_EPOCHS, counter) + 1)
+        value = encode_controller(claimed)
+        steps = [Change(CONTROLLER_EPOCHS, b"%d" % claimed.epoch, MISSING if counter is None else counter.version)]
+        if former is not None:
+            steps.append(Change(CONTROLLER, None, former.version))
+        try:
+            versions = await self._store.commit([*steps, Change(CONTROLLER, value, MISSING, session)])
+        except (*_CHANGED, UnknownOutcomeError):
+            return False  # someone was quicker; or it was made, and is taken over when it is seen
+        self._check_certain(me)
+        self._begin(claimed, versions[0])
+        self._view.note(CONTROLLER, value, 0)
+        return True
+
+    async def _take_over(self, me: Member, seen: ControllerRegistration) -> None:
+        """The office is ours, by a claim whose answer was lost, or from before our session was in doubt."""
+        counter = await self._store.get(CONTROLLER_EPOCHS)
+        self._check_certain(me)
+        if counter is None or count(CONTROLLER_EPOCHS, counter) != seen.epoch or self._view.controller != seen:
+            raise _OverError
+        self._begin(seen, counter.version)
+
+    def _begin(self, controller: ControllerRegistration, version: int) -> None:
+        self.epoch = controller.epoch
+        self._fence = Check(CONTROLLER_EPOCHS, version)
+        self._is_all = True
+        self._balance_at = self._now() + (self._balance_seconds or 0)
+        _log.info("broker %d is the controller in epoch %d", controller.node_id, controller.epoch)
+
+    def _check_certain(self, me: Member) -> None:
+        if self._membership.me != me or not self._membership.is_certain:
+            raise _OverError
+
+    # What it does
+
+    async def _act(self) -> None:
+        """Decide for all that has changed, and write that. What could not be written is looked at again."""
+        keys = self._changed_keys()
+        done = 0
+        try:
+            while done < len(keys):
+                some = keys[done : done + _AT_ONCE]
+                decisions: Sequence[PartitionDecision] = list(decide(self._view.view(), some))
+                if any(one.state is None for one in decisions):
+                    decisions = await self._without_topics_that_are(decisions)
+                self._log_growth(decisions)
+                await self._write(decisions)
+                self._tell(decisions)
+                done += len(some)
+                await asyncio.sleep(0)
+        finally:
+            self._keys.update(keys[done:])
+
+    def _log_growth(self, decisions: Sequence[PartitionDecision]) -> None:
+        """`decide` adds replicas only to topics that were made when there were too few brokers."""
+        for topic_id, number, state, version in decisions:
+            before = self._view.partitions.get((topic_id, number))
+            if state is not None and version is not None and before is not None and state.adding > before.state.adding:
+                name = self._view.topics_by_id[topic_id].name
+                _log.info("%s-%d gets replicas on brokers %s: more have joined", name, number, list(state.adding))
+
+    def _tell(self, decisions: Sequence[PartitionDecision]) -> None:
+        """Say which replica leads that was not in sync, why, and which offsets may be missing."""
+        for one in decisions:
+            stored = self._view.partitions.get((one.topic_id, one.number))
+            if one.state is None or stored is None or one.state.recovery is None:
+                continue
+            recovery, topic = one.state.recovery, self._view.topics_by_id.get(one.topic_id)
+            if recovery.leader_epoch == one.state.leader_epoch == stored.state.leader_epoch:
+                level = logging.INFO if recovery.kind is ElectionKind.PROVEN else logging.WARNING
+                name = one.topic_id if topic is None else topic.name
+                _log.log(level, "%s-%d: %s", name, one.number, recovery)
+
+    def _changed_keys(self) -> Sequence[Key]:
+        keys, topics, is_all = self._keys, self._topics, self._is_all
+        self._keys, self._topics, self._is_all = set(), set(), False
+        if is_all:
+            return all_keys(self._view.view())
+        for name in topics:
+            topic = self._view.topics.get(name)
+            if topic is not None:
+                keys.update((topic.topic_id, number) for number in range(len(topic.assignment)))
+        if topics:  # one may have gone, or be another one of the same name
+            keys.update(key for key in self._view.partitions if key[0] not in self._view.topics_by_id)
+        return sorted(keys)
+
+    async def _without_topics_that_are(self, decisions: Sequence[PartitionDecision]) -> Sequence[PartitionDecision]:
+        """Nothing is deleted whose topic may be there: a view can have a partition before its topic, and a topic that
+        a later seglog has written cannot be read. A topic is made before its partitions and its id never comes back,
+        so that what is read now says it."""
+        found = await self._store.load(TOPICS)
+        try:
+            there = {decode_topic(name, value.value).topic_id for name, value in found.items()}
+        except InvalidStateError as error:
+            _log.warning("no partition is deleted: %s", error)
+            return [one for one in decisions if one.state is not None]
+        return [one for one in decisions if one.state is not None or one.topic_id not in there]
+
+    async def _balance(self) -> float:
+        """Back to the preferred leaders, when it is time for that."""
+        if self._balance_seconds is None:
+            return _LOOK_SECONDS
+        left = self._balance_at - self._now()
+        if left <= 0:
+            await self._write(list(balance(self._view.view(), self._imbalance)))
+            self._balance_at = self._now() + self._balance_seconds
+            return 0.0
+        return min(left, _LOOK_SECONDS)
+
+    # Writing
+
+    async def _write(self, decisions: Sequence[PartitionDecision]) -> None:
+        """In as few commits as there must be. What others have changed meanwhile is noted and looked at anew."""
+        waiting = list(_commits(decisions))
+        while waiting:
+            steps = waiting.pop()
+            try:
+                versions = await self._commit(steps)
+            except (*_CHANGED, UnknownOutcomeError) as error:
+                rest = await self._unchanged(steps)
+                is_known = not isinstance(error, UnknownOutcomeError)
+                # All unchanged: it was another one that came and went. Halves find the step that is in the way.
+                half = (len(rest) + 1) // 2 if is_known and len(rest) == len(steps) > 1 else len(rest)
+                waiting += [part for part in (rest[:half], rest[half:]) if part]
+                if is_known and len(rest) == len(steps) == 1:
+                    raise StoreFailedError(f"{steps[0].name} cannot be changed: {error}") from error
+            else:
+                self._view.note_all(
+                    NamedValue(step.name, None if step.value is None else VersionedValue(step.value, version))
+                    for step, version in zip(steps, versions, strict=True)
+                )
+
+    async def _commit(self, steps: Sequence[Change]) -> Versions:
+        if self.epoch is None or not self._membership.is_certain:
+            raise _OverError
+        return (await self._store.commit([self._fence, RAISED, *steps]))[2:]
+
+    async def _unchanged(self, steps: Sequence[Change]) -> list[Change]:
+        """Those that are as they were looked at; the others are noted. Raises if the office is not ours any more."""
+        found = await self._store.get_many([CONTROLLER_EPOCHS, *(step.name for step in steps)])
+        counter = found.get(CONTROLLER_EPOCHS)
+        if counter is None or counter.version != self._fence.version:
+            raise _OverError
+        rest = [step for step in steps if _version(found.get(step.name)) == step.version]
+        others = [step.name for step in steps if _version(found.get(step.name)) != step.version]
+        self._view.note_all(NamedValue(name, found.get(name)) for name in others)
+        return rest
 
 
-def all_keys(view: View) -> list[tuple[UUID, int]]:
-    """Of all partitions that are, or should be: first those that topics have, then those without a topic."""
-    keys = dict.fromkeys(
-        (topic.topic_id, number) for topic in view.topics.values() for number in range(len(topic.assignment))
-    )
-    return list(keys | dict.fromkeys(view.partitions))
+def _commits(decisions: Sequence[PartitionDecision]) -> Iterator[list[Change]]:
+    steps = [
+        Change(
+            partition_name(one.topic_id, one.number),
+            None if one.state is None else encode(one.state),
+            MISSING if one.version is None else one.version,
+        )
+        for one in decisions
+    ]
+    for commit in in_commits(steps, [Check(CONTROLLER_EPOCHS, 0), Check(GENERATION, 0)]):
+        yield [step for step in commit if isinstance(step, Change)]
 
 
-def _decide_one(view: View, topic: TopicState, number: int, rules: TopicRules) -> Decision | None:
-    key = (topic.topic_id, number)
-    stored, brokers = view.partitions.get(key), of_partition(view.brokers, key)
-    if stored is None:
-        if number >= len(topic.assignment):
-            return None
-        state = first_state(topic.assignment[number], brokers, rules.min_insync)
-        return None if state is None else Decision(*key, state, None)
-    settled = settle(stored.state, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
-    if settled == stored.state:
-        settled = _widened(settled, topic.assignment, number, brokers, rules)
-    return None if settled == stored.state else Decision(*key, settled, stored.version)
-
-
-def _widened(
-    state: PartitionState,
-    assignment: Sequence[tuple[int, ...]],
-    number: int,
-    brokers: Mapping[int, Broker],
-    rules: TopicRules,
-) -> PartitionState:
-    """Begin to add replicas to a partition that was made when there were too few brokers. A partition that an operator
-    has moved, so that its replicas no longer begin with those it was made with, stays as it is."""
-    first = assignment[number] if number < len(assignment) else ()
-    is_settled = state.leader != NO_LEADER and not (state.adding or state.removing)
-    missing = rules.replicas - len(state.replicas)
-    if missing <= 0 or not is_settled or state.replicas[: len(first)] != first:
-        return state
-    racks = {brokers[node].rack for node in state.replicas if node in brokers}
-    others = sorted(node for node in brokers if node not in state.replicas and not brokers[node].is_stopping)
-    start = number % max(len(others), 1)
-    turned = others[start:] + others[:start]
-    added = sorted(turned, key=lambda node: brokers[node].rack in racks)[:missing]  # other racks first
-    return reassign(state, (*state.replicas, *added)) if added else state
-
-
-def balance(view: View, imbalance: float = 0.1) -> Iterator[Decision]:
-    """Back to the preferred leaders, for each broker of whose partitions a larger part than ``imbalance`` is led by
-    others (``leader.imbalance.per.broker.percentage``)."""
-    preferred: dict[int, int] = {}
-    elsewhere: dict[int, int] = {}
-    for stored in view.partitions.values():
-        first = stored.state.replicas[0]
-        preferred[first] = preferred.get(first, 0) + 1
-        if stored.state.leader != first:
-            elsewhere[first] = elsewhere.get(first, 0) + 1
-    tilted = {node for node, count in elsewhere.items() if count > imbalance * preferred[node]}
-    for (topic_id, number), stored in view.partitions.items():
-        state = stored.state
-        if state.replicas[0] in tilted and state.leader != NO_LEADER:
-            changed = prefer(state, of_partition(view.brokers, (topic_id, number)))
-            if changed is not state:
-                yield Decision(topic_id, number, changed, stored.version)
+def _version(found: VersionedValue | None) -> int:
+    return MISSING if found is None else found.version

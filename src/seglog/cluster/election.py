@@ -4,7 +4,7 @@
 
 Rules of Kafka's ``PartitionChangeBuilder.java`` with eligible leader replicas (KIP-966). Where Kafka's controller sees
 each registration in turn, this one may miss some: a replica counts by what its broker says of its own losses
-(`Broker.kept_since`).
+(`BrokerRegistration.kept_since`).
 
 If no replica is known to have everything, evidence decides among those that had it (`PartitionState.candidates`), and
 never lets another one lead: see docs/decisions/0011-evidence-decides.md.
@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from seglog.cluster.model import (
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     ElectionKind,
     Evidence,
     Member,
@@ -25,7 +25,7 @@ from seglog.cluster.model import (
     Recovery,
 )
 
-Brokers = Mapping[int, Broker]
+Brokers = Mapping[int, BrokerRegistration]
 
 
 def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) -> PartitionState | None:

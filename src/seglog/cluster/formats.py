@@ -23,13 +23,13 @@ from seglog.cluster.store import (
     MISSING,
     Change,
     Check,
+    CommitStep,
     MetadataStore,
     NameExistsError,
     NoSuchNameError,
-    Step,
     StoreError,
     VersionChangedError,
-    Versioned,
+    VersionedValue,
 )
 
 FORMAT: Final = "format"
@@ -65,10 +65,10 @@ def encode_formats(formats: Formats) -> bytes:
     return json.dumps(formats._asdict(), separators=(",", ":")).encode()
 
 
-def decode_formats(name: str, value: Versioned | None) -> Formats:
+def decode_formats(name: str, value: VersionedValue | None) -> Formats:
     """`FormatError`.
 
-    >>> decode_formats("speaks/1", Versioned(encode_formats(Formats(1, 3)), 0))
+    >>> decode_formats("speaks/1", VersionedValue(encode_formats(Formats(1, 3)), 0))
     Formats(low=1, high=3)
     """
     if value is None:
@@ -80,7 +80,7 @@ def decode_formats(name: str, value: Versioned | None) -> Formats:
         raise FormatError(f"{name} in the metadata store cannot be read: {error!r}") from error
 
 
-def format_of(found: Versioned | None) -> int:
+def format_of(found: VersionedValue | None) -> int:
     """The cluster's format. `FormatError`."""
     if found is None:
         return FIRST.high
@@ -89,7 +89,7 @@ def format_of(found: Versioned | None) -> int:
     return int(found.value)
 
 
-def check_format(found: Versioned | None, ours: Formats = OURS) -> Step:
+def check_format(found: VersionedValue | None, ours: Formats = OURS) -> CommitStep:
     """The step of a registration's commit that holds the cluster's format still. `FormatError` if a broker that speaks
     ``ours`` cannot take part."""
     there = format_of(found)
@@ -111,7 +111,7 @@ async def raise_format(store: MetadataStore, to: int) -> int:
         if to == before:
             return before
         now, epochs = found.get(FORMAT), found.get(BROKER_EPOCHS)
-        steps: list[Step] = [Change(FORMAT, b"%d" % to, MISSING if now is None else now.version)]
+        steps: list[CommitStep] = [Change(FORMAT, b"%d" % to, MISSING if now is None else now.version)]
         if epochs is not None:  # nobody registers in between
             steps.insert(0, Check(BROKER_EPOCHS, epochs.version))
         try:
@@ -121,7 +121,7 @@ async def raise_format(store: MetadataStore, to: int) -> int:
         return before
 
 
-def _check_brokers(registered: Mapping[str, Versioned], speaks: Mapping[str, Versioned], to: int) -> None:
+def _check_brokers(registered: Mapping[str, VersionedValue], speaks: Mapping[str, VersionedValue], to: int) -> None:
     for name in sorted(registered):
         node = name.partition("/")[2]
         formats = decode_formats(speaks_name(int(node)), speaks.get(f"{SPEAKS}/{node}"))

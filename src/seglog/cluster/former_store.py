@@ -7,15 +7,15 @@ import sqlite3
 import tempfile
 from collections.abc import Mapping
 
-from seglog.cluster.sqlite_file import MetadataFile
-from seglog.cluster.store import StoreFailedError, Versioned
+from seglog.cluster.sqlite_file import SqliteFile
+from seglog.cluster.store import StoreFailedError, VersionedValue
 from seglog.core.fs import Fs, OsFs
 
 _BESIDE = ("", "-wal")
 """A broker that was killed has left its last changes in the second."""
 
 
-def read_former(fs: Fs, path: str) -> Mapping[str, Versioned]:
+def read_former(fs: Fs, path: str) -> Mapping[str, VersionedValue]:
     """All values of the SQLite file at ``path``; it is copied, and stays as it is. `StoreFailedError`."""
     own = OsFs()
     with tempfile.TemporaryDirectory(prefix="seglog-") as directory:
@@ -23,7 +23,7 @@ def read_former(fs: Fs, path: str) -> Mapping[str, Versioned]:
         for suffix in _BESIDE:
             if fs.exists(path + suffix):
                 own.write(copy + suffix, fs.read(path + suffix))
-        file = MetadataFile(copy)
+        file = SqliteFile(copy)
         try:
             file.connect()
             try:

@@ -23,20 +23,20 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.formats import BROKER_EPOCHS
 from seglog.cluster.membership import count
 from seglog.cluster.model import GENERATION, GENERATION_BASE, RAISED, generation_of
 from seglog.cluster.store import (
     ANY_VERSION,
+    CommitStep,
     MetadataStore,
     NameExistsError,
     NoSuchNameError,
-    Step,
     StoreError,
-    Versioned,
+    VersionedValue,
     Versions,
 )
-from seglog.cluster.view import ClusterView
 from seglog.core.errors import LogDirFullError
 from seglog.core.ground import Workers
 
@@ -49,7 +49,7 @@ Write = Callable[[int], None]
 _log: Final = logging.getLogger("seglog.cluster")
 
 
-async def commit_raised(store: MetadataStore, steps: Sequence[Step]) -> Versions:
+async def commit_raised(store: MetadataStore, steps: Sequence[CommitStep]) -> Versions:
     """A commit that raises the generation, also of a store that has none yet. Errors of `MetadataStore.commit`."""
     while True:
         try:
@@ -82,7 +82,13 @@ def names_to_check(node_id: int) -> tuple[str, ...]:
 
 
 def check_store(
-    store: str, values: Mapping[str, Versioned], *, node_id: int, generation: int, broker_epoch: int, directory: str
+    store: str,
+    values: Mapping[str, VersionedValue],
+    *,
+    node_id: int,
+    generation: int,
+    broker_epoch: int,
+    directory: str,
 ) -> None:
     """`StoreWentBackError` if ``directory``, of broker ``node_id``, has seen a later store than one with ``values``."""
     found, base = generation_of(values), count(GENERATION_BASE, values.get(GENERATION_BASE))

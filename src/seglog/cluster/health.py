@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seglog.cluster.model import Evidence, Recovery
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSeen:
+class BrokerStatus:
     """A broker that is registered. ``epoch`` and ``since`` (the epoch since which it has lost nothing) are known to the
     metadata store only. ``answers``: None if it was not asked. ``failed``: log directories, with the reason."""
 
@@ -31,7 +31,7 @@ class BrokerSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSeen:
+class PartitionStatus:
     """A partition. ``ends`` are log end offsets and ``sizes`` bytes on the disk, of the replicas that were asked.
 
     Known to the metadata store only: ``evidence`` of its replicas, ``unheard`` (the candidates that have not said what
@@ -87,16 +87,16 @@ class PartitionSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSeen:
+class ClusterStatus:
     """All of it at about one time."""
 
     cluster_id: str
     controller: int | None
-    brokers: Mapping[int, BrokerSeen]
-    partitions: tuple[PartitionSeen, ...]
+    brokers: Mapping[int, BrokerStatus]
+    partitions: tuple[PartitionStatus, ...]
 
 
-class Finding(NamedTuple):
+class HealthFinding(NamedTuple):
     """Something that is not as it should be. ``kind``: a word for programs; ``advice``: one line for people."""
 
     kind: str
@@ -105,7 +105,7 @@ class Finding(NamedTuple):
     places: tuple[Place, ...] = ()
 
 
-def judge(seen: ClusterSeen) -> list[Finding]:
+def judge(seen: ClusterStatus) -> list[HealthFinding]:
     """What is wrong, the worst first; nothing for a healthy cluster. A reassignment that goes on is no finding."""
     return [
         *_no_leader(seen),
@@ -118,9 +118,9 @@ def judge(seen: ClusterSeen) -> list[Finding]:
     ]
 
 
-def _no_leader(seen: ClusterSeen) -> Iterator[Finding]:
+def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
     if seen.controller is None:
-        yield Finding(
+        yield HealthFinding(
             "no-controller",
             "the cluster has no controller: nobody elects leaders",
             "if it stays so, look at the brokers' logs and whether they reach the metadata store",
@@ -135,10 +135,10 @@ def _no_leader(seen: ClusterSeen) -> Iterator[Finding]:
         else:
             who = "it can lead" if len(away) == 1 else "whoever of them comes first can lead"
             advice = f"start {_brokers_named(away, 'or')}, with its own disk: {who}. {_CHOOSE}"
-        yield Finding("no-leader", f"{_count(places)} without a leader: {_named(places)}", advice, places)
+        yield HealthFinding("no-leader", f"{_count(places)} without a leader: {_named(places)}", advice, places)
 
 
-def _only_last_known(seen: ClusterSeen, places: tuple[Place, ...]) -> Iterator[Finding]:
+def _only_last_known(seen: ClusterStatus, places: tuple[Place, ...]) -> Iterator[HealthFinding]:
     """No replica is known to have everything: those that had it last must all say what they have."""
     partitions = [one for one in seen.partitions if one.place in set(places)]
     for nodes, some in _grouped((tuple(sorted(one.unheard or one.last_known)), one) for one in partitions):
@@ -154,7 +154,7 @@ def _only_last_known(seen: ClusterSeen, places: tuple[Place, ...]) -> Iterator[F
                 f"what {_brokers_named(there)} had is gone, or not reported yet. If a disk was taken out: stop the "
                 f"broker, put the disk back, start it. {_CHOOSE}"
             )
-        yield Finding("no-leader", f"{_count(some)} without a leader: {_named(some)}", advice, some)
+        yield HealthFinding("no-leader", f"{_count(some)} without a leader: {_named(some)}", advice, some)
 
 
 _CHOOSE = (
@@ -163,13 +163,13 @@ _CHOOSE = (
 )
 
 
-def _cuts_refused(seen: ClusterSeen) -> Iterator[Finding]:
+def _cuts_refused(seen: ClusterStatus) -> Iterator[HealthFinding]:
     """Replicas that keep what their leader does not have."""
     for one in seen.partitions:
         for said in one.evidence:
             if said.refused_cut >= 0 and one.leader is not None:
                 name, offsets = f"{one.topic}-{one.number}", f"{said.refused_cut} to {said.high_watermark - 1}"
-                yield Finding(
+                yield HealthFinding(
                     "cut-refused",
                     f"broker {said.node_id} keeps offsets {offsets} of {name}, which were committed and leader "
                     f"{one.leader} does not have: it is not in sync",
@@ -179,14 +179,14 @@ def _cuts_refused(seen: ClusterSeen) -> Iterator[Finding]:
                 )
 
 
-def _who_has_all(partition: PartitionSeen) -> tuple[int, ...]:
+def _who_has_all(partition: PartitionStatus) -> tuple[int, ...]:
     return tuple(sorted({*partition.isr, *partition.elr}))
 
 
-def _too_few_in_sync(seen: ClusterSeen) -> Iterator[Finding]:
+def _too_few_in_sync(seen: ClusterStatus) -> Iterator[HealthFinding]:
     lacking = (one for one in seen.partitions if one.lacks_min_insync)
     for nodes, places in _grouped((tuple(sorted(one.missing)), one) for one in lacking):
-        yield Finding(
+        yield HealthFinding(
             "under-min-isr",
             f"{_count(places)} with fewer replicas in sync than min.insync.replicas: {_named(places)}",
             f"producers with acks=all are refused until {_brokers_named(nodes, 'or')} is in sync again",
@@ -194,11 +194,11 @@ def _too_few_in_sync(seen: ClusterSeen) -> Iterator[Finding]:
         )
 
 
-def _gone(seen: ClusterSeen) -> Iterator[Finding]:
+def _gone(seen: ClusterStatus) -> Iterator[HealthFinding]:
     """Brokers whose session is over, where the controller has not decided yet who leads and who is in sync."""
     counted = ((node, one) for one in seen.partitions if one.leader is not None for node in {one.leader, *one.isr})
     for (node,), places in _grouped(((node,), one) for node, one in counted if node not in seen.brokers):
-        yield Finding(
+        yield HealthFinding(
             "broker-gone",
             f"broker {node} has just gone, and still counts as in sync in {_count(places)}: {_named(places)}",
             "look again: the controller is about to take it out, and to have others lead",
@@ -206,11 +206,11 @@ def _gone(seen: ClusterSeen) -> Iterator[Finding]:
         )
 
 
-def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
+def _brokers(seen: ClusterStatus) -> Iterator[HealthFinding]:
     for node, broker in sorted(seen.brokers.items()):
         last = tuple(one.place for one in seen.partitions if _may_be_last(one, node, seen))
         for directory, reason in broker.failed.items():
-            yield Finding(
+            yield HealthFinding(
                 "log-dir-failed",
                 f"broker {node}: log directory {directory}: {reason}",
                 f"keep the disk: it may have the last copy of {_count(last)}. Repair or copy it, and start the broker "
@@ -220,28 +220,28 @@ def _brokers(seen: ClusterSeen) -> Iterator[Finding]:
                 last,
             )
         for directory, free in broker.full.items():
-            yield Finding(
+            yield HealthFinding(
                 "log-dir-full",
                 f"broker {node}: log directory {directory} is full: {free} bytes are free",
                 "delete records (retention.bytes, retention.ms, DeleteRecords) or topics, or make the disk larger; "
                 "the broker goes on by itself. Remove no file by hand",
             )
         if broker.answers is False:
-            yield Finding(
+            yield HealthFinding(
                 "broker-silent",
                 f"broker {node} is registered and does not answer at {', '.join(broker.listeners.values())}",
                 "it has just died (look again when its session is over), hangs, or cannot be reached from here",
             )
 
 
-def _may_be_last(partition: PartitionSeen, node: int, seen: ClusterSeen) -> bool:
+def _may_be_last(partition: PartitionStatus, node: int, seen: ClusterStatus) -> bool:
     """Whether no other broker that is there is known to have all of it."""
     others = {one for one in partition.isr if one != node and one in seen.brokers}
     return node in partition.replicas and (partition.leader is None or not others)
 
 
-def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
-    lacking: dict[int, list[PartitionSeen]] = {}
+def _under_replicated(seen: ClusterStatus) -> Iterator[HealthFinding]:
+    lacking: dict[int, list[PartitionStatus]] = {}
     for partition in seen.partitions:
         for node in partition.missing if partition.leader is not None else ():  # without one that has been said
             lacking.setdefault(node, []).append(partition)
@@ -258,14 +258,14 @@ def _under_replicated(seen: ClusterSeen) -> Iterator[Finding]:
             advice = (
                 "it is stopping" if broker.is_stopping else "it catches up; if the numbers do not fall, look at its log"
             )
-        yield Finding("under-replicated", f"{what}: {_named(places)}", advice, places)
+        yield HealthFinding("under-replicated", f"{what}: {_named(places)}", advice, places)
 
 
-def _strays(seen: ClusterSeen) -> Iterator[Finding]:
+def _strays(seen: ClusterStatus) -> Iterator[HealthFinding]:
     for node, broker in sorted(seen.brokers.items()):
         if broker.strays:
             replicas = "1 replica" if broker.strays == 1 else f"{broker.strays} replicas"
-            yield Finding(
+            yield HealthFinding(
                 "strays",
                 f"broker {node} keeps {replicas} that the cluster does not name: {broker.stray_bytes} bytes",
                 "seglog cluster strays DIR... on its machine lists them; when nobody needs them, remove them with "
@@ -285,7 +285,9 @@ def _come_back(node: int, can_be_removed: bool) -> str:
     )
 
 
-def _grouped(pairs: Iterable[tuple[tuple[int, ...], PartitionSeen]]) -> list[tuple[tuple[int, ...], tuple[Place, ...]]]:
+def _grouped(
+    pairs: Iterable[tuple[tuple[int, ...], PartitionStatus]],
+) -> list[tuple[tuple[int, ...], tuple[Place, ...]]]:
     groups: dict[tuple[int, ...], list[Place]] = {}
     for nodes, partition in pairs:
         groups.setdefault(nodes, []).append(partition.place)

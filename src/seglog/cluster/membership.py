@@ -16,25 +16,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, check_format, encode_formats, speaks_name
-from seglog.cluster.model import GENERATION, Broker, InvalidStateError, Member, broker_name, decode_broker, encode
+from seglog.cluster.model import (
+    GENERATION,
+    BrokerRegistration,
+    InvalidStateError,
+    Member,
+    broker_name,
+    decode_broker,
+    encode,
+)
 from seglog.cluster.store import (
     MISSING,
     Change,
+    CommitStep,
     MetadataStore,
     NameExistsError,
     NoSuchNameError,
-    Session,
     SessionLostError,
-    Step,
     StoreClosedError,
     StoreError,
     StoreFailedError,
+    StoreSession,
     UnknownOutcomeError,
     VersionChangedError,
-    Versioned,
+    VersionedValue,
 )
-from seglog.cluster.view import Changes, ClusterView
 from seglog.core.errors import LogDirFullError
 from seglog.core.ground import Ground
 
@@ -53,7 +61,7 @@ class NodeIdTakenError(StoreError):
     """Another broker is registered with this node id."""
 
 
-class Registration(NamedTuple):
+class BrokerInfo(NamedTuple):
     """``listeners``: addresses by the listener's name; ``directories``: the ids of the log directories."""
 
     node_id: int
@@ -78,14 +86,14 @@ class Membership:
         self,
         store: MetadataStore,
         view: ClusterView,
-        registration: Registration,
+        registration: BrokerInfo,
         *,
         session_timeout_ms: int,
         kept_since: Callable[[int, int | None], int],
         ground: Ground,
     ) -> None:
         self.me: Member | None = None
-        self.session: Session | None = None
+        self.session: StoreSession | None = None
         self.doubted: Callable[[], None] = _nothing
         self.resigned: Callable[[], None] = _nothing
         self.confirmed: Callable[[], None] = _nothing
@@ -99,7 +107,7 @@ class Membership:
         self._epoch_name = f"{BROKER_EPOCHS}-{registration.node_id}"
         """The epoch of the last registration of this node id: log directories that know only earlier ones are a former
         copy of what it had."""
-        self._wanted = Broker(
+        self._wanted = BrokerRegistration(
             node_id=registration.node_id,
             epoch=0,
             kept_since=0,
@@ -188,7 +196,7 @@ class Membership:
         _log.info("broker %d is registered in epoch %d", *self.me)
         return True
 
-    async def _enter(self, session: Session) -> bytes | None:
+    async def _enter(self, session: StoreSession) -> bytes | None:
         """The registration in the store; None if it has gone again. `FormatError`."""
         speaks = speaks_name(self._wanted.node_id)
         while True:
@@ -196,7 +204,7 @@ class Membership:
             found = await self._store.get_many(names)
             counter, former = found.get(BROKER_EPOCHS), found.get(self._name)
             epoch = count(BROKER_EPOCHS, counter) + 1
-            steps: list[Step] = [
+            steps: list[CommitStep] = [
                 Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version),
                 check_format(found.get(FORMAT)),
             ]
@@ -226,7 +234,7 @@ class Membership:
                     return None
             return value
 
-    def _check_former(self, former: Versioned) -> None:
+    def _check_former(self, former: VersionedValue) -> None:
         """A registration of our own directories is of a life that is over: only one process can have them open."""
         broker = self._there(former)
         assert broker is not None
@@ -352,7 +360,7 @@ class Membership:
         if other is not None:
             raise StoreError(f"node id {me.node_id} was taken by the broker at {_where(other)} in epoch {other.epoch}")
 
-    def _there(self, found: Versioned | None) -> Broker | None:
+    def _there(self, found: VersionedValue | None) -> BrokerRegistration | None:
         """`StoreError` if it cannot be read: a later seglog has registered there."""
         try:
             return None if found is None else decode_broker(self._name, found.value)
@@ -360,8 +368,8 @@ class Membership:
             raise NodeIdTakenError(f"node id {self._wanted.node_id} is taken: {error}") from error
 
     async def update(self, **changes: Any) -> None:
-        """Fields of `Broker` as they are from now on, also after the next loss of the session. `StoreFailedError` if
-        the store fails for as long as a session lasts: `run` goes on trying."""
+        """Change fields of the `BrokerRegistration`, for this session and later ones. Raises `StoreFailedError` if the
+        store fails for as long as a session lasts; `run` retries."""
         self._wanted = replace(self._wanted, **changes)
         self._is_written = False
         until = self._clock.monotonic() + self._timeout_ms / 1000
@@ -408,7 +416,7 @@ class Membership:
             await session.close()
 
 
-def count(name: str, counter: Versioned | None) -> int:
+def count(name: str, counter: VersionedValue | None) -> int:
     """What a counter in the store stands at; 0 without one. `StoreError` if it is none."""
     if counter is None:
         return 0
@@ -417,7 +425,7 @@ def count(name: str, counter: Versioned | None) -> int:
     return int(counter.value)
 
 
-def _where(broker: Broker) -> str:
+def _where(broker: BrokerRegistration) -> str:
     """What tells brokers apart for who reads an error."""
     listeners = ", ".join(broker.listeners.values()) or "an unknown address"
     return f"{listeners} (log directories {', '.join(broker.directories) or 'unknown'})"

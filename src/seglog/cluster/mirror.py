@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from seglog.cluster.store import MetadataStore, StoreClosedError, StoreFailedError, Versioned
+from seglog.cluster.store import MetadataStore, StoreClosedError, StoreFailedError, VersionedValue
 
 _MANY: Final = 1000
 """From so many names on all are read anew: one pass is cheaper than a search for each."""
@@ -33,8 +33,8 @@ class Mirror:
         self.name = name
         self.changed = changed
         self._store = store
-        self._values: dict[str, Versioned] = {}
-        self.values: Mapping[str, Versioned] = MappingProxyType(self._values)
+        self._values: dict[str, VersionedValue] = {}
+        self.values: Mapping[str, VersionedValue] = MappingProxyType(self._values)
         self._told: set[str] = set()
         self._noted: set[str] = set()
         """During a read: what is known from elsewhere, and later than what the read may find."""
@@ -70,7 +70,7 @@ class Mirror:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
-    def note(self, name: str, value: Versioned | None) -> None:
+    def note(self, name: str, value: VersionedValue | None) -> None:
         """What the store has just said to someone else here (None: there is none), and is later than what `values` has.
         ``changed`` is not called. What is being read at this moment may be from before it, and is read again."""
         if value is None:
@@ -122,7 +122,7 @@ class Mirror:
         if self._is_started:
             self.changed(names)
 
-    def _take(self, found: Mapping[str, Versioned], asked: set[str] | None) -> frozenset[str]:
+    def _take(self, found: Mapping[str, VersionedValue], asked: set[str] | None) -> frozenset[str]:
         """``found`` is all there is of ``asked`` (None: of everything); the names that are different now."""
         noted, self._noted = self._noted, set()
         self._told |= noted if asked is None else asked & noted

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from seglog.cluster.store import ANY_VERSION, Change, Versioned
+from seglog.cluster.store import ANY_VERSION, Change, VersionedValue
 from seglog.core.errors import SeglogError
 
 NO_LEADER: Final = -1
@@ -118,7 +118,7 @@ _REASONS: Final[Mapping[ElectionKind, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class BrokerRegistration:
     """A broker that is there. ``epoch`` counts registrations in the whole cluster, so that each is another one.
 
     ``kept_since`` is the epoch since which it has not lost anything: its own if its last life ended without the marker
@@ -258,23 +258,23 @@ class TopicRules(NamedTuple):
     """A partition that has fewer gets more as brokers join; 0: it keeps those it was made with."""
 
 
-class Stored(NamedTuple):
+class VersionedState(NamedTuple):
     """A partition's state and the version that a compare-and-set names."""
 
     state: PartitionState
     version: int
 
 
-class View(NamedTuple):
+class MetadataImage(NamedTuple):
     """All of it, as someone sees it at some time."""
 
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, BrokerRegistration]
     topics: Mapping[str, TopicState]
-    partitions: Mapping[tuple[UUID, int], Stored]
+    partitions: Mapping[tuple[UUID, int], VersionedState]
     rules: Callable[[TopicState], TopicRules]
 
 
-def of_partition(brokers: Mapping[int, Broker], key: tuple[UUID, int]) -> Mapping[int, Broker]:
+def of_partition(brokers: Mapping[int, BrokerRegistration], key: tuple[UUID, int]) -> Mapping[int, BrokerRegistration]:
     """Those who can serve it: without the brokers whose log directory with it has failed."""
     if not any(broker.offline for broker in brokers.values()):
         return brokers
@@ -336,11 +336,11 @@ def parse_tombstone_name(name: str) -> tuple[UUID, int]:
         raise InvalidStateError(f"{name} is not the name of a deleted topic") from error
 
 
-def generation_of(values: Mapping[str, Versioned]) -> int:
+def generation_of(values: Mapping[str, VersionedValue]) -> int:
     """How far a store with these values has come: the version of ``generation``, which each commit that matters raises,
     above the base. -1: no broker was ever in it, or only one of the first release. `InvalidStateError`.
 
-    >>> generation_of({"generation": Versioned(b"0", 3), "generation/base": Versioned(b"100", 0)})
+    >>> generation_of({"generation": VersionedValue(b"0", 3), "generation/base": VersionedValue(b"100", 0)})
     103
     """
     found, base = values.get(GENERATION), values.get(GENERATION_BASE)
@@ -349,18 +349,18 @@ def generation_of(values: Mapping[str, Versioned]) -> int:
     return (-1 if found is None else found.version) + (0 if base is None else int(base.value))
 
 
-def encode(value: Broker | TopicState | PartitionState) -> bytes:
+def encode(value: BrokerRegistration | TopicState | PartitionState) -> bytes:
     told = {"form": _FORM, **{one.name: getattr(value, one.name) for one in fields(value)}}
     return json.dumps(told, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
-def decode_broker(name: str, data: bytes) -> Broker:
+def decode_broker(name: str, data: bytes) -> BrokerRegistration:
     return _decode(
         name,
         data,
-        lambda told: Broker(
+        lambda told: BrokerRegistration(
             **{
-                **{one.name: told[one.name] for one in fields(Broker) if one.name in told},
+                **{one.name: told[one.name] for one in fields(BrokerRegistration) if one.name in told},
                 "directories": tuple(told["directories"]),
                 "offline": tuple(told.get("offline", ())),
             }

@@ -41,7 +41,7 @@ class FoundReplica(NamedTuple):
     generation: int = 0
 
 
-class Rebuilt(NamedTuple):
+class RebuiltStore(NamedTuple):
     """``values`` are the new store's, ``guesses`` what nobody could read, one line each."""
 
     values: Mapping[str, bytes]
@@ -50,7 +50,7 @@ class Rebuilt(NamedTuple):
 
 def rebuild(
     cluster_id: str, found: Iterable[FoundReplica], now_ms: int, *, broker_epoch: int = 0, min_insync: int = 1
-) -> Rebuilt:
+) -> RebuiltStore:
     """The store of a cluster whose brokers have these replicas. ``min_insync`` is that of topics that say none."""
     replicas = sorted(found, key=lambda one: (one.topic, one.number, one.node_id, one.path))
     guesses: list[str] = []
@@ -67,7 +67,7 @@ def rebuild(
     values[FORMAT] = b"%d" % OURS.high
     values[CLUSTER] = json.dumps({"cluster.id": cluster_id}).encode()
     guesses.append("dynamic configurations of brokers (config/brokers/…) are in no log directory: set them again")
-    return Rebuilt(values, guesses)
+    return RebuiltStore(values, guesses)
 
 
 def _topics(replicas: Sequence[FoundReplica], guesses: list[str]) -> Mapping[str, Sequence[FoundReplica]]:

@@ -1,4 +1,4 @@
-"""The file of `seglog.cluster.sqlite`: its tables, and what is done to them, all from one thread.
+"""The file of `seglog.cluster.sqlite_store`: its tables, and what is done to them, all from one thread.
 
 Every commit has a number, one more than the last; every entry has the number of the commit that changed it, and so has
 each of the latest deleted names. What has changed since a commit is therefore found by two indexes.
@@ -17,13 +17,13 @@ from seglog.cluster.store import (
     ANY_VERSION,
     MISSING,
     Change,
+    CommitStep,
     NameExistsError,
     NoSuchNameError,
     SessionLostError,
-    Step,
     StoreFailedError,
     VersionChangedError,
-    Versioned,
+    VersionedValue,
 )
 
 _FORMAT: Final = 2
@@ -52,7 +52,7 @@ _SINCE_2: Final = """
 """
 _BUSY_SECONDS: Final = 10.0
 _BUSY_STEP_SECONDS: Final = 0.5
-"""How long SQLite itself waits for a lock. In between, `MetadataFile.give_up` ends the wait."""
+"""How long SQLite itself waits for a lock. In between, `SqliteFile.give_up` ends the wait."""
 _OPENINGS: Final = 100
 _PRIMARY_CODE: Final = 0xFF
 """Of a result code of SQLite's, without what extends it (``SQLITE_BUSY_SNAPSHOT``)."""
@@ -80,7 +80,7 @@ class _Lease(NamedTuple):
     """When that was seen first, in seconds of this process's clock."""
 
 
-class MetadataFile:
+class SqliteFile:
     """``connect`` first. All methods but it raise sqlite3.Error when the disk or another process is in the way."""
 
     def __init__(self, path: str) -> None:
@@ -195,20 +195,20 @@ class MetadataFile:
 
     # Values
 
-    def find(self, name: str) -> Versioned | None:
+    def find(self, name: str) -> VersionedValue | None:
         row = self._db.execute("SELECT value, version FROM entries WHERE name = ?", (name,)).fetchone()
-        return None if row is None else Versioned(bytes(row[0]), row[1])
+        return None if row is None else VersionedValue(bytes(row[0]), row[1])
 
-    def find_many(self, names: Collection[str]) -> dict[str, Versioned]:
+    def find_many(self, names: Collection[str]) -> dict[str, VersionedValue]:
         with self._snapshot():
             found = ((name, self.find(name)) for name in names)
             return {name: value for name, value in found if value is not None}
 
-    def load(self, name: str) -> dict[str, Versioned]:
+    def load(self, name: str) -> dict[str, VersionedValue]:
         with self._snapshot():
             rows = self._db.execute(f"SELECT name, value, version FROM entries{_below(name)}", _range(name)).fetchall()
             own = self.find(name)
-        found = {found: Versioned(bytes(value), version) for found, value, version in rows}
+        found = {found: VersionedValue(bytes(value), version) for found, value, version in rows}
         return found if own is None else {name: own, **found}
 
     def children(self, name: str) -> list[str]:
@@ -225,7 +225,7 @@ class MetadataFile:
         finally:
             self._db.execute("COMMIT")
 
-    def commit(self, steps: Sequence[Step], session: str | None) -> list[int]:
+    def commit(self, steps: Sequence[CommitStep], session: str | None) -> list[int]:
         with self._transaction():
             if session is not None and not self._renewals(session):
                 raise SessionLostError(f"the session in {self._path} has ended")
@@ -239,7 +239,7 @@ class MetadataFile:
         (number,) = self._db.execute("SELECT number FROM commits").fetchone()
         return int(number)
 
-    def _take(self, step: Step, session: str | None, number: int) -> int:
+    def _take(self, step: CommitStep, session: str | None, number: int) -> int:
         name = step.name
         if isinstance(step, Change) and step.version == MISSING:
             key = None if step.session is None else session

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[^/\x00]{1,255}(/[^/\x00]{1,255}){0,15}")
 
 Names = list[str]
 Versions = list[int]
-Changed = Callable[[frozenset[str] | None], None]
+WatchCallback = Callable[[frozenset[str] | None], None]
 """Is told the names that may have changed, or None: anything may have."""
 
 
@@ -73,7 +73,7 @@ class UnknownOutcomeError(StoreFailedError):
     """The connection was lost with the change under way, and nobody can say whether it was made: read, then decide."""
 
 
-class Versioned(NamedTuple):
+class VersionedValue(NamedTuple):
     """A value; its version is 0 when it is created and grows by one with each change. A name that is deleted and made
     anew begins at 0 again."""
 
@@ -81,7 +81,7 @@ class Versioned(NamedTuple):
     version: int
 
 
-class Session(Protocol):
+class StoreSession(Protocol):
     """A lease of this process on what it makes with it, renewed until it is closed."""
 
     @property
@@ -107,7 +107,7 @@ class Change(NamedTuple):
     name: str
     value: bytes | None
     version: int
-    session: Session | None = None
+    session: StoreSession | None = None
 
 
 class Check(NamedTuple):
@@ -117,7 +117,7 @@ class Check(NamedTuple):
     version: int
 
 
-Step = Change | Check
+CommitStep = Change | Check
 
 
 class MetadataStore(Protocol):
@@ -127,19 +127,19 @@ class MetadataStore(Protocol):
     `StoreClosedError`.
     """
 
-    async def get(self, name: str) -> Versioned | None: ...
+    async def get(self, name: str) -> VersionedValue | None: ...
 
-    async def get_many(self, names: Collection[str]) -> dict[str, Versioned]:
+    async def get_many(self, names: Collection[str]) -> dict[str, VersionedValue]:
         """Those of the names that have a value."""
 
-    async def load(self, name: str) -> dict[str, Versioned]:
+    async def load(self, name: str) -> dict[str, VersionedValue]:
         """The value at ``name`` and all values below it, by full name. "" has everything. What is changed meanwhile may
         be there in part: watch first."""
 
     async def list(self, name: str) -> Names:
         """The last parts of the names of all children, sorted. "" has those at the top."""
 
-    async def commit(self, steps: Sequence[Step]) -> Versions:
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
         """All steps or none, one after the other, on the disk when this returns; the versions that they have made
         (`MISSING` by a delete; for a `Check`, its own).
 
@@ -148,7 +148,7 @@ class MetadataStore(Protocol):
         ValueError for more than `MAX_COMMIT_BYTES` (see `in_commits`).
         """
 
-    async def create(self, name: str, value: bytes, session: Session | None = None) -> int:
+    async def create(self, name: str, value: bytes, session: StoreSession | None = None) -> int:
         """A commit of one new value. `NameExistsError`, `SessionLostError`."""
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
@@ -158,7 +158,7 @@ class MetadataStore(Protocol):
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
         """`NoSuchNameError`, `VersionChangedError`. Children stay."""
 
-    def watch(self, name: str, changed: Changed) -> Callable[[], None]:
+    def watch(self, name: str, changed: WatchCallback) -> Callable[[], None]:
         """Call ``changed`` on the loop soon after the value or anything below it was made, changed or deleted, whoever
         did it, until the function that is returned is called. "" is all names.
 
@@ -167,7 +167,7 @@ class MetadataStore(Protocol):
         returned is told.
         """
 
-    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> Session:
+    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> StoreSession:
         """A new session; ``lost`` is called on the loop if it ends without being closed."""
 
     async def until_broken(self) -> str:
@@ -203,21 +203,21 @@ def is_within(name: str, tree: str) -> bool:
     return not tree or name == tree or name.startswith(f"{tree}/")
 
 
-def size_of(step: Step) -> int:
+def size_of(step: CommitStep) -> int:
     """Bytes that a step takes of a commit: ZooKeeper's request has the name once, with three bytes for one that must be
     escaped, the value, and less than `_STEP_BYTES` around them."""
     value = step.value if isinstance(step, Change) else None
     return 3 * len(step.name.encode()) + len(value or b"") + _STEP_BYTES
 
 
-def in_commits(steps: Sequence[Step], checks: Sequence[Check] = ()) -> Iterator[list[Step]]:
+def in_commits(steps: Sequence[CommitStep], checks: Sequence[Check] = ()) -> Iterator[list[CommitStep]]:
     """Steps in commits that are small enough, each of which begins with ``checks``.
 
     >>> [len(commit) for commit in in_commits([Change("a", bytes(400_000), MISSING)] * 5, [Check("epoch", 3)])]
     [3, 3, 2]
     """
     room = MAX_COMMIT_BYTES - sum(map(size_of, checks))
-    commit: list[Step] = []
+    commit: list[CommitStep] = []
     size = 0
     for step in steps:
         if commit and size + size_of(step) > room:
@@ -229,9 +229,9 @@ def in_commits(steps: Sequence[Step], checks: Sequence[Check] = ()) -> Iterator[
         yield [*checks, *commit]
 
 
-def check_commit(steps: Sequence[Step]) -> Session | None:
+def check_commit(steps: Sequence[CommitStep]) -> StoreSession | None:
     """The session of a commit. ValueError if it cannot be one."""
-    sessions: list[Session] = []
+    sessions: list[StoreSession] = []
     for step in steps:
         check_name(step.name)
         least = MISSING

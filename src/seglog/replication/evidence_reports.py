@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from seglog.cluster.cluster_view import ClusterView, NamedValue
 from seglog.cluster.model import PartitionState, encode, parse_partition_name, partition_name
 from seglog.cluster.store import (
     Change,
@@ -21,10 +22,9 @@ from seglog.cluster.store import (
     StoreFailedError,
     UnknownOutcomeError,
     VersionChangedError,
-    Versioned,
+    VersionedValue,
     in_commits,
 )
-from seglog.cluster.view import ClusterView, Noted
 
 Key = tuple[UUID, int]
 _logger: Final = logging.getLogger("seglog.replication")
@@ -90,10 +90,10 @@ class EvidenceReports:
             await asyncio.sleep(self._jitter)
             found = await self._store.get_many([step.name for step in steps])
             # Those that have changed are reported anew by who follows the view, the others by the next round.
-            self._view.note_all(Noted(step.name, found.get(step.name)) for step in steps)
+            self._view.note_all(NamedValue(step.name, found.get(step.name)) for step in steps)
             self._wanted.update(parse_partition_name(name) for name in found)
         else:
             self._view.note_all(
-                Noted(step.name, None if step.value is None else Versioned(step.value, version))
+                NamedValue(step.name, None if step.value is None else VersionedValue(step.value, version))
                 for step, version in zip(steps, versions, strict=True)
             )

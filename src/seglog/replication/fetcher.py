@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 from uuid import UUID
 
-from seglog.cluster.model import Broker, Member
+from seglog.cluster.model import BrokerRegistration, Member
 from seglog.core.addresses import parse_host_port
 from seglog.core.errors import (
     InvalidRequestError,
@@ -35,7 +35,7 @@ from seglog.protocol.replica_fetch import FetchResponse, RequestHead
 from seglog.replication.beginnings import begin_at_batch
 from seglog.replication.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, PartitionKey
 from seglog.replication.fetcher_config import FetcherConfig
-from seglog.replication.fetcher_partition import FollowedPartition, growing
+from seglog.replication.fetcher_partition import PartitionFetchState, growing
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.replica import Replica, ReplicaAnswer
 from seglog.storage.log.epochs import EpochEnd
@@ -70,7 +70,7 @@ class Fetcher:
 
     def __init__(
         self,
-        leader: Broker,
+        leader: BrokerRegistration,
         listener: str,
         membership: Registered,
         config: FetcherConfig | None = None,
@@ -84,10 +84,10 @@ class Fetcher:
         self._now = ground.clock.monotonic
         self._dial = ground.dial
         self._workers = ground.workers
-        self._followed: dict[PartitionKey, FollowedPartition] = {}
+        self._followed: dict[PartitionKey, PartitionFetchState] = {}
         self._changed: dict[PartitionKey, None] = {}
         """What has to be looked at before the next request."""
-        self._waiting: dict[PartitionKey, FollowedPartition] = {}
+        self._waiting: dict[PartitionKey, PartitionFetchState] = {}
         self._session = FetchSession()
         self._link: Link | None = None
         self._something = asyncio.Event()
@@ -114,7 +114,7 @@ class Fetcher:
         if followed is not None and followed.replica is replica and followed.leader_epoch == replica.leader_epoch:
             return
         self._waiting.pop(key, None)
-        self._followed[key] = FollowedPartition(replica)
+        self._followed[key] = PartitionFetchState(replica)
         self._changed[key] = None
         self._something.set()
         if self._session.has(key, replica.leader_epoch, replica.log.log_end_offset):
@@ -249,13 +249,13 @@ class Fetcher:
         while due := [(key, one) for key, one in self._to_ask() if one.replica.log.needs_flush]:
             await asyncio.gather(*(self._flush_one(key, one) for key, one in due))
 
-    def _to_ask(self) -> Iterator[tuple[PartitionKey, FollowedPartition]]:
+    def _to_ask(self) -> Iterator[tuple[PartitionKey, PartitionFetchState]]:
         for key in self._followed if self._session.is_full else self._changed:
             one = self._followed.get(key)
             if one is not None and not one.waits_until:
                 yield key, one
 
-    async def _flush_one(self, key: PartitionKey, followed: FollowedPartition) -> None:
+    async def _flush_one(self, key: PartitionKey, followed: PartitionFetchState) -> None:
         try:
             await self._workers.run(followed.replica.log.flush)
         except SeglogError as error:
@@ -353,7 +353,7 @@ class Fetcher:
             if followed is not None and told is not None and not followed.waits_until:
                 self._take(key, followed, ReplicaAnswer(None, None, *told), b"")
 
-    def _take(self, key: PartitionKey, followed: FollowedPartition, answer: ReplicaAnswer, records: Buffer) -> None:
+    def _take(self, key: PartitionKey, followed: PartitionFetchState, answer: ReplicaAnswer, records: Buffer) -> None:
         replica, asked = followed.replica, self._session.asked[key]
         try:
             try:
@@ -371,7 +371,7 @@ class Fetcher:
             if followed.failures:
                 followed.succeeded()
 
-    def _refused(self, key: PartitionKey, followed: FollowedPartition, error: SeglogError) -> None:
+    def _refused(self, key: PartitionKey, followed: PartitionFetchState, error: SeglogError) -> None:
         """Our own log does not take it."""
         if isinstance(error, (LogDirOfflineError, LogClosedError)):
             _logger.warning("%s is not followed any more: %s", followed.replica.topic_partition, error)
@@ -379,7 +379,7 @@ class Fetcher:
         else:
             self._failed(key, followed, str(error))
 
-    def _failed(self, key: PartitionKey, followed: FollowedPartition, error: str) -> None:
+    def _failed(self, key: PartitionKey, followed: PartitionFetchState, error: str) -> None:
         """Leave this partition alone for a while, and the others as they are."""
         self._session.doubt(key)
         self._changed[key] = None
@@ -388,7 +388,7 @@ class Fetcher:
             name = followed.replica.topic_partition
             _logger.warning("%s cannot be followed, and is asked for again: %s", name, error)
 
-    async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, FollowedPartition]]) -> None:
+    async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, PartitionFetchState]]) -> None:
         """Our logs end where the leader has nothing: ask where its logs begin and end."""
         asked = {key: self._session.asked[key] for key, _ in outside}
         names = {key: followed.replica.topic_partition for key, followed in outside}

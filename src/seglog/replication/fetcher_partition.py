@@ -11,7 +11,7 @@ _FIRST_WAIT_MS: Final = 20
 """A leader may learn that it leads a moment after us: who asks too early is not to lose a second by it."""
 
 
-class FollowedPartition:
+class PartitionFetchState:
     """A partition, followed in ``leader_epoch``. It ``waits_until`` a time in seconds (0: it does not wait) after
     ``failures`` in a row, the last of which was ``error``."""
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.generation import commit_raised
 from seglog.cluster.membership import Membership
 from seglog.cluster.model import PartitionState, encode, partition_name
@@ -19,7 +20,6 @@ from seglog.cluster.store import (
     UnknownOutcomeError,
     VersionChangedError,
 )
-from seglog.cluster.view import ClusterView
 from seglog.replication.progress import Progress
 from seglog.replication.replica import Replica
 

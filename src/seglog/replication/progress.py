@@ -18,12 +18,12 @@ from dataclasses import replace
 from typing import Final
 
 from seglog.cluster.election import with_isr
-from seglog.cluster.model import Broker, Member, PartitionState, Stored
+from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 
 UNKNOWN: Final = -1
 
 
-class Heard:
+class FetchTimes:
     """When a follower asked us last for anything at all, and the time ``before`` that. In a fetch session a partition
     that has no news is in no request: that its follower is there shows here.
 
@@ -43,9 +43,9 @@ class Heard:
         """A request has come that the follower sent after our answer of that time."""
         self.following_ms = answered_ms
 
-    def as_it_is(self) -> Heard:
+    def as_it_is(self) -> FetchTimes:
         """What is noted from here on does not count for this one."""
-        found = Heard(self.ms)
+        found = FetchTimes(self.ms)
         found.before_ms = self.before_ms
         found.following_ms = self.following_ms
         return found
@@ -65,7 +65,7 @@ class Follower:
         self.log_start_offset = UNKNOWN
         self.broker_epoch = UNKNOWN
         self.seen_end = UNKNOWN
-        self.heard = Heard(now_ms)
+        self.heard = FetchTimes(now_ms)
         self._caught_up_ms = now_ms
 
     @property
@@ -79,7 +79,7 @@ class Follower:
         return self.heard.ms
 
     def fetched(
-        self, offset: int, log_start_offset: int, broker_epoch: int, log_end: int, now_ms: int, heard: Heard | None
+        self, offset: int, log_start_offset: int, broker_epoch: int, log_end: int, now_ms: int, heard: FetchTimes | None
     ) -> None:
         """``heard`` is that of its session, which knows already that it has asked now."""
         if heard is None:
@@ -100,7 +100,7 @@ class Progress:
     """Of one leader in one epoch, from its first moment on."""
 
     def __init__(
-        self, node_id: int, partition: str, stored: Stored, epoch_start: int, now_ms: int, *, lag_max_ms: int
+        self, node_id: int, partition: str, stored: VersionedState, epoch_start: int, now_ms: int, *, lag_max_ms: int
     ) -> None:
         """``partition`` as `offline_name` has it; ``epoch_start`` is where the log ended when this epoch began."""
         self.node_id = node_id
@@ -158,7 +158,7 @@ class Progress:
                 return False
         return True
 
-    def changed(self, stored: Stored, now_ms: int) -> None:
+    def changed(self, stored: VersionedState, now_ms: int) -> None:
         """The state was written, by us or by the controller, and we still lead in the same epoch."""
         if stored.version < self.version:
             return
@@ -172,7 +172,7 @@ class Progress:
                 del self.followers[node]
         self._note_members()
 
-    def unfollowed(self, heard: Heard) -> None:
+    def unfollowed(self, heard: FetchTimes) -> None:
         """Who is heard of there asks for this partition no more: that it still asks for others says nothing here."""
         for follower in self.followers.values():
             if follower.heard is heard:
@@ -180,7 +180,9 @@ class Progress:
 
     # The high watermark
 
-    def high_watermark(self, current: int, flushed_end: int, brokers: Mapping[int, Broker], now_ms: int) -> int:
+    def high_watermark(
+        self, current: int, flushed_end: int, brokers: Mapping[int, BrokerRegistration], now_ms: int
+    ) -> int:
         """What the high watermark is now; it never goes back in an epoch. ``flushed_end`` is where our own log ends, as
         far as that may be told (`Log.flushed_end`)."""
         if not self.has_enough:
@@ -196,7 +198,9 @@ class Progress:
                 found = follower.end_offset
         return max(current, found)
 
-    def _is_about_to_join(self, node: int, follower: Follower, brokers: Mapping[int, Broker], now_ms: int) -> bool:
+    def _is_about_to_join(
+        self, node: int, follower: Follower, brokers: Mapping[int, BrokerRegistration], now_ms: int
+    ) -> bool:
         """A high watermark that runs ahead of a follower which keeps up would never let it join."""
         return (
             self._may_join(node, follower, brokers)
@@ -205,7 +209,7 @@ class Progress:
             and now_ms - follower.caught_up_ms <= self.lag_max_ms
         )
 
-    def _may_join(self, node: int, follower: Follower, brokers: Mapping[int, Broker]) -> bool:
+    def _may_join(self, node: int, follower: Follower, brokers: Mapping[int, BrokerRegistration]) -> bool:
         """Whether the broker is there, in the life in which it last fetched, and stays, and its disk works: else the
         controller would take out whom we take in, again and again, while nothing is committed."""
         broker = brokers.get(node)
@@ -222,7 +226,7 @@ class Progress:
         self,
         high_watermark: int,
         log_end: int,
-        brokers: Mapping[int, Broker],
+        brokers: Mapping[int, BrokerRegistration],
         now_ms: int,
         *,
         shrinks: bool = True,

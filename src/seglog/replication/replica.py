@@ -15,20 +15,20 @@ from uuid import UUID
 from seglog.cluster.election import with_evidence
 from seglog.cluster.model import (
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     Evidence,
     Member,
     PartitionState,
-    Stored,
+    VersionedState,
     offline_name,
 )
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import CutRefusedError, LogDirFullError, NotEnoughReplicasError, NotLeaderError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
-from seglog.replication.following import start_of_reading, truncation_point
 from seglog.replication.leader_epochs import LeaderEpochChecks
-from seglog.replication.progress import Heard, Progress
-from seglog.replication.waiters import Waiting
+from seglog.replication.progress import FetchTimes, Progress
+from seglog.replication.truncation import start_of_reading, truncation_point
+from seglog.replication.waiters import GrowthListener
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.directory.loss_evidence import Kept
 from seglog.storage.log.admit import Origin
@@ -36,7 +36,7 @@ from seglog.storage.log.epochs import EpochEnd
 from seglog.storage.log.log import Appended, Log
 from seglog.storage.log.reads import Fetched, UpTo
 
-Brokers = Mapping[int, Broker]
+Brokers = Mapping[int, BrokerRegistration]
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
 """Where a replica leaves what nobody is to see."""
 COMMITTED: Final = 0
@@ -63,7 +63,7 @@ class ReplicaFetch(NamedTuple):
     log_start_offset: int
     max_bytes: int
     min_one: bool = True
-    heard: Heard | None = None
+    heard: FetchTimes | None = None
 
 
 class SavedCut(NamedTuple):
@@ -157,7 +157,7 @@ class Replica(LeaderEpochChecks):
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self.waiters: dict[Waiting, None] = {}  # in the order in which they came: a run can be repeated
+        self.waiters: dict[GrowthListener, None] = {}  # in the order in which they came: a run can be repeated
         self.mark = NOT_PUBLISHED
         self.in_doubt = False
         """Another broker may lead it, and the metadata store, which would know, cannot be asked."""
@@ -167,7 +167,7 @@ class Replica(LeaderEpochChecks):
         self.leader_epoch = NO_EPOCH
         self.version = -1
         self.progress: Progress | None = None
-        self.followers: dict[Waiting, None] = {}
+        self.followers: dict[GrowthListener, None] = {}
         self.appended: Callable[[Replica], None] = _nothing
         self.committed: Callable[[Replica], None] = _nothing
         self.refused_cut = -1
@@ -202,7 +202,7 @@ class Replica(LeaderEpochChecks):
 
     # Who leads
 
-    def apply(self, stored: Stored, me: Member, brokers: Brokers, now_ms: int, *, lag_max_ms: int) -> bool:
+    def apply(self, stored: VersionedState, me: Member, brokers: Brokers, now_ms: int, *, lag_max_ms: int) -> bool:
         """Take over what the store says; whether the leader or its epoch is another one.
 
         We lead only what we are in sync with in this very life: a state from before our start is about another one.
@@ -236,7 +236,7 @@ class Replica(LeaderEpochChecks):
         self.wake()
         return True
 
-    def _lead(self, stored: Stored, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
+    def _lead(self, stored: VersionedState, me: Member, now_ms: int, *, lag_max_ms: int) -> None:
         if not self.log.hw_follows_end:
             self.log.assign_epoch(self.leader_epoch)
         self.leader = me.node_id
@@ -301,7 +301,7 @@ class Replica(LeaderEpochChecks):
             f"too few replicas in sync fetch from it"
         )
 
-    def report(self, stored: Stored, me: Member, kept: Kept) -> PartitionState | None:
+    def report(self, stored: VersionedState, me: Member, kept: Kept) -> PartitionState | None:
         """The state with what this replica has, to be written by compare-and-set; None if there is nothing to report:
         somebody leads whose log we take, the state says it already, or we have not taken it up yet."""
         state, version = stored
@@ -465,7 +465,7 @@ class Replica(LeaderEpochChecks):
         for waiter in tuple(self.followers):
             waiter.grown(MAX_INT32)
 
-    def unfollowed(self, heard: Heard) -> None:
+    def unfollowed(self, heard: FetchTimes) -> None:
         """A follower has taken this partition out of the session in which it is heard of."""
         if self.progress is not None:
             self.progress.unfollowed(heard)

@@ -15,16 +15,24 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 from uuid import UUID
 
+from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.membership import Membership
-from seglog.cluster.model import NO_LEADER, TOPICS, Broker, PartitionState, of_partition, partition_name, tombstone_name
+from seglog.cluster.model import (
+    NO_LEADER,
+    TOPICS,
+    BrokerRegistration,
+    PartitionState,
+    of_partition,
+    partition_name,
+    tombstone_name,
+)
 from seglog.cluster.store import ANY_VERSION, Change, MetadataStore, NoSuchNameError, in_commits
-from seglog.cluster.view import Changes, ClusterView
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import LogDirFullError, LogDirOfflineError, SeglogError, TooManyFilesError
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.replication.evidence_reports import EvidenceReports
-from seglog.replication.followed import Followed
+from seglog.replication.fetchers import Fetchers
 from seglog.replication.group_flushes import GroupFlushes
 from seglog.replication.isr_writes import IsrWrites
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch, SavedCut
@@ -63,7 +71,7 @@ class Replicas:
         view: ClusterView,
         membership: Membership,
         store: MetadataStore,
-        followed: Followed,
+        followed: Fetchers,
         *,
         node_id: int,
         ground: Ground,
@@ -112,7 +120,7 @@ class Replicas:
         return int(self._clock.monotonic() * 1000)
 
     @property
-    def brokers(self) -> Mapping[int, Broker]:
+    def brokers(self) -> Mapping[int, BrokerRegistration]:
         return self._view.brokers
 
     # Life

@@ -6,14 +6,14 @@ import asyncio
 from typing import Protocol
 
 
-class Waiting(Protocol):
+class GrowthListener(Protocol):
     """Who is to be told that a partition has grown, or is led elsewhere."""
 
     def grown(self, size: int, /) -> None:
         """So many bytes more can be read."""
 
 
-class Waiter:
+class GrowthWaiter:
     """Waits until ``bytes_wanted`` more bytes were appended to the partitions that it was added to, or for its time.
 
     It is woken too often rather than too late: whoever waited looks again.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from seglog.broker.app import Node
 from seglog.coordinators.coordinator_error import CoordinatorError
-from seglog.coordinators.requests import Leaving
-from seglog.coordinators.shard import Shard
+from seglog.coordinators.coordinator_shard import CoordinatorShard
+from seglog.coordinators.group_messages import LeavingMember
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import TopicExistsError
 
@@ -41,7 +41,7 @@ async def create_topic(node: Node, name: str, partitions: int, config: Mapping[s
     await node.changes.create(name, node.changes.place(partitions, 1), config)
 
 
-async def _loaded(node: Node) -> list[Shard]:
+async def _loaded(node: Node) -> list[CoordinatorShard]:
     while True:
         try:
             return list(node.groups.shards())
@@ -49,9 +49,9 @@ async def _loaded(node: Node) -> list[Shard]:
             await asyncio.sleep(0.001)
 
 
-async def _delete_group(node: Node, shard: Shard, group_id: str) -> None:
+async def _delete_group(node: Node, shard: CoordinatorShard, group_id: str) -> None:
     while (group := shard.groups.get(group_id)) is not None:
-        members = [Leaving(member.member_id, member.instance_id) for member in group.members]
+        members = [LeavingMember(member.member_id, member.instance_id) for member in group.members]
         if members:
             await node.groups.leave(group_id, members)
         if await node.groups.delete_group(group_id) in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):

@@ -22,7 +22,7 @@ from seglog.cluster.backup import (
 )
 from seglog.cluster.model import generation_of
 from seglog.cluster.rebuild import FoundReplica, rebuild
-from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, Versioned, in_commits
+from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, VersionedValue, in_commits
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidLogDirError, LogDirInUseError
 from seglog.core.fs import Fs, OsFs, is_locked, write_atomically
@@ -71,7 +71,7 @@ def accept_store(store: Store) -> int:
     all brokers first."""
     now_ms = SystemClock().now_ms()
 
-    async def write(there: MetadataStore) -> dict[str, Versioned]:
+    async def write(there: MetadataStore) -> dict[str, VersionedValue]:
         values = await _load_all(there)
         if CLUSTER not in values:
             raise StoreError(f"{store} does not contain a cluster")
@@ -162,7 +162,7 @@ def _replicas(fs: Fs, path: str, mark: ClusterMark) -> Iterator[FoundReplica]:
             )
 
 
-async def _load_all(store: MetadataStore) -> dict[str, Versioned]:
+async def _load_all(store: MetadataStore) -> dict[str, VersionedValue]:
     """All values at one moment. The store is read until two reads agree, because one read is not atomic."""
     before = await store.load("")
     for _ in range(_LOADS):

@@ -21,7 +21,7 @@ from seglog.cluster.generation import commit_raised
 from seglog.cluster.model import (
     BROKERS,
     NO_LEADER,
-    Broker,
+    BrokerRegistration,
     InvalidStateError,
     PartitionState,
     decode_broker,
@@ -42,7 +42,7 @@ class _StoredPartition(NamedTuple):
     name: str
     state: PartitionState
     version: int
-    brokers: dict[int, Broker]
+    brokers: dict[int, BrokerRegistration]
 
 
 class _RefusedError(Exception):

@@ -10,7 +10,7 @@ from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, Cluster
 from seglog.cli.options import JsonLines, check_choice, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire.partition_lists import named_partitions, read_partitions
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 
 _KINDS: Final = ("preferred", "unclean")
 

@@ -14,8 +14,8 @@ import typer
 from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, ClusterRequests, pause
 from seglog.cli.options import JsonLines, with_options
 from seglog.cli.output import FAILED, FINE, Out, fail, format_size, warn
-from seglog.cluster.health import ClusterSeen, PartitionSeen
-from seglog.cluster.moves import Move, Place, evacuate, spread
+from seglog.cluster.health import ClusterStatus, PartitionStatus
+from seglog.cluster.reassignment_plan import Place, ReplicaMove, evacuate, spread
 
 _PATIENCE: Final = 20
 """Checks of a partition that is neither moving nor moved, before its move has failed: brokers' views may be late."""
@@ -70,7 +70,7 @@ def remove_broker(
     for _ in range(_ROUNDS):  # new topics may place replicas on the broker meanwhile
         seen = cluster.look(closely=False)
         begun = [
-            Move(one.place, one.replicas, replicas_after(one))
+            ReplicaMove(one.place, one.replicas, replicas_after(one))
             for one in seen.partitions
             if node in one.removing and node not in replicas_after(one)
         ]
@@ -151,7 +151,7 @@ class MoveReport:
             {"done": done, "total": total, "bytesLeft": left},
         )
 
-    def move(self, move: Move) -> None:
+    def move(self, move: ReplicaMove) -> None:
         name = f"{move.place[0]}-{move.place[1]}"
         text = f"{name}: {','.join(map(str, move.before))} -> {','.join(map(str, move.after))}"
         self._say(text, {"partition": name, "before": list(move.before), "after": list(move.after)})
@@ -169,7 +169,7 @@ class MoveReport:
 
 
 def _carry_out(
-    cluster: ClusterRequests, moves: Sequence[Move], at_once: int, report: MoveReport, *, dry_run: bool
+    cluster: ClusterRequests, moves: Sequence[ReplicaMove], at_once: int, report: MoveReport, *, dry_run: bool
 ) -> int:
     """Run the moves, a limited number at a time, and elect the preferred leaders."""
     if dry_run:
@@ -185,10 +185,10 @@ def _carry_out(
 
 
 def run_moves(
-    cluster: ClusterRequests, moves: Sequence[Move], at_once: int, report: MoveReport, *, wait: bool = True
+    cluster: ClusterRequests, moves: Sequence[ReplicaMove], at_once: int, report: MoveReport, *, wait: bool = True
 ) -> dict[Place, str]:
     """Reassign partitions, at most ``at_once`` at a time, and wait for them; returns the reasons of failures."""
-    waiting, running, done = list(moves), dict[Place, Move](), 0
+    waiting, running, done = list(moves), dict[Place, ReplicaMove](), 0
     puzzled: dict[Place, int] = {}
     failed: dict[Place, str] = {}
     while waiting or running:
@@ -217,7 +217,7 @@ def run_moves(
     return failed
 
 
-def _reassign(cluster: ClusterRequests, moves: Sequence[Move]) -> dict[Place, str]:
+def _reassign(cluster: ClusterRequests, moves: Sequence[ReplicaMove]) -> dict[Place, str]:
     return cluster.patiently(lambda admin: admin.reassign(moves))
 
 
@@ -228,7 +228,7 @@ def fail_partitions(reasons: Mapping[Place, str]) -> int:
     return FAILED if reasons else FINE
 
 
-def move_state(one: PartitionSeen | None, after: Sequence[int]) -> str:
+def move_state(one: PartitionStatus | None, after: Sequence[int]) -> str:
     """done, moving or elsewhere. A deleted partition is done."""
     if one is None:
         return "done"
@@ -237,21 +237,23 @@ def move_state(one: PartitionSeen | None, after: Sequence[int]) -> str:
     return "done" if one.replicas == tuple(after) else "elsewhere"
 
 
-def replicas_after(one: PartitionSeen) -> tuple[int, ...]:
+def replicas_after(one: PartitionStatus) -> tuple[int, ...]:
     """The replicas of a partition after its current move, if it moves."""
     return tuple(node for node in one.replicas if node not in one.removing)
 
 
-def _targets(seen: ClusterSeen) -> dict[Place, tuple[int, ...]]:
+def _targets(seen: ClusterStatus) -> dict[Place, tuple[int, ...]]:
     return {one.place: replicas_after(one) for one in seen.partitions}
 
 
-def _racks(seen: ClusterSeen) -> dict[int, str | None]:
+def _racks(seen: ClusterStatus) -> dict[int, str | None]:
     return {node: broker.rack for node, broker in seen.brokers.items()}
 
 
-def _begun(seen: ClusterSeen, onto: Sequence[int]) -> list[Move]:
+def _begun(seen: ClusterStatus, onto: Sequence[int]) -> list[ReplicaMove]:
     """The moves that an earlier run has started."""
     return [
-        Move(one.place, one.replicas, replicas_after(one)) for one in seen.partitions if set(one.adding) & set(onto)
+        ReplicaMove(one.place, one.replicas, replicas_after(one))
+        for one in seen.partitions
+        if set(one.adding) & set(onto)
     ]

@@ -13,8 +13,8 @@ from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, Cluster
 from seglog.cli.options import JsonLines, OptionError, with_options
 from seglog.cli.output import FAILED, FINE, Out, fail
 from seglog.cli.wire.partition_lists import partitions_document, read_partitions
-from seglog.cluster.health import ClusterSeen, PartitionSeen
-from seglog.cluster.moves import Move, Place
+from seglog.cluster.health import ClusterStatus, PartitionStatus
+from seglog.cluster.reassignment_plan import Place, ReplicaMove
 from seglog.core.fs import OsFs, write_atomically
 
 
@@ -99,13 +99,13 @@ def _replicas(value: object, place: Place) -> tuple[int, ...]:
 
 def _execute(
     cluster: ClusterRequests,
-    there: Mapping[Place, PartitionSeen],
+    there: Mapping[Place, PartitionStatus],
     wanted: Mapping[Place, tuple[int, ...]],
     report: MoveReport,
     *,
     wait: bool,
 ) -> int:
-    moves = [Move(place, there[place].replicas, nodes) for place, nodes in wanted.items()]
+    moves = [ReplicaMove(place, there[place].replicas, nodes) for place, nodes in wanted.items()]
     for move in moves:
         report.move(move)
     failed = run_moves(cluster, moves, len(moves), report, wait=wait)
@@ -121,7 +121,7 @@ def _cancel(cluster: ClusterRequests, places: Sequence[Place], report: MoveRepor
     return fail_partitions(refused)
 
 
-def _verify(there: Mapping[Place, PartitionSeen], wanted: Mapping[Place, tuple[int, ...]], *, json: bool) -> int:
+def _verify(there: Mapping[Place, PartitionStatus], wanted: Mapping[Place, tuple[int, ...]], *, json: bool) -> int:
     """Print each partition's state. The exit code is 2 until all are moved."""
     out, code = Out(), FINE
     for place, nodes in wanted.items():
@@ -137,7 +137,7 @@ def _verify(there: Mapping[Place, PartitionSeen], wanted: Mapping[Place, tuple[i
     return code
 
 
-def _show_moves(seen: ClusterSeen, *, json: bool) -> int:
+def _show_moves(seen: ClusterStatus, *, json: bool) -> int:
     out = Out()
     moving = [one for one in seen.partitions if one.adding or one.removing]
     for one in moving:

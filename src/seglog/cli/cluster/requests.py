@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from seglog.cli.wire.clients import Bootstrap, Timeout, bootstrap_addresses
 from seglog.client.bootstrap import HostPort
-from seglog.cluster.health import ClusterSeen
+from seglog.cluster.health import ClusterStatus
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
@@ -60,7 +60,7 @@ class ClusterRequests:
                     raise
             pause()
 
-    def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterSeen:
+    def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterStatus:
         """Brokers and partitions; ``closely``: with sizes and log ends."""
         return self.patiently(lambda admin: admin.look(topics, closely=closely))
 

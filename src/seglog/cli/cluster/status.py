@@ -12,7 +12,7 @@ from seglog.cli.cluster.requests import DEFAULT_CLUSTER, ClusterOptions, Cluster
 from seglog.cli.options import with_options
 from seglog.cli.output import DAMAGE, FINE, Out, count, format_size, is_terminal, show_table
 from seglog.client.bootstrap import parse_bootstrap
-from seglog.cluster.health import ClusterSeen, Finding, PartitionSeen, judge
+from seglog.cluster.health import ClusterStatus, HealthFinding, PartitionStatus, judge
 from seglog.cluster.model import Evidence
 from seglog.cluster.store import StoreError
 from seglog.core.errors import InvalidConfigError, RequestFailedError
@@ -57,7 +57,7 @@ def status(
         pause(_WATCH_SECONDS)
 
 
-def _of_brokers(admin: ClusterAdmin) -> ClusterSeen:
+def _of_brokers(admin: ClusterAdmin) -> ClusterStatus:
     """The state by the brokers; if something is wrong, also by their metadata store, if it is readable here."""
     from seglog.cli.cluster import store_view
 
@@ -70,7 +70,7 @@ def _of_brokers(admin: ClusterAdmin) -> ClusterSeen:
     return seen
 
 
-def _of_store(address: str, timeout: float) -> ClusterSeen:
+def _of_store(address: str, timeout: float) -> ClusterStatus:
     """The state in the store, with the replicas' states from those brokers that respond."""
     from seglog.cli.cluster import store_view
 
@@ -82,7 +82,7 @@ def _of_store(address: str, timeout: float) -> ClusterSeen:
     return seen
 
 
-def _document(seen: ClusterSeen, findings: Sequence[Finding]) -> dict[str, Any]:
+def _document(seen: ClusterStatus, findings: Sequence[HealthFinding]) -> dict[str, Any]:
     return {
         "cluster": seen.cluster_id,
         "healthy": not findings,
@@ -116,7 +116,7 @@ def _document(seen: ClusterSeen, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def _row(one: PartitionSeen) -> dict[str, Any]:
+def _row(one: PartitionStatus) -> dict[str, Any]:
     return {
         "topic": one.topic,
         "partition": one.number,
@@ -137,7 +137,7 @@ def _row(one: PartitionSeen) -> dict[str, Any]:
     }
 
 
-def _print(out: Out, seen: ClusterSeen, findings: Sequence[Finding], *, everything: bool) -> None:
+def _print(out: Out, seen: ClusterStatus, findings: Sequence[HealthFinding], *, everything: bool) -> None:
     topics = {one.topic for one in seen.partitions}
     out.line(
         f"cluster {seen.cluster_id}: {count(len(seen.brokers), 'broker')}, "
@@ -175,7 +175,7 @@ def describe(said: Evidence, *, is_heard: bool = True) -> str:
     return f"broker {said.node_id} has {has}, the last of epoch {said.last_epoch}, flushed to {said.flushed}{lost}"
 
 
-def _print_brokers(out: Out, seen: ClusterSeen) -> None:
+def _print_brokers(out: Out, seen: ClusterStatus) -> None:
     of_store = ("epoch", "since") if any(broker.epoch is not None for broker in seen.brokers.values()) else ()
     rows = []
     for node, broker in sorted(seen.brokers.items()):
@@ -201,7 +201,7 @@ def _print_brokers(out: Out, seen: ClusterSeen) -> None:
     )
 
 
-def _cells(one: PartitionSeen) -> tuple[object, ...]:
+def _cells(one: PartitionStatus) -> tuple[object, ...]:
     moving = [*(f"+{node}" for node in one.adding), *(f"-{node}" for node in one.removing)]
     behind = [
         f"{node}: {_or_none(one.lag(node))}{'' if (left := one.lag_bytes(node)) is None else f' ({format_size(left)})'}"

@@ -7,8 +7,8 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from seglog.cluster.open import open_store
 from seglog.cluster.store import MetadataStore
+from seglog.cluster.store_address import open_store
 from seglog.core.clock import SystemClock
 
 T = TypeVar("T")

@@ -12,16 +12,16 @@ from uuid import UUID
 from seglog.cli.cluster.store_session import with_store
 from seglog.cluster import model
 from seglog.cluster.election import missing_candidates
-from seglog.cluster.health import BrokerSeen, ClusterSeen, PartitionSeen
-from seglog.cluster.store import Versioned
+from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
+from seglog.cluster.store import VersionedValue
 
 
-def look(address: str) -> ClusterSeen:
+def look(address: str) -> ClusterStatus:
     """Brokers and partitions. Raises `StoreError` or `InvalidConfigError`."""
     return read(asyncio.run(with_store(address, lambda store: store.load(""))))
 
 
-def with_reports(seen: ClusterSeen, known: ClusterSeen) -> ClusterSeen:
+def with_reports(seen: ClusterStatus, known: ClusterStatus) -> ClusterStatus:
     """Add to a state by the brokers what only the store has: the reports of replicas, and how leaders were elected."""
     if seen.cluster_id != known.cluster_id:
         return seen
@@ -35,10 +35,10 @@ def with_reports(seen: ClusterSeen, known: ClusterSeen) -> ClusterSeen:
     return replace(seen, partitions=tuple(partitions))
 
 
-def read(values: Mapping[str, Versioned]) -> ClusterSeen:
+def read(values: Mapping[str, VersionedValue]) -> ClusterStatus:
     """Brokers and partitions from the values of a store. Values of a later release are skipped."""
-    brokers: dict[int, BrokerSeen] = {}
-    registered: dict[int, model.Broker] = {}
+    brokers: dict[int, BrokerStatus] = {}
+    registered: dict[int, model.BrokerRegistration] = {}
     names: dict[UUID, str] = {}
     states: dict[tuple[UUID, int], model.PartitionState] = {}
     assigned: dict[tuple[UUID, int], tuple[int, ...]] = {}
@@ -49,7 +49,7 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
                 broker = model.decode_broker(name, value)
                 strays, stray_bytes = _strays(values, broker.node_id)
                 registered[broker.node_id] = broker
-                brokers[broker.node_id] = BrokerSeen(
+                brokers[broker.node_id] = BrokerStatus(
                     node_id=broker.node_id,
                     rack=broker.rack,
                     listeners=broker.listeners,
@@ -75,7 +75,7 @@ def read(values: Mapping[str, Versioned]) -> ClusterSeen:
         )
         for (topic_id, number), replicas in assigned.items()
     ]
-    return ClusterSeen(
+    return ClusterStatus(
         cluster_id=_field(values, "cluster", "cluster.id") or "",
         controller=_controller(values),
         brokers=dict(sorted(brokers.items())),
@@ -88,12 +88,12 @@ def _seen(
     number: int,
     state: model.PartitionState | None,
     assigned: tuple[int, ...],
-    brokers: Mapping[int, model.Broker],
-) -> PartitionSeen:
+    brokers: Mapping[int, model.BrokerRegistration],
+) -> PartitionStatus:
     """``state`` is None for a partition that the controller has not seen yet."""
     if state is None:
-        return PartitionSeen(topic=topic, number=number, replicas=assigned, isr=(), leader=None)
-    return PartitionSeen(
+        return PartitionStatus(topic=topic, number=number, replicas=assigned, isr=(), leader=None)
+    return PartitionStatus(
         topic=topic,
         number=number,
         replicas=state.replicas,
@@ -111,7 +111,7 @@ def _seen(
     )
 
 
-def _strays(values: Mapping[str, Versioned], node_id: int) -> tuple[int, int]:
+def _strays(values: Mapping[str, VersionedValue], node_id: int) -> tuple[int, int]:
     found = values.get(model.strays_name(node_id))
     counts = found.value.split() if found is not None else []
     if len(counts) != 2 or not all(map(bytes.isdigit, counts)):
@@ -119,12 +119,12 @@ def _strays(values: Mapping[str, Versioned], node_id: int) -> tuple[int, int]:
     return int(counts[0]), int(counts[1])
 
 
-def _controller(values: Mapping[str, Versioned]) -> int | None:
+def _controller(values: Mapping[str, VersionedValue]) -> int | None:
     found = _field(values, "controller", "node_id")
     return int(found) if found is not None and found.isdecimal() else None
 
 
-def _field(values: Mapping[str, Versioned], name: str, key: str) -> str | None:
+def _field(values: Mapping[str, VersionedValue], name: str, key: str) -> str | None:
     """One field of a JSON value; None if it is missing."""
     if name not in values:
         return None

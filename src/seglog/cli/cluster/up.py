@@ -17,7 +17,7 @@ from seglog.cli.output import FAILED, FINE, Out, fail, warn
 from seglog.cli.serve import default_data_dir
 from seglog.cli.signals import act_on_signals
 from seglog.client.bootstrap import parse_bootstrap
-from seglog.cluster.open import parse_store
+from seglog.cluster.store_address import parse_store
 from seglog.core.addresses import parse_host_port
 from seglog.core.clock import SystemClock
 from seglog.core.errors import SeglogError

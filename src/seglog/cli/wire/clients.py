@@ -14,7 +14,7 @@ import typer
 from seglog.cli.options import OptionError, key_values, read_properties
 from seglog.cli.output import FAILED, FINE, Out, fail
 from seglog.client.bootstrap import HostPort, connect, parse_bootstrap
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 from seglog.core.extras import require
 

@@ -22,7 +22,7 @@ from seglog.cli.wire.formats import (
 )
 from seglog.cli.wire.partition_lists import check_partitions, partition_numbers
 from seglog.cli.wire.start_offsets import StartPosition, find_starts, parse_start
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 

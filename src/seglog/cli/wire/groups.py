@@ -11,7 +11,7 @@ from seglog.cli.options import JsonLines, OptionError, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster, code_of
 from seglog.cli.wire.partition_lists import named_partitions
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 
 _ALL_GROUPS: Final = "--all-groups"

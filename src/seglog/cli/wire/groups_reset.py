@@ -13,7 +13,7 @@ from seglog.cli.output import FINE, Out, fail, show_table, warn
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.groups import NO_GROUPS, GroupNames, committed_offsets, describe, group_offsets, state_of
 from seglog.cli.wire.partition_lists import check_partitions, named_partitions
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 from seglog.core.fs import OsFs

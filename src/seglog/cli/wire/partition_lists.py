@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seglog.cli.options import OptionError
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 from seglog.core.fs import OsFs
 

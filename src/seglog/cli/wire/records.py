@@ -12,7 +12,7 @@ from seglog.cli.options import JsonLines, OptionError, parse_time, with_options
 from seglog.cli.output import FINE, Out, fail, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.partition_lists import named_partitions, read_partitions
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 
 _TO_HIGH_WATERMARK: Final = -1

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from seglog.cli.options import OptionError, parse_time
 from seglog.cli.wire.clients import Cluster
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.errors import RequestFailedError
 
 _WORDS: Final = {

@@ -11,7 +11,7 @@ from seglog.cli.options import JsonLines, OptionError, with_options
 from seglog.cli.output import FINE, Out, format_size, show_table
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, DryRun, TopicNames
 from seglog.cli.wire.configs import parse_configs
-from seglog.cluster.moves import Place
+from seglog.cluster.reassignment_plan import Place
 from seglog.core.types import INTERNAL_TOPICS
 
 _ExcludeInternal = Annotated[bool, typer.Option("--exclude-internal", help="Omit Kafka's internal topics.")]

@@ -51,7 +51,7 @@ LIFE: Final = "seglog.life"
 CLUSTER_MARK: Final = "seglog.cluster"
 """Ours: which cluster and node the directory belongs to (`seglog.storage.directory.cluster_mark`)."""
 STORE: Final = "seglog.store"
-"""Ours, of a broker that is alone: what it has to remember beside its topics (`seglog.cluster.embedded`)."""
+"""Ours, of a broker that is alone: what it has to remember beside its topics (`seglog.cluster.embedded_store`)."""
 FORMER_STORE: Final = "seglog.metadata"
 FORMER_STORE_FILES: Final = (FORMER_STORE, f"{FORMER_STORE}-wal", f"{FORMER_STORE}-shm")
 """What the first release had in its place, a SQLite file; it is read once and left."""

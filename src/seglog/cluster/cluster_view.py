@@ -1,0 +1,338 @@
+"""What a broker sees of its cluster: everything in the metadata store, decoded, kept up by a mirror.
+
+Nothing in it is older than it was before. A value that this seglog cannot read stays what it was: a later one may have
+written it, and a compare-and-set with the version from before does not overwrite it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from seglog.cluster.mirror import Mirror
+from seglog.cluster.model import (
+    BROKERS,
+    DELETED,
+    GENERATION,
+    PARTITIONS,
+    TOPICS,
+    BrokerRegistration,
+    InvalidStateError,
+    MetadataImage,
+    TopicRules,
+    TopicState,
+    VersionedState,
+    decode_broker,
+    decode_partition,
+    decode_topic,
+    generation_of,
+    parse_partition_name,
+    parse_tombstone_name,
+)
+from seglog.cluster.store import MetadataStore, VersionedValue
+from seglog.core.errors import InvalidTopicError
+from seglog.core.types import validate_topic
+
+CONTROLLER: Final = "controller"
+CONFIG: Final = "config"
+_logger: Final = logging.getLogger("seglog.cluster")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ControllerRegistration(NamedTuple):
+    """The value at ``controller``: who writes the states of partitions, and in which epoch of that office."""
+
+    node_id: int
+    broker_epoch: int
+    epoch: int
+
+
+class Changes(NamedTuple):
+    """What the view has just taken up: new, different or gone. ``configs`` are full names."""
+
+    brokers: frozenset[int] = frozenset()
+    topics: frozenset[str] = frozenset()
+    partitions: frozenset[tuple[UUID, int]] = frozenset()
+    configs: frozenset[str] = frozenset()
+    controller: bool = False
+    deletions: frozenset[UUID] = frozenset()
+    generation: bool = False
+
+
+class NamedValue(NamedTuple):
+    """A name's value as the store has just said that it is; None: it has been deleted."""
+
+    name: str
+    value: VersionedValue | None
+
+
+def encode_controller(controller: ControllerRegistration) -> bytes:
+    return json.dumps(controller._asdict(), separators=(",", ":")).encode()
+
+
+def decode_controller(data: bytes) -> ControllerRegistration:
+    """`InvalidStateError`.
+
+    >>> decode_controller(encode_controller(ControllerRegistration(1, 7, 3)))
+    ControllerRegistration(node_id=1, broker_epoch=7, epoch=3)
+    """
+    try:
+        told = json.loads(data)
+        return ControllerRegistration(int(told["node_id"]), int(told["broker_epoch"]), int(told["epoch"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidStateError(f"{CONTROLLER} in the metadata store cannot be read: {error!r}") from error
+
+
+class ClusterView:
+    """``listeners`` are called on the loop, in order, after the view has what they are told; an error in one is logged.
+
+    ``deletions`` are ids of topics that were deleted, with the brokers that may still have replicas of them.
+    ``generation`` is the highest that was seen (`seglog.cluster.generation`). A store with a lower one is an older
+    copy: it is not taken up, the view stays as it is, and ``went_back_to`` is that generation.
+
+    ``versions`` are those of all names that were taken up, ``configs`` the values below ``config/`` by full name,
+    ``unreadable`` the names whose values were not taken up. All mappings change in place.
+    """
+
+    def __init__(self, store: MetadataStore, rules: Callable[[TopicState], TopicRules]) -> None:
+        self.listeners: list[Callable[[Changes], None]] = []
+        self.controller: ControllerRegistration | None = None
+        self.generation = -1
+        self.went_back_to: int | None = None
+        self._rules = rules
+        self._deletions: dict[UUID, frozenset[int]] = {}
+        self.deletions: Mapping[UUID, frozenset[int]] = MappingProxyType(self._deletions)
+        self._brokers: dict[int, BrokerRegistration] = {}
+        self._topics: dict[str, TopicState] = {}
+        self._topics_by_id: dict[UUID, TopicState] = {}
+        self._partitions: dict[tuple[UUID, int], VersionedState] = {}
+        self._versions: dict[str, int] = {}
+        self._configs: dict[str, bytes] = {}
+        self.brokers: Mapping[int, BrokerRegistration] = MappingProxyType(self._brokers)
+        self.topics: Mapping[str, TopicState] = MappingProxyType(self._topics)
+        self.topics_by_id: Mapping[UUID, TopicState] = MappingProxyType(self._topics_by_id)
+        self.partitions: Mapping[tuple[UUID, int], VersionedState] = MappingProxyType(self._partitions)
+        self.versions: Mapping[str, int] = MappingProxyType(self._versions)
+        self.configs: Mapping[str, bytes] = MappingProxyType(self._configs)
+        self._mirror = Mirror(store, "", self._take_up)
+        self._unreadable: dict[str, VersionedValue] = {}
+        self.unreadable: Collection[str] = self._unreadable.keys()
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._to_tell: deque[Changes] = deque()
+        self._is_telling = False
+
+    async def start(self) -> None:
+        """Returns with all that is in the store; raises what the store does when it fails at this."""
+        await self._mirror.start()
+        self._take_up(self._mirror.values)
+
+    async def stop(self) -> None:
+        """The view stays as it is."""
+        await self._mirror.stop()
+
+    def view(self) -> MetadataImage:
+        """As it is until the next await."""
+        return MetadataImage(self.brokers, self.topics, self.partitions, self._rules)
+
+    def is_unclean(self, topic_id: UUID) -> bool:
+        """Whether any replica of the topic may be elected; also of a topic that is not known."""
+        topic = self._topics_by_id.get(topic_id)
+        return topic is None or self._rules(topic).unclean
+
+    def note(self, name: str, value: bytes, version: int) -> None:
+        """What this broker has just written or read, so that it is seen at once; what is older than what is seen
+        already is not."""
+        self.note_all([NamedValue(name, VersionedValue(value, version))])
+
+    def note_all(self, noted: Iterable[NamedValue]) -> None:
+        """Many of them, of which listeners are told together."""
+        names = []
+        for name, value in noted:
+            if self._is_later(name, value):
+                self._mirror.note(name, value)
+                names.append(name)
+            if not name.startswith(f"{PARTITIONS}/") or name not in self._mirror.values:
+                self._mirror.read_again(name)  # it may have been deleted, and made anew, before we heard of it
+        self._take_up(names)
+
+    def _is_later(self, name: str, value: VersionedValue | None) -> bool:
+        """Whether it is certain that ``value`` comes after what is seen. Versions alone do not say so of a name that
+        may be made anew: its versions begin again."""
+        seen = self._mirror.values.get(name)
+        if seen is None or value is None:
+            return value is not seen
+        try:
+            was, now = _life(name, seen.value), _life(name, value.value)
+        except InvalidStateError:
+            return False
+        if isinstance(was, UUID) or isinstance(now, UUID):
+            return was == now and value.version > seen.version
+        return (now, value.version) > (was, seen.version)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until ``condition`` holds, which is asked after every change; False when the time is over."""
+        if condition():
+            return True
+        met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[met] = condition
+        try:
+            async with asyncio.timeout(seconds):
+                await met
+        except TimeoutError:
+            return condition()
+        finally:
+            del self._waiting[met]
+        return True
+
+    # Taking up
+
+    def _take_up(self, names: Iterable[str]) -> None:
+        if self._has_gone_back():
+            return
+        brokers: set[int] = set()
+        deletions: set[UUID] = set()
+        is_generation = False
+        topics: set[str] = set()
+        partitions: set[tuple[UUID, int]] = set()
+        configs: set[str] = set()
+        is_controller = False
+        for name in names:
+            value = self._mirror.values.get(name)
+            kind, _, rest = name.partition("/")
+            try:
+                if kind == PARTITIONS:
+                    partitions.add(self._take_partition(name, value))
+                elif kind == BROKERS:
+                    brokers.add(self._take_broker(name, rest, value))
+                elif kind == TOPICS:
+                    topics.add(self._take_topic(name, rest, value))
+                elif kind == CONFIG:
+                    _put(self._configs, name, value and value.value)
+                    configs.add(name)
+                elif name == CONTROLLER:
+                    self.controller = None if value is None else decode_controller(value.value)
+                    is_controller = True
+                elif kind == DELETED:
+                    deletions.add(self._take_tombstone(name, value))
+                elif kind == GENERATION:
+                    is_generation = True
+            except InvalidStateError as error:
+                self._pass_over(name, value, error)
+                continue
+            self._unreadable.pop(name, None)
+            _put(self._versions, name, value and value.version)
+        changes = Changes(
+            frozenset(brokers),
+            frozenset(topics),
+            frozenset(partitions),
+            frozenset(configs),
+            is_controller,
+            frozenset(deletions),
+            is_generation,
+        )
+        if changes != Changes():
+            self._tell(changes)
+
+    def _has_gone_back(self) -> bool:
+        """Whether the store is an older one than it was: nothing of it counts then."""
+        found = generation_of(self._mirror.values)
+        if found < self.generation and self.went_back_to is None:
+            self.went_back_to = found
+            _logger.critical("the metadata store went back from generation %d to %d", self.generation, found)
+            self._tell(Changes(generation=True))
+        self.generation = max(self.generation, found)
+        return self.went_back_to is not None
+
+    def _take_tombstone(self, name: str, value: VersionedValue | None) -> UUID:
+        topic_id, node_id = parse_tombstone_name(name)
+        nodes = self._deletions.get(topic_id, frozenset()) - {node_id}
+        _put(self._deletions, topic_id, (nodes if value is None else nodes | {node_id}) or None)
+        return topic_id
+
+    def _take_partition(self, name: str, value: VersionedValue | None) -> tuple[UUID, int]:
+        key = parse_partition_name(name)
+        _put(self._partitions, key, value and VersionedState(decode_partition(name, value.value), value.version))
+        return key
+
+    def _take_broker(self, name: str, node: str, value: VersionedValue | None) -> int:
+        try:
+            node_id = int(node)
+        except ValueError as error:
+            raise InvalidStateError(f"{name} is not the name of a broker") from error
+        broker = value and decode_broker(name, value.value)
+        if broker is not None and broker.node_id != node_id:
+            raise InvalidStateError(f"{name} in the metadata store is of broker {broker.node_id}")
+        _put(self._brokers, node_id, broker)
+        return node_id
+
+    def _take_topic(self, name: str, topic: str, value: VersionedValue | None) -> str:
+        state = value and decode_topic(name, value.value)
+        if state is not None and not _is_legal(topic):
+            _logger.error("%r in the metadata store is not a legal topic name: no broker serves this topic", topic)
+            state = None
+        before = self._topics.get(topic)
+        if before is not None and (state is None or state.topic_id != before.topic_id):
+            self._topics_by_id.pop(before.topic_id, None)
+        _put(self._topics, topic, state)
+        if state is not None:
+            self._topics_by_id[state.topic_id] = state
+        return topic
+
+    def _pass_over(self, name: str, value: VersionedValue | None, error: InvalidStateError) -> None:
+        if value is not None and self._unreadable.get(name) != value:
+            self._unreadable[name] = value
+            _logger.error("%s; what was known of it before counts", error)
+
+    def _tell(self, changes: Changes) -> None:
+        """A listener may itself note something: that is told after this."""
+        self._to_tell.append(changes)
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            while self._to_tell:
+                changes = self._to_tell.popleft()
+                for listener in tuple(self.listeners):
+                    try:
+                        listener(changes)
+                    except Exception:
+                        _logger.exception("a change of the cluster was not taken up")
+                for met, condition in list(self._waiting.items()):
+                    if not met.done() and condition():
+                        met.set_result(None)
+        finally:
+            self._is_telling = False
+
+
+def _life(name: str, data: bytes) -> int | UUID:
+    """Which of those that have had a name one after the other: a number if later ones have larger ones."""
+    kind = name.partition("/")[0]
+    if kind == BROKERS:
+        return decode_broker(name, data).epoch
+    if kind == CONTROLLER:
+        return decode_controller(data).epoch
+    return decode_topic(name, data).topic_id if kind == TOPICS else 0
+
+
+def _is_legal(topic: str) -> bool:
+    """Whether a topic may have this name. A store written before auto-creation checked names may hold others."""
+    try:
+        validate_topic(topic)
+    except InvalidTopicError:
+        return False
+    return True
+
+
+def _put(into: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        into.pop(key, None)
+    else:
+        into[key] = value

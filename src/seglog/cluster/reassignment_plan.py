@@ -1,0 +1,179 @@
+"""Which replicas move when a broker comes or goes: as few as can be, racks kept apart, preferred leaders spread. Pure.
+
+What Kafka leaves to the user (``kafka-reassign-partitions`` takes a finished plan, its ``--generate`` deals everything
+out anew). The moves are carried out with AlterPartitionReassignments (KIP-455), by Kafka or by us.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError
+
+Place = tuple[str, int]
+"""A topic's name and a partition's number."""
+Assignment = Mapping[Place, Sequence[int]]
+"""Each partition's replicas, the preferred leader first."""
+
+
+class TooFewBrokersError(SeglogError):
+    """A partition has as many replicas as there would be brokers, or more."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class ReplicaMove(NamedTuple):
+    """A partition and its replicas as they are and as they shall be; these may differ in their order only."""
+
+    place: Place
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """Where the partition has to be copied to."""
+        return tuple(node for node in self.after if node not in self.before)
+
+
+def spread(assignment: Assignment, racks: Mapping[int, str | None], onto: Collection[int]) -> list[ReplicaMove]:
+    """Give the brokers ``onto`` their share of the replicas, and of the preferred leaders.
+
+    Nothing moves but to one of them, and to none of them more than its share; a partition is in no fewer racks
+    afterwards. ``racks`` are the brokers that are there; they count if every broker has one.
+    """
+    layout = _Layout(assignment, racks)
+    new = sorted(set(onto) & set(racks))
+    while _take_one(layout, new):
+        pass
+    for node in new:
+        while layout.take_lead(node):
+            pass
+    return layout.moves(assignment)
+
+
+def _take_one(layout: _Layout, new: Sequence[int]) -> bool:
+    """One replica for that of the new brokers which has the fewest. False: there is none to be had."""
+    for node in sorted(new, key=lambda node: (layout.replicas[node], node)):
+        if layout.replicas[node] >= layout.fair:
+            continue
+        for donor in sorted(layout.racks, key=lambda donor: (-layout.replicas[donor], donor)):
+            if layout.replicas[donor] <= layout.fair or donor in new:
+                continue
+            place = layout.best_of(donor, node)
+            if place is not None:
+                layout.put(place, _swapped(layout.now[place], donor, node))
+                return True
+    return False
+
+
+def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int) -> list[ReplicaMove]:
+    """Take everything off one broker, which need not be there any more. `TooFewBrokersError`.
+
+    Each of its replicas goes to the broker in a rack that the partition lacks, among these to that with the fewest.
+    """
+    left = {node: rack for node, rack in racks.items() if node != gone}
+    layout = _Layout(assignment, left)
+    for place in sorted(assignment):
+        now = layout.now[place]
+        if gone not in now:
+            continue
+        others = [node for node in now if node != gone]
+        candidates = [node for node in left if node not in now]
+        if not candidates:
+            raise TooFewBrokersError(
+                f"{place[0]}-{place[1]} has {len(now)} replicas and there would be {len(left)} brokers without broker "
+                f"{gone}: add a broker first, or give the topic fewer replicas"
+            )
+        chosen = min(
+            candidates,
+            key=lambda node: (
+                -layout.racks_of([*others, node]),
+                layout.replicas[node],
+                layout.of_topic[node, place[0]],
+                node,
+            ),
+        )
+        after = _swapped(now, gone, chosen)
+        if now[0] == gone:  # one that has the records leads sooner than one that has to copy them
+            first = min(after, key=lambda node: (layout.leads[node], node == chosen, node))
+            after = (first, *(node for node in after if node != first))
+        layout.put(place, after)
+    return layout.moves(assignment)
+
+
+class _Layout:
+    """What is where while moves are chosen. Brokers that are not there are counted nowhere."""
+
+    def __init__(self, assignment: Assignment, racks: Mapping[int, str | None]) -> None:
+        self.racks: Final = racks
+        self.now: Final = {place: tuple(replicas) for place, replicas in assignment.items()}
+        self.has: Final[dict[int, set[Place]]] = {node: set() for node in racks}
+        self.replicas: Final[Counter[int]] = Counter()
+        self.leads: Final[Counter[int]] = Counter()
+        self.of_topic: Final[Counter[tuple[int, str]]] = Counter()
+        self._racks_count: Final = None not in racks.values()
+        for place, replicas in self.now.items():
+            self._count(place, replicas, 1)
+        there = len(racks) or 1
+        self.fair: Final = sum(self.replicas.values()) // there
+        self._fair_leads: Final = sum(self.leads.values()) // there
+
+    def _count(self, place: Place, replicas: Sequence[int], one: int) -> None:
+        for node in replicas:
+            if node in self.racks:
+                self.replicas[node] += one
+                self.of_topic[node, place[0]] += one
+                (self.has[node].add if one > 0 else self.has[node].discard)(place)
+        if replicas and replicas[0] in self.racks:
+            self.leads[replicas[0]] += one
+
+    def put(self, place: Place, replicas: tuple[int, ...]) -> None:
+        self._count(place, self.now[place], -1)
+        self.now[place] = replicas
+        self._count(place, replicas, 1)
+
+    def racks_of(self, replicas: Sequence[int]) -> int:
+        """How many racks a partition is in; a broker that is not there is in one of its own."""
+        if not self._racks_count:
+            return len(replicas)
+        return len({self.racks.get(node, f"\0{node}") for node in replicas})
+
+    def best_of(self, donor: int, node: int) -> Place | None:
+        """The partition of ``donor`` that ``node`` takes over best: led by the donor as long as the node leads too few,
+        and of a topic of which the node has little."""
+        wants_lead = self.leads[node] < self._fair_leads < self.leads[donor]
+        best: tuple[bool, int, Place] | None = None
+        for place in self.has[donor]:
+            now = self.now[place]
+            if node in now:
+                continue
+            rank = ((now[0] == donor) != wants_lead, self.of_topic[node, place[0]], place)
+            if (best is None or rank < best) and self.racks_of(_swapped(now, donor, node)) >= self.racks_of(now):
+                best = rank
+        return None if best is None else best[2]
+
+    def take_lead(self, node: int) -> bool:
+        """Make a broker the preferred leader of one more of its partitions, if it has too few and another too many."""
+        if self.leads[node] >= self._fair_leads:
+            return False
+        too_many = [place for place in self.has[node] if self.leads[self.now[place][0]] > self._fair_leads]
+        if not too_many:
+            return False
+        place = min(too_many, key=lambda place: (-self.leads[self.now[place][0]], place))
+        now = self.now[place]
+        self.put(place, _swapped(_swapped(_swapped(now, now[0], -1), node, now[0]), -1, node))
+        return True
+
+    def moves(self, before: Assignment) -> list[ReplicaMove]:
+        return [
+            ReplicaMove(place, tuple(before[place]), replicas)
+            for place, replicas in sorted(self.now.items())
+            if tuple(before[place]) != replicas
+        ]
+
+
+def _swapped(replicas: tuple[int, ...], old: int, new: int) -> tuple[int, ...]:
+    return tuple(new if node == old else node for node in replicas)

@@ -1,0 +1,343 @@
+"""The metadata store in ZooKeeper: reads, commits and watches. Where a value is there: `zk_paths`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final, Self, TypeVar
+from uuid import uuid4
+
+from seglog.cluster.committing import Committing, Watches
+from seglog.cluster.store import (
+    MISSING,
+    Change,
+    CommitStep,
+    NameExistsError,
+    Names,
+    NoSuchNameError,
+    SessionLostError,
+    StoreAwayError,
+    StoreClosedError,
+    StoreFailedError,
+    VersionChangedError,
+    VersionedValue,
+    Versions,
+    WatchCallback,
+    check_commit,
+    is_within,
+)
+from seglog.cluster.zookeeper_connection import (
+    BAD_VERSION,
+    CONNECTED,
+    EXISTS,
+    CheckOp,
+    ConnectionLostError,
+    CreateOp,
+    DeleteOp,
+    OpRefusedError,
+    SessionEndedError,
+    SetDataOp,
+    ZooKeeperConnection,
+    ZooKeeperOp,
+    ZooKeeperRefusedError,
+)
+from seglog.cluster.zookeeper_paths import ZooKeeperPaths
+from seglog.cluster.zookeeper_session import ZooKeeperSession
+from seglog.cluster.zookeeper_writer import ZooKeeperWriter
+from seglog.core.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_READ_AT_ONCE: Final = 200
+"""Nodes in one request. An answer has no bound of its own but the values' sizes."""
+_RETRY_SECONDS: Final = 0.5
+_THREAD_CHECKS: Final = 6
+"""How often in a session's time the threads of kazoo are checked."""
+_AGAIN_SECONDS: Final = 0.05
+
+T = TypeVar("T")
+
+
+class ZooKeeperStore(Committing):
+    """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do.
+
+    Values are read and committed, and watched, in one session with ZooKeeper; each `session` is one of its own. Every
+    read comes after a ``sync``: without it a server that lags would answer with what is over.
+    """
+
+    def __init__(self, servers: Sequence[str], cluster: str, clock: Clock, timeout_ms: int) -> None:
+        """For `open`."""
+        self._servers = servers
+        self._address = f"zookeeper://{','.join(servers)}/{cluster}"
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._paths = ZooKeeperPaths(cluster)
+        self._loop = asyncio.get_running_loop()
+        self._folders: set[str] = set()
+        self._watches = Watches(self._loop)
+        self._told: set[str] = set()
+        self._sessions: list[ZooKeeperSession] = []
+        self._under_way = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._watching: asyncio.Task[None] | None = None
+        self._is_watched = asyncio.Event()
+        self._is_connected = asyncio.Event()
+        self._is_closed = False
+        self._connection = ZooKeeperConnection(servers, timeout_ms, on_state=self._state, on_event=self._event)
+        self._writer = ZooKeeperWriter(
+            self._connection, f"{self._paths.writers}/{uuid4().hex}", self._address, self._connected, timeout_ms / 1000
+        )
+
+    @classmethod
+    async def open(
+        cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int
+    ) -> Self:
+        """`StoreAwayError` if no server answers within ``patience_ms``."""
+        store = cls(servers, cluster, clock, session_timeout_ms)
+        store._connection.start()
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                await store._is_watched.wait()
+        except TimeoutError as error:
+            await store.close()
+            raise StoreAwayError(f"{store._address}: no server answers, or none of ZooKeeper 3.6 or later") from error
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    # The connection
+
+    def _state(self, state: str) -> None:
+        if state != CONNECTED:
+            self._is_connected.clear()
+            return
+        self._is_connected.set()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = self._loop.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """After each new connection: watch again, and tell that anything may have changed before."""
+        while True:
+            try:
+                for path in ("/seglog", self._paths.root, self._paths.names, self._paths.writers):
+                    await self._connection.make(path)
+                await self._connection.watch_tree(self._paths.names)
+            except (ConnectionLostError, SessionEndedError):
+                return  # there will be another
+            except ZooKeeperRefusedError as error:
+                _log.error("%s: %s", self._address, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            break
+        self._is_watched.set()
+        self._watches.tell(None)
+
+    async def until_broken(self) -> str:
+        while True:
+            for connection in (self._connection, *(session.connection for session in self._sessions)):
+                if (thread := connection.dead_thread()) is not None:
+                    return f"{self._address}: kazoo's {thread} has died; restart the broker"
+            await asyncio.sleep(self._timeout_ms / 1000 / _THREAD_CHECKS)
+
+    async def _connected(self) -> None:
+        """`StoreFailedError` if it takes too long."""
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await self._is_connected.wait()
+        except TimeoutError as error:
+            raise StoreFailedError(f"{self._address}: no server answers") from error
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self._address} is closed")
+
+    def _event(self, path: str) -> None:
+        name = self._paths.name(path)
+        if name is not None:
+            if not self._told:
+                self._loop.call_soon(self._tell_names)
+            self._told.add(name)
+
+    def _tell_names(self) -> None:
+        names, self._told = frozenset(self._told), set()
+        self._watches.tell(names)
+
+    # Values
+
+    async def get(self, name: str) -> VersionedValue | None:
+        return (await self.get_many([name])).get(name)
+
+    async def get_many(self, names: Collection[str]) -> dict[str, VersionedValue]:
+        return await self._do(lambda: self._read(list(names)))
+
+    async def load(self, name: str) -> dict[str, VersionedValue]:
+        async def work() -> dict[str, VersionedValue]:
+            return await self._read([found for found in await self._names(name) if is_within(found, name)])
+
+        return await self._do(work)
+
+    async def list(self, name: str) -> Names:
+        skip = len(name) + 1 if name else 0
+        found = await self._do(lambda: self._names(name))
+        below = (one[skip:] for one in found if not name or one.startswith(f"{name}/"))
+        return sorted({one.partition("/")[0] for one in below})
+
+    async def _names(self, name: str) -> Names:
+        """All names that share the first part with ``name``."""
+        await self._connection.sync(self._paths.names)
+        if name:
+            folders = [self._paths.folder(name)]
+        else:
+            folders = [f"{self._paths.names}/{one}" for one in await self._connection.children(self._paths.names)]
+        found: Names = []
+        for folder, leaves in zip(folders, await asyncio.gather(*map(self._connection.children, folders)), strict=True):
+            names = (self._paths.name(f"{folder}/{leaf}") for leaf in leaves)
+            found += [one for one in names if one is not None]
+        return found
+
+    async def _read(self, names: Sequence[str]) -> dict[str, VersionedValue]:
+        await self._connection.sync(self._paths.names)
+        found: dict[str, VersionedValue] = {}
+        for start in range(0, len(names), _READ_AT_ONCE):
+            some = names[start : start + _READ_AT_ONCE]
+            nodes = await self._connection.read([self._paths.of(name) for name in some])
+            found |= {n: VersionedValue(node.value, node.version) for n, node in zip(some, nodes, strict=True) if node}
+        return found
+
+    async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """``work``, which changes nothing, again after a lost connection."""
+        self._check_open()
+        self._begun()
+        try:
+            return await self._try(work)
+        finally:
+            self._done()
+
+    async def _try(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            async with asyncio.timeout(2 * self._timeout_ms / 1000):
+                while True:
+                    await self._connected()
+                    try:
+                        return await work()
+                    except (ConnectionLostError, SessionEndedError):
+                        await asyncio.sleep(_AGAIN_SECONDS)
+        except TimeoutError as error:
+            raise StoreFailedError(f"{self._address}: no answer") from error
+        except ZooKeeperRefusedError as error:
+            raise StoreFailedError(f"{self._address}: {error}") from error
+
+    def _begun(self) -> None:
+        self._under_way += 1
+        self._is_idle.clear()
+
+    def _done(self) -> None:
+        self._under_way -= 1
+        if self._under_way == 0:
+            self._is_idle.set()
+
+    # Commits
+
+    async def commit(self, steps: Sequence[CommitStep]) -> Versions:
+        session = check_commit(steps)
+        self._check_open()
+        if not steps:
+            return []
+        writer = self._writer
+        if session is not None:
+            assert isinstance(session, ZooKeeperSession)
+            if not session.is_alive:
+                raise SessionLostError(f"the session in {self._address} has ended")
+            writer = session.writer
+        self._begun()
+        try:
+            return await self._commit(writer, steps)
+        finally:
+            self._done()
+
+    async def _commit(self, writer: ZooKeeperWriter, steps: Sequence[CommitStep]) -> Versions:
+        operations = [self._operation(step) for step in steps]
+        while True:
+            await self._make_folders(step.name for step in steps if isinstance(step, Change))
+            try:
+                results = await writer.commit(operations)
+            except OpRefusedError as error:
+                step = steps[error.index]
+                if error.reason == EXISTS:
+                    raise NameExistsError(f"{step.name} exists in {self._address}") from error
+                if error.reason == BAD_VERSION:
+                    raise VersionChangedError(
+                        f"{step.name} in {self._address} is no longer at version {step.version}"
+                    ) from error
+                if step.version != MISSING:
+                    raise NoSuchNameError(f"there is no {step.name} in {self._address}") from error
+                self._folders.discard(self._paths.folder(step.name))  # someone has deleted it by hand
+            else:
+                return [_version(step, result) for step, result in zip(steps, results, strict=True)]
+
+    def _operation(self, step: CommitStep) -> ZooKeeperOp:
+        path = self._paths.of(step.name)
+        if not isinstance(step, Change):
+            return CheckOp(path, step.version)
+        if step.value is None:
+            return DeleteOp(path, step.version)
+        if step.version == MISSING:
+            return CreateOp(path, step.value, is_ephemeral=step.session is not None)
+        return SetDataOp(path, step.value, step.version)
+
+    async def _make_folders(self, names: Iterable[str]) -> None:
+        for folder in {self._paths.folder(name) for name in names} - self._folders:
+
+            async def make(folder: str = folder) -> bool:
+                return await self._connection.make(folder)
+
+            await self._try(make)
+            self._folders.add(folder)
+
+    # Watches and sessions
+
+    def watch(self, name: str, changed: WatchCallback) -> Callable[[], None]:
+        self._check_open()
+        return self._watches.add(name, changed)
+
+    async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> ZooKeeperSession:
+        if time_to_live_ms < 1:
+            raise ValueError(f"a session of {time_to_live_ms} ms")
+        self._check_open()
+        await self._connected()
+        session = ZooKeeperSession(
+            self._servers, self._paths.writers, self._address, time_to_live_ms, self._clock, lost, self._session_ended
+        )
+        self._sessions.append(session)
+        await session.open()
+        return session
+
+    def _session_ended(self, session: ZooKeeperSession) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._watches.end_all()
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await self._is_idle.wait()
+        except TimeoutError:
+            _log.warning("%s is closed with %d requests under way", self._address, self._under_way)
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.gather(*(session.close() for session in list(self._sessions)), self._connection.close())
+
+
+def _version(step: CommitStep, result: int) -> int:
+    if not isinstance(step, Change):
+        return step.version
+    if step.value is None:
+        return MISSING
+    return 0 if step.version == MISSING else result

@@ -1,0 +1,185 @@
+"""Transactions in ZooKeeper of which it is known whether they were made.
+
+A connection that breaks with a transaction under way says nothing of its outcome. So every transaction also writes its
+own number into a node of its writer, which lasts as long as the writer's session; who lost the connection reads that
+node in the same session. ZooKeeper answers in order in one session, and takes nothing more from a connection that the
+session has left (SESSION_MOVED): if the number is not there, it will not come, and the transaction is sent again. Only
+if the session has ended too the outcome stays unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from seglog.cluster.store import ANY_VERSION, SessionLostError, StoreError, StoreFailedError, UnknownOutcomeError
+from seglog.cluster.zookeeper_connection import (
+    NO_NODE,
+    CheckOp,
+    ConnectionLostError,
+    CreateOp,
+    OpRefusedError,
+    SessionEndedError,
+    SetDataOp,
+    Znode,
+    ZooKeeperConnection,
+    ZooKeeperOp,
+    ZooKeeperRefusedError,
+)
+
+_AT_ONCE: Final = 16
+"""Transactions under way. Each needs a node of its own: in one, the number of the last would hide the others'."""
+_RETRY_SECONDS: Final = 0.05
+_FAILURES: Final = (TimeoutError, StoreError, ZooKeeperRefusedError, ConnectionLostError, SessionEndedError)
+
+
+class _Slot:
+    """A node for the numbers of transactions, one after the other. ``is_in_doubt`` while one may still arrive."""
+
+    __slots__ = ("is_in_doubt", "is_made", "number", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.number = 0
+        self.is_made = False
+        self.is_in_doubt = False
+
+
+class ZooKeeperWriter:
+    """``connected`` waits for the connection. With an ``anchor``, a node that lasts as long as the session, nothing is
+    written after the end of the session that made it; without one, a new session goes on."""
+
+    def __init__(
+        self,
+        connection: ZooKeeperConnection,
+        path: str,
+        address: str,
+        connected: Callable[[], Awaitable[None]],
+        seconds: float,
+        *,
+        anchor: str | None = None,
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._address = address
+        self._connected = connected
+        self._seconds = seconds
+        self._anchor = anchor
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._free: list[_Slot] = []
+        self._made = 0
+
+    async def commit(self, operations: Sequence[ZooKeeperOp]) -> list[int]:
+        """Return the new version for each `SetDataOp`, and 0 for the others. Raises `OpRefusedError`;
+        `StoreFailedError` if nothing was done; `UnknownOutcomeError`; `SessionLostError` with an anchor."""
+        await self._connected()  # without a connection all fail at once, not one after the other
+        async with self._room:
+            if self._free:
+                slot = self._free.pop()
+            else:
+                self._made += 1
+                slot = _Slot(f"{self._path}-{self._made}")
+            try:
+                async with asyncio.timeout(2 * self._seconds):
+                    return await self._commit(slot, operations)
+            except _FAILURES as error:
+                why = str(error) or "no answer"
+                has_gone = isinstance(error, SessionLostError) and all(map(_goes_with_session, operations))
+                if slot.is_in_doubt and not has_gone:
+                    raise UnknownOutcomeError(f"{self._address}: {why}; a change was under way") from error
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreFailedError(f"{self._address}: {why}") from error
+            finally:
+                if not slot.is_in_doubt:
+                    self._free.append(slot)
+
+    async def _commit(self, slot: _Slot, operations: Sequence[ZooKeeperOp]) -> list[int]:
+        slot.number += 1
+        stamp = b"%d" % slot.number
+        while True:
+            await self._connected()
+            try:
+                if not slot.is_made:
+                    await self._make(slot)
+                slot.is_in_doubt = True
+                results = await self._connection.transact([SetDataOp(slot.path, stamp, ANY_VERSION), *operations])
+            except OpRefusedError as error:
+                slot.is_in_doubt = False
+                if error.index > 0:
+                    raise OpRefusedError(error.index - 1, error.reason) from error
+                slot.is_made = False  # the session that made it has ended; with an anchor, that is said next
+            except SessionEndedError as error:
+                slot.is_in_doubt = slot.is_made = False
+                if self._anchor is not None:
+                    raise SessionLostError(f"the session in {self._address} has ended") from error
+                await asyncio.sleep(_RETRY_SECONDS)
+            except ConnectionLostError:
+                if slot.is_in_doubt:
+                    node = await self._outcome(slot)
+                    if node is not None and node.value == stamp:
+                        return await self._results(slot, operations, node.transaction)
+                    slot.is_in_doubt = False
+            except ZooKeeperRefusedError:
+                slot.is_in_doubt = False
+                raise
+            else:
+                slot.is_in_doubt = False
+                return results[1:]
+
+    async def _make(self, slot: _Slot) -> None:
+        if self._anchor is None:
+            await self._connection.make(slot.path, b"0", is_ephemeral=True)
+        else:
+            try:
+                await self._connection.transact(
+                    [CheckOp(self._anchor, ANY_VERSION), CreateOp(slot.path, b"0", is_ephemeral=True)]
+                )
+            except OpRefusedError as error:
+                if error.reason == NO_NODE:
+                    raise SessionLostError(f"the session in {self._address} has ended") from error
+        slot.is_made = True
+
+    async def _outcome(self, slot: _Slot) -> Znode | None:
+        """The slot's node, after a connection was lost. `UnknownOutcomeError` if it has gone with its session."""
+        try:
+            node = await self._read(slot.path)
+        except SessionEndedError:
+            node = None
+        if node is None and self._anchor is not None:
+            raise SessionLostError(f"the session in {self._address} has ended")
+        if node is None:
+            raise UnknownOutcomeError("the connection was lost, and then the session")
+        return node
+
+    async def _read(self, path: str) -> Znode | None:
+        while True:
+            await self._connected()
+            try:
+                await self._connection.sync(path)
+                (node,) = await self._connection.read([path])
+            except ConnectionLostError:
+                continue
+            return node
+
+    async def _results(self, slot: _Slot, operations: Sequence[ZooKeeperOp], transaction: int) -> list[int]:
+        """What a transaction has made whose answer was lost."""
+        results = []
+        for one in operations:
+            if not isinstance(one, SetDataOp):
+                results.append(0)
+            elif one.version != ANY_VERSION:
+                results.append(one.version + 1)
+            else:
+                node = await self._read(one.path)
+                if node is None or node.transaction != transaction:
+                    raise UnknownOutcomeError("a change was made, and another after it")
+                results.append(node.version)
+        slot.is_in_doubt = False
+        return results
+
+
+def _goes_with_session(operation: ZooKeeperOp) -> bool:
+    """Whether nothing is left of it after the session, made or not."""
+    return isinstance(operation, CheckOp) or (isinstance(operation, CreateOp) and operation.is_ephemeral)

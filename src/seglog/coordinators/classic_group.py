@@ -1,0 +1,365 @@
+"""A classic group as a state machine: events in; answers, records and deadlines out. Pure.
+
+The rules are Kafka 4.3's (``ClassicGroup.java``, ``GroupMetadataManager.java``). Each event returns a `GroupResult`:
+the answers to send now, the records to append, and what waits until these are written. Deadlines are part of the state
+and on the monotonic clock: at `ClassicGroup.earliest` the driver calls `ClassicGroup.fire` until it returns None.
+`seglog.coordinators.group_state` has the states, `seglog.coordinators.group_membership` the requests of members; this
+module has the phases of a rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from seglog.coordinators.group_members import CONSUMER, GroupMember, GroupMembers, subscribed_topics
+from seglog.coordinators.group_messages import JoinGroupResult, SyncGroupResult
+from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue
+from seglog.coordinators.group_state import NEXT, GroupLimits, GroupResult, GroupState, Now, PendingEmptyGroup
+from seglog.core.error_codes import ErrorCode
+
+NEVER: Final = 1 << 62
+
+
+class _Joining(NamedTuple):
+    """When a rebalance ends. ``remaining`` is how long an initial one may go on after that, -1 for the others."""
+
+    at: int
+    delay: int = 0
+    remaining: int = -1
+
+
+class ClassicGroup:
+    """One group. Invariants, which `check` asserts: members are there just in the states that have some, and all who
+    wait wait for what is to come; a leader is a member; deadlines are of members and pending ones."""
+
+    __slots__ = (
+        "_joining",
+        "earliest",
+        "generation",
+        "group_id",
+        "limits",
+        "members",
+        "new_member_added",
+        "previous",
+        "protocol",
+        "protocol_type",
+        "sessions",
+        "state",
+        "state_timestamp",
+        "subscribed",
+        "sync_deadline",
+    )
+
+    def __init__(self, group_id: str, limits: GroupLimits, *, state_timestamp: int = -1) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_timestamp = state_timestamp
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.members = GroupMembers()
+        self.subscribed: frozenset[str] | None = None
+        self.sessions: dict[str, int] = {}
+        self.earliest = NEVER
+        self.limits = limits
+        self.previous = GroupState.DEAD
+        self.new_member_added = False
+        self._joining: _Joining | None = None
+        self.sync_deadline: int | None = None
+
+    @classmethod
+    def restored(cls, group_id: str, value: GroupMetadataValue, limits: GroupLimits) -> ClassicGroup:
+        """The group as it was written down; `loaded` starts its members' sessions."""
+        group = cls(group_id, limits, state_timestamp=value.state_timestamp)
+        group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.members = GroupMembers.restored(value)
+        group._know_topics()
+        return group
+
+    def loaded(self, now: Now) -> GroupResult:
+        """All records of its partition are read: members have one session's time to show up."""
+        result = GroupResult(now)
+        for member in self.members:
+            self.renew(member, now)
+        if self.state is GroupState.STABLE and len(self.members) > self.limits.max_size:
+            self.prepare(result, f"the group has {len(self.members)} members, more than group.max.size")
+        return result
+
+    # Members
+
+    def add(self, member: GroupMember, protocol_type: str | None) -> None:
+        """A new member joins; the first one brings the protocol type."""
+        if self.state is GroupState.PREPARING and self.previous is GroupState.EMPTY:
+            self.new_member_added = True
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members.add(member)
+
+    def has_synced(self, member: GroupMember) -> None:
+        """It has asked for its assignment; the last one to do so ends the wait for the others."""
+        self.members.pending_sync.discard(member.member_id)
+        if not self.members.pending_sync:
+            self.sync_deadline = None
+
+    # Questions
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_simple(self) -> bool:
+        """It only stores offsets."""
+        return self.protocol_type is None and self.is_empty and not self.members.pending
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member reads the topic, as far as we know; if we should and do not, it may."""
+        if self.subscribed is not None:
+            return topic in self.subscribed
+        return self.protocol_type == CONSUMER
+
+    def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
+        """The group as it is written down."""
+        if assignments is None:
+            assignments = {member.member_id: member.assignment for member in self.members}
+        return GroupMetadataValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.members.leader,
+            self.state_timestamp,
+            self.members.values(self.protocol, assignments),
+        )
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        members = self.members
+        if self.state in (GroupState.EMPTY, GroupState.DEAD):
+            assert not members
+        if self.state in (GroupState.COMPLETING, GroupState.STABLE):
+            assert members
+            assert self.protocol is not None
+        assert members.leader in ({None} if not members else members.by_id)
+        assert members.joining == sum(member.awaiting_join is not None for member in members)
+        assert set(members.static) == {member.instance_id for member in members if member.instance_id is not None}
+        assert members.pending_sync <= set(members.by_id)
+        assert not set(members.pending) & set(members.by_id)
+        assert set(self.sessions) <= {*members.by_id, *members.pending}
+        if self.state is not GroupState.PREPARING:
+            assert not members.joining
+            assert self._joining is None
+        if self.state is not GroupState.COMPLETING:
+            assert all(member.awaiting_sync is None for member in members)
+
+    # Deadlines
+
+    def wake_at(self, at: int) -> None:
+        self.earliest = min(self.earliest, at)
+
+    def renew(self, member: GroupMember, now: Now) -> None:
+        """The member is there now; it is gone when nothing is heard of it for its session's time."""
+        self.expect(member.member_id, member.session_timeout, now)
+
+    def expect(self, member_id: str, timeout: int, now: Now) -> None:
+        """A member or pending one is gone when nothing is heard of it for so long."""
+        at = self.sessions[member_id] = now.monotonic + timeout
+        self.wake_at(at)
+
+    def _end_rebalance_at(self, joining: _Joining) -> None:
+        self._joining = joining
+        self.wake_at(joining.at)
+
+    def fire(self, now: Now) -> GroupResult | None:
+        """Do one thing whose time has come; None, and `earliest` put right, when nothing is due."""
+        if now.monotonic < self.earliest:
+            return None
+        if self._joining is not None and self._joining.at <= now.monotonic:
+            return self._rebalance_time_is_up(self._joining, now)
+        if self.sync_deadline is not None and self.sync_deadline <= now.monotonic:
+            return self._sync_time_is_up(now)
+        for member_id, at in self.sessions.items():
+            if at <= now.monotonic:
+                return self._session_ended(member_id, now)
+        others = [self._joining.at if self._joining else NEVER, self.sync_deadline or NEVER]
+        self.earliest = min(others + list(self.sessions.values()))
+        return None
+
+    def _rebalance_time_is_up(self, joining: _Joining, now: Now) -> GroupResult:
+        """Of an initial rebalance: give others more time if somebody came, as long as there is some."""
+        result = GroupResult(now)
+        self._joining = None
+        if joining.remaining > 0 and self.new_member_added:
+            self.new_member_added = False
+            delay = min(self.limits.initial_rebalance_delay_ms, joining.remaining)
+            remaining = max(joining.remaining - joining.delay, 0)
+            self._end_rebalance_at(_Joining(now.monotonic + delay, delay, remaining))
+        else:
+            self._complete_join(result)
+        return result
+
+    def _sync_time_is_up(self, now: Now) -> GroupResult:
+        """Members that do not ask for their assignment do not work on it either."""
+        result = GroupResult(now)
+        self.sync_deadline = None
+        missing = [member.member_id for member in self.members if member.member_id in self.members.pending_sync]
+        for member_id in missing:
+            self.remove(member_id, result)
+        if missing:
+            names = ", ".join(missing)
+            result.events.append(
+                f"Group {self.group_id} removed members that did not ask for their assignment: {names}."
+            )
+            self.prepare(result, "members did not ask for their assignment")
+        return result
+
+    def _session_ended(self, member_id: str, now: Now) -> GroupResult:
+        result = GroupResult(now)
+        del self.sessions[member_id]
+        if member_id in self.members.pending:
+            self.members.remove(member_id)
+            result.events.append(f"Pending member {member_id} of group {self.group_id} was removed: it did not join.")
+        elif self.members[member_id].is_waiting:
+            return result
+        else:
+            self.remove(member_id, result)
+            result.events.append(f"Member {member_id} of group {self.group_id} has failed: its session has expired.")
+            if self.state in (GroupState.STABLE, GroupState.COMPLETING):
+                self.prepare(result, f"the session of member {member_id} has expired")
+                return result
+        if self.state is GroupState.PREPARING and self.members.all_joined:
+            self._complete_join(result)
+        return result
+
+    def joined(self, member: GroupMember) -> JoinGroupResult:
+        is_leader = member.member_id == self.members.leader
+        return JoinGroupResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.members.leader or "",
+            self.members.described(self.protocol) if is_leader else (),
+        )
+
+    # Rebalancing
+
+    def go(self, state: GroupState, now: Now) -> None:
+        assert state in NEXT[self.state], f"group {self.group_id} goes from {self.state} to {state}"
+        self.previous = self.state
+        self.state = state
+        self.state_timestamp = now.wall
+
+    def prepare_or_complete(self, result: GroupResult, reason: str) -> None:
+        if GroupState.PREPARING in NEXT[self.state]:
+            self.prepare(result, reason)
+        else:
+            self.maybe_complete_join(result)
+
+    def prepare(self, result: GroupResult, reason: str) -> None:
+        """Begin a rebalance: all members join again, or are out."""
+        result.events.append(
+            f"Preparing to rebalance group {self.group_id} in state {self.state.value} with old generation "
+            f"{self.generation} (reason: {reason})."
+        )
+        if self.state is GroupState.COMPLETING:
+            self.assign({}, ErrorCode.REBALANCE_IN_PROGRESS, result)
+        self._stop_sync()
+        is_initial = self.state is GroupState.EMPTY
+        self.go(GroupState.PREPARING, result.now)
+        if is_initial:
+            delay = self.limits.initial_rebalance_delay_ms
+            remaining = max(self.members.rebalance_timeout - delay, 0)
+            self._end_rebalance_at(_Joining(result.now.monotonic + delay, delay, remaining))
+        elif self.members.all_joined:
+            self._complete_join(result)
+        else:
+            self._end_rebalance_at(_Joining(result.now.monotonic + self.members.rebalance_timeout))
+
+    def maybe_complete_join(self, result: GroupResult) -> None:
+        if self.state is GroupState.PREPARING and self.previous is not GroupState.EMPTY and self.members.all_joined:
+            self._complete_join(result)
+
+    def _complete_join(self, result: GroupResult) -> None:
+        """Who has not joined by now is out, unless it is static; the others are the next generation."""
+        members = self.members
+        self._joining = None
+        late = [member for member in members if member.awaiting_join is None and member.instance_id is None]
+        for member in late:
+            self.remove(member.member_id, result)
+        if late:
+            names = ", ".join(member.member_id for member in late)
+            result.events.append(f"Group {self.group_id} removed members that have not joined: {names}.")
+        if not members.elect() and members:
+            # Only static members that are away: their sessions end, or one of them comes back.
+            self._end_rebalance_at(_Joining(result.now.monotonic + members.rebalance_timeout))
+            return
+        self.generation += 1
+        self.new_member_added = False
+        members.pending_sync.clear()
+        if not members:
+            self.protocol = None
+            self._know_topics()
+            self.go(GroupState.EMPTY, result.now)
+            result.events.append(f"Group {self.group_id} with generation {self.generation} is now empty.")
+            result.records.append((GroupMetadataKey(self.group_id), self.value()))
+            result.pending = PendingEmptyGroup()
+            return
+        self.protocol = members.select_protocol()
+        self._know_topics()
+        self.go(GroupState.COMPLETING, result.now)
+        result.events.append(
+            f"Stabilized group {self.group_id} generation {self.generation} with {len(members)} members."
+        )
+        for member in members:
+            result.reply(members.await_join(member, None), self.joined(member))
+            self.renew(member, result.now)
+            member.is_new = False
+            members.pending_sync.add(member.member_id)
+        self.sync_deadline = result.now.monotonic + members.rebalance_timeout
+        self.wake_at(self.sync_deadline)
+
+    def _know_topics(self) -> None:
+        self.subscribed = None
+        if self.protocol_type == CONSUMER and (self.protocol is not None or not self.members):
+            self.subscribed = subscribed_topics(member.metadata(self.protocol) for member in self.members)
+
+    def _stop_sync(self) -> None:
+        self.members.pending_sync.clear()
+        self.sync_deadline = None
+
+    def remove(self, member_id: str, result: GroupResult) -> None:
+        """Out, with an answer to what it waits for: if it is alive, it joins anew."""
+        if member_id in self.members:
+            member = self.members[member_id]
+            result.reply(self.members.await_join(member, None), JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            result.reply(member.awaiting_sync, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.members.remove(member_id)
+        self.sessions.pop(member_id, None)
+
+    def assign(self, assignments: Mapping[str, bytes], code: ErrorCode, result: GroupResult) -> None:
+        """Answer all who wait for their assignment; their sessions, which did not count meanwhile, begin anew."""
+        protocol_type, protocol = (self.protocol_type, self.protocol) if code is ErrorCode.NONE else (None, None)
+        for member in self.members:
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.awaiting_sync is not None:
+                result.reply(member.awaiting_sync, SyncGroupResult(code, protocol_type, protocol, member.assignment))
+                member.await_sync(None)
+                self.renew(member, result.now)
+
+    def die(self, code: ErrorCode, now: Now) -> GroupResult:
+        """The group goes, and whoever waits is told to ask elsewhere."""
+        result = GroupResult(now)
+        for member in list(self.members):
+            result.reply(self.members.await_join(member, None), JoinGroupResult(code, member.member_id))
+            result.reply(member.awaiting_sync, SyncGroupResult(code))
+        self.members = GroupMembers()
+        self.sessions.clear()
+        self._joining = self.sync_deadline = None
+        self.earliest = NEVER
+        self.go(GroupState.DEAD, now)
+        return result

@@ -1,0 +1,171 @@
+"""What groups have committed, and what transactions still hold back. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.coordinators.group_records import NO_RETENTION, GroupRecord, OffsetAndMetadata, OffsetCommitKey
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class RecordedOffset(NamedTuple):
+    """A commit and the offset of its record."""
+
+    value: OffsetAndMetadata
+    record: int
+
+
+class FetchedOffset(NamedTuple):
+    """``value`` is None where nothing is committed; ``is_unstable``: an open transaction may change that."""
+
+    value: OffsetAndMetadata | None
+    is_unstable: bool = False
+
+
+class CommittedOffsets:
+    """The commits of the groups of one partition of ``__consumer_offsets``.
+
+    A transaction's commits wait for its marker; then they count where they are younger than what is there, since a
+    plain commit may have come between (``OffsetMetadataManager.replayEndTransactionMarker``).
+
+    What is not committed yet itself counts for all but `fetch` and `seen`, to which it is not there: else a client
+    could see a commit that is gone when another broker leads.
+    """
+
+    __slots__ = ("_groups", "_pending", "_replaced", "_uncommitted")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Place, RecordedOffset]] = {}
+        self._pending: dict[int, dict[str, dict[Place, RecordedOffset]]] = {}
+        self._uncommitted: deque[tuple[int, tuple[str, Place]]] = deque()
+        """Records in the order of the log."""
+        self._replaced: dict[tuple[str, Place], deque[RecordedOffset | None]] = {}
+        """What each of them has replaced; the first one is what is committed."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def groups(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def of(self, group: str) -> Mapping[Place, RecordedOffset]:
+        return self._groups.get(group, {})
+
+    def put(
+        self,
+        key: OffsetCommitKey,
+        value: OffsetAndMetadata | None,
+        record: int,
+        producer_id: int = -1,
+        *,
+        is_committed: bool = True,
+    ) -> None:
+        """A record of a commit, or of its deletion; ``producer_id`` is of the transaction that it is part of. If it is
+        not below the high watermark, `settle` says when it is."""
+        place = key.topic, key.partition
+        if not is_committed:
+            of_group = key.group, place
+            self._uncommitted.append((record, of_group))
+            self._replaced.setdefault(of_group, deque()).append(self.of(key.group).get(place))
+        if value is None:
+            _drop(self._groups, key.group, place)
+            for groups in self._pending.values():
+                _drop(groups, key.group, place)
+        else:
+            groups = self._groups if producer_id < 0 else self._pending.setdefault(producer_id, {})
+            groups.setdefault(key.group, {})[place] = RecordedOffset(value, record)
+
+    def settle(self, high_watermark: int) -> None:
+        """Records below are committed."""
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] < high_watermark:
+            _, of_group = uncommitted.popleft()
+            replaced = self._replaced[of_group]
+            replaced.popleft()
+            if not replaced:
+                del self._replaced[of_group]
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        for group, offsets in self._pending.pop(producer_id, {}).items():
+            if commit:
+                there = self._groups.setdefault(group, {})
+                for place, stored in offsets.items():
+                    if place not in there or there[place].record < stored.record:
+                        there[place] = stored
+
+    def is_pending(self, group: str, place: Place) -> bool:
+        return any(place in groups.get(group, ()) for groups in self._pending.values())
+
+    def has_open_transactions(self, group: str) -> bool:
+        return any(group in groups for groups in self._pending.values())
+
+    def places(self, group: str) -> list[Place]:
+        """Everything committed, by a transaction or not."""
+        places = dict.fromkeys(self.of(group))
+        for groups in self._pending.values():
+            places.update(dict.fromkeys(groups.get(group, ())))
+        return list(places)
+
+    def is_uncommitted(self, group: str) -> bool:
+        """Whether what was decided last about the group's commits may yet be gone."""
+        return any(of_group == group for of_group, _ in self._replaced)
+
+    def seen(self, group: str) -> list[Place]:
+        """Where `fetch` may find something: also what is about to be deleted."""
+        places = dict.fromkeys(self.of(group))
+        places.update((place, None) for of_group, place in self._replaced if of_group == group)
+        return list(places)
+
+    def fetch(self, group: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
+        """A commit; none of a topic that was deleted and made anew, if both ids are known."""
+        if require_stable and self.is_pending(group, place):
+            return FetchedOffset(None, is_unstable=True)
+        replaced = self._replaced.get((group, place))
+        stored = replaced[0] if replaced else self.of(group).get(place)
+        if stored is None or is_of_other_topic(stored.value, topic_id):
+            return FetchedOffset(None)
+        return FetchedOffset(stored.value)
+
+    def deletions(self, group: str, wanted: Callable[[Place, OffsetAndMetadata | None], bool]) -> list[GroupRecord]:
+        """Records that delete the commits that are ``wanted`` (None: only a transaction has one)."""
+        there = self.of(group)
+        return [
+            (OffsetCommitKey(group, *place), None)
+            for place in self.places(group)
+            if wanted(place, there[place].value if place in there else None)
+        ]
+
+    def expired(
+        self, group: str, now_ms: int, retention_ms: int, since: int | None, is_subscribed: Callable[[str], bool]
+    ) -> list[GroupRecord]:
+        """Records that delete what is too old, counted from ``since`` or else from each commit (KIP-211).
+
+        A commit of a topic that is being read stays, and one that a transaction is about to replace. One with an expiry
+        of its own goes by that.
+        """
+
+        def is_expired(place: Place, value: OffsetAndMetadata | None) -> bool:
+            if value is None or is_subscribed(place[0]) or self.is_pending(group, place):
+                return False
+            if value.expire_timestamp != NO_RETENTION:
+                return now_ms >= value.expire_timestamp
+            return now_ms - (value.commit_timestamp if since is None else since) >= retention_ms
+
+        return self.deletions(group, is_expired)
+
+
+def is_of_other_topic(value: OffsetAndMetadata, topic_id: UUID | None) -> bool:
+    return value.topic_id is not None and topic_id is not None and value.topic_id != topic_id
+
+
+def _drop(groups: dict[str, dict[Place, RecordedOffset]], group: str, place: Place) -> None:
+    offsets = groups.get(group)
+    if offsets is not None:
+        offsets.pop(place, None)
+        if not offsets:
+            del groups[group]

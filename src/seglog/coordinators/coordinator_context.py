@@ -1,0 +1,162 @@
+"""Where groups live: a partition of ``__consumer_offsets`` with the groups in it, as long as this broker leads it in
+one epoch. What a home decides is written here, and is true when it is appended; if it is never committed, because
+another broker leads now, the home goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from seglog.coordinators.coordinator_error import code_of_outcome
+from seglog.coordinators.coordinator_shard import CoordinatorShard
+from seglog.coordinators.group_records import GroupRecord, encode
+from seglog.coordinators.group_state import GroupLimits, GroupResult, Now
+from seglog.coordinators.settings import GroupSettings
+from seglog.core.clock import Clock
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import NotLeaderError
+from seglog.records.record import NewRecord, encode_batch
+from seglog.replication.replica import Replica
+from seglog.replication.waiters import GrowthWaiter
+from seglog.storage.log.admit import Origin
+
+_PART_BYTES: Final = 256 << 10
+"""Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""
+
+_ASK_AGAIN_SECONDS: Final = 0.01
+"""How often it is looked whether the followers have asked since a question came."""
+
+
+class CoordinatorContext:
+    """``is_replayed`` when all records are read, ``is_loaded`` when these are committed, too: then it may be asked.
+    ``gone`` are topics that were deleted before. ``timers`` are those of groups, with the times that they were set for.
+    """
+
+    __slots__ = ("_clock", "_is_over", "_settings", "gone", "is_loaded", "is_replayed", "leader_epoch", "partition",
+                 "shard", "timers")  # fmt: skip
+
+    def __init__(self, partition: Replica, limits: GroupLimits, settings: GroupSettings, clock: Clock) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.shard = CoordinatorShard(limits, settings.offset_metadata_max_bytes)
+        self.is_loaded = self.is_replayed = partition.log.log_start_offset == partition.log.log_end_offset
+        self.gone: list[tuple[str, UUID | None]] = []
+        self.timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._settings = settings
+        self._clock = clock
+        self._is_over = False
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker still leads the partition, and has done so all the time."""
+        partition = self.partition
+        return partition.leads and partition.leader_epoch == self.leader_epoch and not self._is_over
+
+    def stop(self, now: Now) -> None:
+        """Nothing happens here any more, and whoever waits is told to ask elsewhere."""
+        self._is_over = True
+        for _, timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+        for group in self.shard.groups.values():
+            answer(group.die(ErrorCode.NOT_COORDINATOR, now))
+        self.shard.groups.clear()
+
+    def settled(self) -> CoordinatorShard:
+        """The shard, for questions: what it says of commits is committed (``CoordinatorRuntime.scheduleReadOperation``
+        reads at the last committed offset, too)."""
+        self.shard.offsets.settle(self.partition.log.high_watermark)
+        return self.shard
+
+    async def is_newest(self) -> bool:
+        """Whether what is committed here was the newest that any coordinator had committed when this was asked; waits
+        for that, for ``offsets.commit.timeout.ms`` at most.
+
+        While the metadata store is away another broker may coordinate these groups, and this one would not know. It
+        knows that none did if all members of the ISR followed it later than the question came.
+        """
+        asked_ms = int(self._clock.monotonic() * 1000)
+        deadline = self._clock.monotonic() + self._settings.offsets_commit_timeout_ms / 1000
+        while self.is_led and self.partition.in_doubt and not self.partition.is_followed_since(asked_ms):
+            if self._clock.monotonic() >= deadline:
+                return False
+            self.partition.wake_followers()
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        return self.is_led
+
+    # Writing
+
+    def append(self, records: Sequence[GroupRecord]) -> int:
+        """As one batch, and true from now on; the offset behind it. Raises what `Partition.append` raises."""
+        if not self.is_led:
+            raise NotLeaderError(
+                f"{self.partition.topic_partition} was led in epoch {self.leader_epoch}, which is over"
+            )
+        now = self._clock.now_ms()
+        encoded = [encode(entry) for entry in records]
+        batch = encode_batch(
+            [NewRecord(value, key, now) for key, value in encoded],
+            codec=self._settings.offsets_topic_compression_codec,
+            base_sequence=0,  # as Kafka has it, though there is no producer
+        )
+        appended = self.partition.append(batch, Origin.COORDINATOR, needs_all=True)
+        self.settled().apply(records, appended.first_offset, committed=self.partition.log.high_watermark)
+        return appended.last_offset + 1
+
+    def append_in_parts(self, records: Sequence[GroupRecord]) -> int:
+        """Records none of which needs the others: in one batch, if they fit."""
+        part: list[GroupRecord] = []
+        size = end = 0
+        for record in records:
+            key, value = record
+            part.append(record)
+            size += sum(len(field) for field in (*key, *(value or ())) if isinstance(field, str)) + 64
+            if size >= _PART_BYTES:
+                end = self.append(part)
+                part, size = [], 0
+        return self.append(part) if part else end
+
+    async def outcome(self, end: int) -> ErrorCode:
+        """What became of everything below ``end``: waits for the high watermark to come there, for
+        ``offsets.commit.timeout.ms``."""
+        deadline = self._clock.monotonic() + self._settings.offsets_commit_timeout_ms / 1000
+        while (code := self.known_outcome(end)) is None:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await self._wait(left)
+        return code
+
+    def known_outcome(self, end: int) -> ErrorCode | None:
+        """As `outcome`, but at once: None while it is open."""
+        if not self.is_led:
+            return ErrorCode.NOT_COORDINATOR
+        found = self.partition.outcome(self.leader_epoch, end)
+        return None if found is None else code_of_outcome(found)
+
+    async def committed(self, end: int) -> bool:
+        """Wait for the high watermark to come to ``end``, however long that takes; False when it will not while this
+        broker leads."""
+        while self.is_led and self.partition.log.high_watermark < end:
+            await self._wait(self._settings.offsets_commit_timeout_ms / 1000)
+        return self.is_led
+
+    async def _wait(self, seconds: float) -> None:
+        waiter = GrowthWaiter(1, seconds)
+        waiters = self.partition.waiters
+        waiters[waiter] = None
+        try:
+            await waiter.wait()
+        finally:
+            waiters.pop(waiter, None)
+
+
+def answer(result: GroupResult) -> None:
+    """Give all who waited what the step has for them."""
+    for ticket, reply in result.replies:
+        assert isinstance(ticket, asyncio.Future)
+        if not ticket.done():  # whose client has gone is cancelled
+            ticket.set_result(reply)

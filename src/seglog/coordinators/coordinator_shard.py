@@ -1,0 +1,262 @@
+"""The groups of one partition of ``__consumer_offsets`` and their committed offsets (``GroupCoordinatorShard``). Pure.
+
+A change returns records. The caller appends them and then calls `CoordinatorShard.apply`, which runs the same code as
+the replay after a start. Only classic groups change their state before their records are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from seglog.coordinators import group_membership
+from seglog.coordinators.classic_group import ClassicGroup
+from seglog.coordinators.committed_offsets import CommittedOffsets, FetchedOffset, Place, is_of_other_topic
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.group_members import CONSUMER
+from seglog.coordinators.group_messages import (
+    JoinGroupRequest,
+    JoinGroupResult,
+    LeavingMember,
+    SyncGroupRequest,
+    SyncGroupResult,
+    Ticket,
+)
+from seglog.coordinators.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    OffsetAndMetadata,
+    OffsetCommitKey,
+)
+from seglog.coordinators.group_state import GroupLimits, GroupResult, GroupState, Now, PendingGroup, PendingWrite
+from seglog.core.error_codes import ErrorCode
+from seglog.core.types import MAX_INT64
+
+_SAYS_NOT_FOUND_FROM = 9
+
+
+class OffsetCommit(NamedTuple):
+    """One partition of an OffsetCommit."""
+
+    place: Place
+    topic_id: UUID | None
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+class OffsetCommitRequest(NamedTuple):
+    """An OffsetCommit of any version. ``retention_ms`` is -1 unless an old client gives its own."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    commits: Sequence[OffsetCommit]
+    version: int
+    retention_ms: int = -1
+
+
+class ChangeResult(NamedTuple):
+    """Codes in the order of the request, and the records that make it so."""
+
+    codes: list[ErrorCode]
+    records: list[GroupRecord]
+
+
+class CoordinatorShard:
+    """One partition's groups."""
+
+    __slots__ = ("groups", "limits", "max_metadata", "offsets")
+
+    def __init__(self, limits: GroupLimits, max_metadata: int) -> None:
+        self.limits = limits
+        self.max_metadata = max_metadata
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = CommittedOffsets()
+
+    # Records
+
+    def replay(self, entry: GroupRecord, record: int, producer_id: int = -1) -> None:
+        """A record read after a start, in the order of the log."""
+        key, value = entry
+        if isinstance(value, GroupMetadataValue):
+            self.groups[key.group] = ClassicGroup.restored(key.group, value, self.limits)
+        else:
+            self._apply(entry, record, producer_id)
+
+    def apply(self, entries: Iterable[GroupRecord], first_record: int, *, committed: int = MAX_INT64) -> None:
+        """Records that were just written, of which those below ``committed`` are so, too. Groups that were written down
+        are what they say already."""
+        for record, entry in enumerate(entries, first_record):
+            if not isinstance(entry[1], GroupMetadataValue):
+                self._apply(entry, record, -1, is_committed=record < committed)
+
+    def _apply(self, entry: GroupRecord, record: int, producer_id: int, *, is_committed: bool = True) -> None:
+        key, value = entry
+        if isinstance(key, GroupMetadataKey):
+            self.groups.pop(key.group, None)
+            return
+        assert value is None or isinstance(value, OffsetAndMetadata)
+        if value is not None and key.group not in self.groups:
+            self.groups[key.group] = ClassicGroup(key.group, self.limits)  # a client that only stores its offsets here
+        self.offsets.put(key, value, record, producer_id, is_committed=is_committed)
+
+    def loaded(self, now: Now) -> list[tuple[str, GroupResult]]:
+        """Everything is replayed: sessions begin."""
+        return [(group.group_id, group.loaded(now)) for group in self.groups.values()]
+
+    # Members
+
+    def join(self, request: JoinGroupRequest, ticket: Ticket, new_id: str, now: Now) -> GroupResult:
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            return group_membership.join(group, request, ticket, new_id, now)
+        if request.member_id:
+            result = GroupResult(now)
+            result.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            return result
+        group = self.groups[request.group_id] = ClassicGroup(request.group_id, self.limits, state_timestamp=now.wall)
+        result = group_membership.join(group, request, ticket, new_id, now)
+        if not result.records:
+            empty = GroupMetadataValue("", 0, None, None, now.wall, ())
+            result.records.append((GroupMetadataKey(request.group_id), empty))
+            result.pending = PendingGroup()
+        return result
+
+    def sync(self, request: SyncGroupRequest, ticket: Ticket, now: Now) -> GroupResult:
+        group = self.groups.get(request.group_id)
+        if group is not None and not group.is_empty:
+            return group_membership.sync(group, request, ticket, now)
+        result = GroupResult(now)
+        result.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        return result
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group_membership.heartbeat(group, member_id, instance_id, generation, now)
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember], now: Now) -> tuple[GroupResult, list[ErrorCode]]:
+        group = self.groups.get(group_id)
+        if group is None:
+            return GroupResult(now), [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
+        return group_membership.leave(group, leaving, now)
+
+    def stored(self, group: ClassicGroup, pending: PendingWrite, code: ErrorCode, now: Now) -> GroupResult:
+        """What a step of the group waited for is written, or could not be: then a new group is not there."""
+        result = group_membership.stored(group, pending, code, now)
+        if group.state is GroupState.DEAD and self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        return result
+
+    # Offsets
+
+    def commit(self, request: OffsetCommitRequest, now: Now) -> ChangeResult:
+        """Raises `CoordinatorError` for all of it; each commit has its own code else."""
+        code = self._check_commit(request, now)
+        if code is not ErrorCode.NONE:
+            raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
+        changed = ChangeResult([], [])
+        expires = -1 if request.retention_ms == -1 else min(now.wall + request.retention_ms, MAX_INT64)
+        for place, topic_id, offset, leader_epoch, metadata in request.commits:
+            if self._is_too_long(metadata):
+                changed.codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            value = OffsetAndMetadata(offset, leader_epoch, metadata or "", now.wall, expires, topic_id)
+            changed.codes.append(ErrorCode.NONE)
+            changed.records.append((OffsetCommitKey(request.group_id, *place), value))
+        return changed
+
+    def _check_commit(self, request: OffsetCommitRequest, now: Now) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            return group_membership.check_commit(group, request.member_id, request.instance_id, request.generation, now)
+        if request.generation < 0:
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if request.version >= _SAYS_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
+
+    def _is_too_long(self, metadata: str | None) -> bool:
+        """In UTF-16 units, as Java counts, whatever the key's name says of bytes."""
+        if metadata is None or 2 * len(metadata) <= self.max_metadata:
+            return False
+        return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * self.max_metadata
+
+    def fetch(self, group_id: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
+        """What is committed; of nothing else that was decided so far anybody is told."""
+        if not self._is_there(group_id):
+            return FetchedOffset(None)
+        return self.offsets.fetch(group_id, place, topic_id, require_stable=require_stable)
+
+    def places(self, group_id: str) -> list[Place]:
+        return self.offsets.seen(group_id) if self._is_there(group_id) else []
+
+    def _is_there(self, group_id: str) -> bool:
+        return group_id in self.groups or self.offsets.is_uncommitted(group_id)
+
+    def delete_offsets(self, group_id: str, places: Sequence[Place]) -> ChangeResult:
+        """Raises `CoordinatorError` for all of it."""
+        group = self.groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+        if not group.is_empty and group.protocol_type != CONSUMER:
+            raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has members")
+        there = set(self.offsets.places(group_id))
+        changed = ChangeResult([], [])
+        for place in places:
+            is_read = group.is_subscribed(place[0])
+            changed.codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE)
+            if place in there and not is_read:
+                changed.records.append((OffsetCommitKey(group_id, *place), None))
+        return changed
+
+    # Groups
+
+    def delete_groups(self, group_ids: Sequence[str]) -> ChangeResult:
+        changed = ChangeResult([], [])
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if group is None or group.state is GroupState.DEAD:
+                changed.codes.append(ErrorCode.GROUP_ID_NOT_FOUND)
+            elif not group.is_empty:
+                changed.codes.append(ErrorCode.NON_EMPTY_GROUP)
+            else:
+                changed.codes.append(ErrorCode.NONE)
+                changed.records.extend(self.offsets.deletions(group_id, lambda _place, _value: True))
+                changed.records.append((GroupMetadataKey(group_id), None))
+        return changed
+
+    def expire(self, now: Now, retention_ms: int) -> list[GroupRecord]:
+        """Records that delete old commits, and with the last of them their group, if it is empty."""
+        records: list[GroupRecord] = []
+        for group_id, group in self.groups.items():
+            offsets = self.offsets.of(group_id)
+            expired: list[GroupRecord] = []
+            if offsets and _may_expire(group):
+                since = group.state_timestamp if group.is_empty and group.protocol_type is not None else None
+                since = None if since == -1 else since
+                expired = self.offsets.expired(group_id, now.wall, retention_ms, since, group.is_subscribed)
+            records += expired
+            is_over = len(expired) == len(offsets) and not self.offsets.has_open_transactions(group_id)
+            if is_over and group.is_empty and not group.members.pending:
+                records.append((GroupMetadataKey(group_id), None))
+        return records
+
+    def topics_deleted(self, topics: Iterable[tuple[str, UUID | None]]) -> list[GroupRecord]:
+        """Records that delete the commits of topics that are no more; not of other topics with the same names."""
+        ids = dict(topics)
+
+        def is_gone(place: Place, value: OffsetAndMetadata | None) -> bool:
+            return place[0] in ids and not (value is not None and is_of_other_topic(value, ids[place[0]]))
+
+        return [record for group in list(self.groups) for record in self.offsets.deletions(group, is_gone)]
+
+
+def _may_expire(group: ClassicGroup) -> bool:
+    """Not during a rebalance, nor where members may read topics that we do not know of (KIP-211)."""
+    if group.protocol_type is None or group.is_empty:
+        return True
+    return group.protocol_type == CONSUMER and group.subscribed is not None and group.state is GroupState.STABLE

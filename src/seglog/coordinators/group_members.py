@@ -1,0 +1,274 @@
+"""The members of a classic group: who they are, what protocols they speak, and which of these the group takes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from seglog.coordinators.group_messages import JoinedMember, JoinGroupRequest, Protocols, Ticket
+from seglog.coordinators.group_records import GroupMetadataValue, MemberMetadata
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidRequestError
+from seglog.core.utf8 import decode_utf8
+from seglog.protocol.wire import Reader
+
+CONSUMER: Final = "consumer"
+"""The protocol type of consumers: the only one whose metadata a coordinator looks into."""
+
+
+class GroupMember:
+    """A member. ``is_new`` until a rebalance ended with it: its session may then end even while it waits."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout",
+        "session_timeout",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout: int,
+        session_timeout: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout = rebalance_timeout
+        self.session_timeout = session_timeout
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        self.awaiting_join: Ticket | None = None
+        self.awaiting_sync: Ticket | None = None
+
+    @classmethod
+    def joining(cls, request: JoinGroupRequest, member_id: str) -> GroupMember:
+        member = cls(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout=request.rebalance_timeout,
+            session_timeout=request.session_timeout,
+            protocols=request.protocols,
+        )
+        member.is_new = True
+        return member
+
+    def await_sync(self, ticket: Ticket | None) -> None:
+        """Who waits for its assignment now; None: nobody any more."""
+        self.awaiting_sync = ticket
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whoever waits for us is alive, heartbeats or not; but a client that never got its member id is gone."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def value(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
+        return MemberMetadata(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout,
+            self.session_timeout,
+            self.metadata(protocol),
+            assignment,
+        )
+
+
+class GroupMembers:
+    """The members of one group in the order in which they came. ``leader`` is one of them, or None.
+
+    ``pending`` were given a member id and have not come back with it; ``pending_sync`` have not asked for what they
+    were assigned in this generation; ``joining`` is how many wait for the rebalance to end.
+    """
+
+    __slots__ = ("_spoken", "by_id", "joining", "leader", "pending", "pending_sync", "static")
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, GroupMember] = {}
+        self.joining = 0
+        self._spoken: Counter[str] = Counter()
+        self.static: dict[str, str] = {}
+        self.leader: str | None = None
+        self.pending: dict[str, None] = {}
+        self.pending_sync: set[str] = set()
+
+    @classmethod
+    def restored(cls, value: GroupMetadataValue) -> GroupMembers:
+        members = cls()
+        for one in value.members:
+            protocols = () if value.protocol is None else ((value.protocol, one.subscription),)
+            members.add(
+                GroupMember(
+                    member_id=one.member_id,
+                    instance_id=one.instance_id,
+                    client_id=one.client_id,
+                    client_host=one.client_host,
+                    rebalance_timeout=one.rebalance_timeout,
+                    session_timeout=one.session_timeout,
+                    protocols=protocols,
+                    assignment=one.assignment,
+                )
+            )
+        if value.leader in members.by_id:
+            members.leader = value.leader
+        return members
+
+    def __iter__(self) -> Iterator[GroupMember]:
+        return iter(self.by_id.values())
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self.by_id
+
+    def __getitem__(self, member_id: str) -> GroupMember:
+        return self.by_id[member_id]
+
+    def add(self, member: GroupMember) -> None:
+        assert member.instance_id is None or member.instance_id not in self.static
+        self.by_id[member.member_id] = member
+        self._spoken.update(_names(member.protocols))
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.pending.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """Without it, whatever it was; nobody waits for it. The longest-serving member takes over from a leader."""
+        member = self.by_id.pop(member_id, None)
+        if member is not None:
+            self._spoken.subtract(_names(member.protocols))
+            assert member.awaiting_join is None
+            if member.instance_id is not None:
+                self.static.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.by_id), None)
+        self.pending.pop(member_id, None)
+        self.pending_sync.discard(member_id)
+
+    def replace_static(self, instance_id: str, new_id: str) -> GroupMember:
+        """A static member came back without its id and takes its own place under a new one; nobody waits as the old."""
+        old = self.by_id.pop(self.static[instance_id])
+        assert old.awaiting_join is None
+        member = GroupMember(
+            member_id=new_id,
+            instance_id=instance_id,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout=old.rebalance_timeout,
+            session_timeout=old.session_timeout,
+            protocols=old.protocols,
+            assignment=old.assignment,
+        )
+        self.by_id[new_id] = member
+        self.static[instance_id] = new_id
+        if self.leader == old.member_id:
+            self.leader = new_id
+        if old.member_id in self.pending_sync:
+            self.pending_sync.remove(old.member_id)
+            self.pending_sync.add(new_id)
+        return member
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether such a member is here, and not another one in its place."""
+        if instance_id is not None:
+            existing = self.static.get(instance_id)
+            if existing is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if existing != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def update(self, member: GroupMember, request: JoinGroupRequest) -> None:
+        """It joined again, perhaps with other protocols."""
+        self._spoken.subtract(_names(member.protocols))
+        self._spoken.update(_names(request.protocols))
+        member.protocols = request.protocols
+        member.rebalance_timeout = request.rebalance_timeout
+        member.session_timeout = request.session_timeout
+
+    def await_join(self, member: GroupMember, ticket: Ticket | None) -> Ticket | None:
+        """Who waits for this member's join now, if anybody; returns who did before."""
+        before = member.awaiting_join
+        self.joining += (ticket is not None) - (before is not None)
+        member.awaiting_join = ticket
+        return before
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending and self.joining == len(self.by_id)
+
+    @property
+    def rebalance_timeout(self) -> int:
+        return max((member.rebalance_timeout for member in self), default=0)
+
+    def elect(self) -> bool:
+        """Keep a leader that has joined, or take another who has; False if there is none."""
+        if self.leader is None:
+            return False
+        if self.by_id[self.leader].awaiting_join is not None:
+            return True
+        joined = next((member for member in self if member.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
+
+    def supports(self, protocols: Protocols) -> bool:
+        """Whether one of these is spoken by all members."""
+        return any(self._spoken[name] == len(self.by_id) for name, _ in protocols)
+
+    def select_protocol(self) -> str | None:
+        """Each votes for the first of its protocols that all speak; most votes win, on ties those of the oldest."""
+        everyone = len(self.by_id)
+        votes = Counter(next(name for name, _ in member.protocols if self._spoken[name] == everyone) for member in self)
+        return max(votes, key=votes.__getitem__, default=None)
+
+    def described(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+        return tuple([JoinedMember(member.member_id, member.instance_id, member.metadata(protocol)) for member in self])
+
+    def values(self, protocol: str | None, assignments: Mapping[str, bytes]) -> tuple[MemberMetadata, ...]:
+        return tuple([member.value(protocol, assignments.get(member.member_id, b"")) for member in self])
+
+
+def _names(protocols: Protocols) -> set[str]:
+    return {name for name, _ in protocols}
+
+
+def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics in subscriptions of consumers, whose version 0 all others begin with; None if one is no such thing."""
+    topics: set[str] = set()
+    for data in metadata:
+        reader = Reader(data)
+        try:
+            reader.integer("int16")
+            for _ in range(reader.integer("int32")):
+                topics.add(decode_utf8(reader.take(reader.integer("int16"))))
+        except InvalidRequestError:
+            return None
+    return frozenset(topics)
