@@ -110,6 +110,8 @@ class Groups(RuleBasedStateMachine):
     @rule(late=st.booleans(), retention_ms=st.sampled_from([0, RETENTION]))
     def expire(self, late: bool, retention_ms: int) -> None:
         """Commits go when their group has been empty for long, and with them the group; of one with members none."""
+        group = self.driver.shard.groups.get(GROUP)
+        was_empty = group is None or group.is_empty
         if late:
             self.driver.advance(RETENTION)
         group = self.driver.shard.groups.get(GROUP)
@@ -118,13 +120,16 @@ class Groups(RuleBasedStateMachine):
         if self.committed is not None and self.driver.committed() is None:
             assert is_empty
             self.committed = None
-        if late and is_empty:
+        if late and was_empty and is_empty:  # else it has been empty for less than the retention
             again = self.driver.shard.groups.get(GROUP)
             assert again is None or again.members.pending or self.driver.holds
         if GROUP not in self.driver.shard.groups:
             self.last_generation = 0
             self.protocol.clear()
             self.members.clear()
+            for client in self.all:
+                if client.ticket is not None:  # an answer of the deleted group: its generations begin again
+                    client.ticket, client.wants, client.assignment = None, "join", None
 
     @rule(milliseconds=st.sampled_from([0, 500, DELAY, SESSION // 2, SESSION, 6 * SESSION]))
     def time_goes_by(self, milliseconds: int) -> None:
