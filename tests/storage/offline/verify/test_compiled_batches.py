@@ -15,9 +15,9 @@ from seglog.storage.offline.repair.derived_files import build_indexes
 from seglog.storage.offline.verify import partition_files as verify_partition
 from seglog.storage.offline.verify import stretches as verify_walk
 from seglog.storage.offline.verify import verify
-from seglog.storage.offline.verify.compiled_batches import walk_fast
+from seglog.storage.offline.verify.compiled_batches import walk_compiled
 from seglog.storage.offline.verify.indexes import read_probes
-from seglog.storage.offline.verify.stretches import FastWalk, StretchWalk
+from seglog.storage.offline.verify.stretches import CompiledWalk, StretchWalk
 from seglog.storage.offline.verify.summary import Facts, Summary, combine_all
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
@@ -83,13 +83,13 @@ def damage_segment(segment: Segment, rng: random.Random) -> Segment:
     return Segment(bytes(log), bytes(index), bytes(times))
 
 
-def summary_of(segment: Segment, fast: FastWalk | None) -> Summary:
+def summary_of(segment: Segment, compiled: CompiledWalk | None) -> Summary:
     fs = MemoryFs(clock=ManualClock())
     fs.mkdir("/d")
     fs.write(PATH, segment.log)
     probes, _ = read_probes(segment.offsets, segment.timeindex, 1000, ("index", "timeindex"))
     facts = Facts(PATH, probes, epoch_starts=(1020, 1031), cuts=(1015, 1040), base_offset=1000, limit_offset=1 << 40)
-    summary = StretchWalk(fs.open(PATH), facts, fast=fast).run(0, len(segment.log))
+    summary = StretchWalk(fs.open(PATH), facts, compiled=compiled).run(0, len(segment.log))
     return summary._replace(findings=tuple(sorted(set(summary.findings))))
 
 
@@ -97,22 +97,24 @@ def summary_of(segment: Segment, fast: FastWalk | None) -> Summary:
 def test_the_loops_find_what_plain_python_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = sound_segment(seed)
     rng = random.Random(seed)
-    assert not [one for one in summary_of(sound, walk_fast).findings if one.file == PATH and "goes" in one.reason]
+    assert not [one for one in summary_of(sound, walk_compiled).findings if one.file == PATH and "goes" in one.reason]
     for _ in range(15):
         segment = damage_segment(sound, rng)
         monkeypatch.setattr(verify_walk, "CHUNK", rng.choice([500, 3000, 4 << 20]))
-        assert summary_of(segment, walk_fast) == summary_of(segment, None)
+        assert summary_of(segment, walk_compiled) == summary_of(segment, None)
         case()
 
 
-@pytest.mark.parametrize("fast", [None, walk_fast])
+@pytest.mark.parametrize("walk", [None, walk_compiled])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_size_of_chunks_does_not_matter(seed: int, fast: FastWalk | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_chunks_does_not_matter(
+    seed: int, walk: CompiledWalk | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     segment = sound_segment(seed)
-    whole = summary_of(segment, fast)
+    whole = summary_of(segment, walk)
     for chunk in (100, 1000, 7000):
         monkeypatch.setattr(verify_walk, "CHUNK", chunk)
-        assert summary_of(segment, fast) == whole
+        assert summary_of(segment, walk) == whole
         case()
 
 

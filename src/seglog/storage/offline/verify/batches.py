@@ -1,49 +1,31 @@
-"""One batch or message after the other in plain Python: all checks that need its bytes, and a summary of many. Pure."""
+"""The rules for one batch or message: its CRC, its header, its records, and the index entries about it. Pure.
+
+`check_batch` is the only place that says what is wrong with a batch. The compiled loops
+(`seglog.storage.offline.verify.compiled_batches`) only pick out batches about which it has nothing to say.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from seglog.core.errors import CorruptError, CorruptRecordError, UnsupportedFormatError
-from seglog.core.types import NO_EPOCH, Buffer, TimestampType
+from seglog.core.types import NO_TIMESTAMP, Buffer, TimestampType
 from seglog.records import view
 from seglog.records.batch import BatchHeader, Entry, check_crc, check_header, read_header
 from seglog.records.record import ControlRecord, ControlType, Record, decode_records, parse_control
 from seglog.storage.offline.findings import Finding, damage, note
-from seglog.storage.offline.verify.indexes import Columns, IndexTally, PieceCheck, slots_at, slots_of, time_slots_of
-from seglog.storage.offline.verify.summary import (
-    LEGACY,
-    Crossing,
-    EpochRun,
-    Facts,
-    Step,
-    Summary,
-    combine_all,
-    reduce_steps,
-)
+from seglog.storage.offline.verify.indexes import check_entries
+from seglog.storage.offline.verify.summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary
 
 
-class Row(NamedTuple):
-    """A batch or message whose CRC and header are right, and where it lies in its file."""
+def check_batch(facts: Facts, data: Buffer, entry: Entry, position: int) -> Summary | Finding:
+    """Check the batch at ``entry`` of ``data``, which starts at ``position`` of the file.
 
-    position: int
-    size: int
-    header: BatchHeader
-    control: ControlRecord | None
-
-
-class Looked(NamedTuple):
-    """``row`` is None if the CRC is wrong, or a header that it does not cover cannot be."""
-
-    row: Row | None
-    findings: tuple[Finding, ...]
-
-
-def look(facts: Facts, data: Buffer, entry: Entry, position: int) -> Looked:
-    """Check everything in the batch at ``entry`` of ``data``, which lies at ``position`` of the file."""
+    Returns its summary, with findings on its records and on index entries. If its CRC is wrong, or a header field that
+    the CRC does not cover is impossible, returns only that finding.
+    """
     base = position - entry.position
     try:
         if entry.magic == 2:
@@ -54,8 +36,9 @@ def look(facts: Facts, data: Buffer, entry: Entry, position: int) -> Looked:
             view.check(data, entry)
             header = view.describe(data, entry, limit=facts.limit)
     except (CorruptError, UnsupportedFormatError) as error:
-        return Looked(None, (_finding(facts, error, base, position, entry.offset),))
+        return _finding(facts, error, base, position, entry.offset)
     findings: list[Finding] = []
+    records: Sequence[Record] = ()
     control = None
     try:
         if entry.magic == 2:
@@ -71,7 +54,27 @@ def look(facts: Facts, data: Buffer, entry: Entry, position: int) -> Looked:
             control = _control(header, records)
     except (CorruptError, UnsupportedFormatError) as error:
         findings.append(_finding(facts, error, base, position, entry.offset))
-    return Looked(Row(position, entry.size, header, control), tuple(findings))
+    end, first, last = position + entry.size, header.base_offset, header.last_offset
+    evidence, wrong = check_entries(facts.probes, position, end, header, records)
+    has_time = header.max_timestamp >= 0
+    return Summary(
+        position,
+        end,
+        end,
+        batches=1,
+        records=header.records_count,
+        first_offset=first,
+        first_position=position,
+        last_offset=last,
+        last_position=position,
+        max_timestamp=header.max_timestamp if has_time else NO_TIMESTAMP,
+        max_timestamp_offset=last if has_time else -1,
+        epochs=(EpochRun(header.leader_epoch if entry.magic == 2 else LEGACY, first, first, position),),
+        steps=(Step(header, control, position),) if header.producer_id >= 0 else (),
+        crossings=tuple(_crossings(header, position, facts.epoch_starts)),
+        evidence=evidence,
+        findings=(*findings, *wrong),
+    )
 
 
 def _finding(facts: Facts, error: Exception, base: int, position: int, offset: int) -> Finding:
@@ -82,7 +85,7 @@ def _finding(facts: Facts, error: Exception, base: int, position: int, offset: i
 
 
 def _times_reason(header: BatchHeader, records: Sequence[Record]) -> str | None:
-    """Kafka sets the largest timestamp of what it takes in; another writer may not, and look-ups by time follow it."""
+    """Kafka sets the largest timestamp of every batch that it takes in. Look-ups by time rely on it."""
     if not records or header.timestamp_type is not TimestampType.CREATE_TIME:
         return None
     largest = max(record.timestamp for record in records)
@@ -92,7 +95,7 @@ def _times_reason(header: BatchHeader, records: Sequence[Record]) -> str | None:
 
 
 def _offsets_reason(header: BatchHeader, records: Sequence[Record]) -> str | None:
-    """In a wrapper of magic 0 or 1: offsets rise, up to the wrapper's own, which the CRC does not cover."""
+    """In a wrapper of magic 0 or 1 offsets rise up to the wrapper's own, which the CRC does not cover."""
     offsets = [record.offset for record in records]
     if offsets[-1] != header.last_offset:
         return f"the message says offset {header.last_offset}, the last one in it {offsets[-1]}"
@@ -102,7 +105,7 @@ def _offsets_reason(header: BatchHeader, records: Sequence[Record]) -> str | Non
 
 
 def _control(header: BatchHeader, records: Sequence[Record]) -> ControlRecord | None:
-    """The marker of a control batch; None if compaction has emptied it. KRaft's may have several records."""
+    """The marker of a control batch; None if compaction emptied it. A KRaft control batch may have several records."""
     parsed = [parse_control(record) for record in records]
     marks = [control for control in parsed if control.type in (ControlType.ABORT, ControlType.COMMIT)]
     if not marks:
@@ -112,152 +115,11 @@ def _control(header: BatchHeader, records: Sequence[Record]) -> ControlRecord | 
             f"{len(parsed)} records in the batch of a transaction marker", offset=header.base_offset
         )
     if header.producer_id < 0 or not header.is_transactional:
-        raise CorruptRecordError("a transaction marker of no producer", offset=header.base_offset)
+        raise CorruptRecordError("a transaction marker without a producer", offset=header.base_offset)
     return marks[0]
 
 
-# Summaries
-
-
-def summarise(
-    facts: Facts, rows: Sequence[Row], start: int, end: int, records: Callable[[Row], Sequence[Record]]
-) -> Summary:
-    """Of neighbouring rows, which lie from ``start`` to ``end``; ``records`` decodes one of them."""
-    if not rows:
-        return Summary(start, end, start)
-    return combine_all(facts, [_of_piece(facts, piece, records) for piece in _pieces(rows)], start)
-
-
-def _of_piece(facts: Facts, piece: Sequence[Row], records: Callable[[Row], Sequence[Record]]) -> Summary:
-    columns = columns_of(piece)
-    end = piece[-1].position + piece[-1].size
-    return of_columns(
-        facts,
-        columns,
-        end=end,
-        records=sum(row.header.records_count for row in piece),
-        gap=next(
-            (last + 1 for base, last in zip(columns.bases[1:], columns.lasts, strict=False) if base != last + 1), -1
-        ),
-        epochs=_epoch_runs(piece),
-        steps=reduce_steps([Step(row.header, row.control, row.position) for row in piece], facts.cuts),
-        tally=check_indexes(facts, columns, end, lambda k: records(piece[k])),
-    )
-
-
-def of_columns(
-    facts: Facts,
-    columns: Columns,
-    *,
-    end: int,
-    records: int,
-    gap: int,
-    epochs: tuple[EpochRun, ...],
-    steps: tuple[Step, ...],
-    tally: IndexTally,
-) -> Summary:
-    """The summary of one piece, in which offsets rise."""
-    start = int(columns.positions[0])
-    timestamp, timestamp_offset = _largest_time(columns)
-    return Summary(
-        start,
-        end,
-        end,
-        len(columns.positions),
-        records,
-        int(columns.bases[0]),
-        start,
-        int(columns.lasts[-1]),
-        timestamp,
-        timestamp_offset,
-        gap=gap,
-        epochs=epochs,
-        steps=steps,
-        crossings=_crossings(columns, facts.epoch_starts),
-        begun=tally.begun,
-        ended=tally.ended,
-        claimed=tally.claimed,
-        last_records=tally.last_records,
-        inner_times=tally.inner_times,
-        findings=(*_out_of_range(facts, columns), *tally.findings),
-    )
-
-
-def _pieces(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    first = 0
-    for at in range(1, len(rows)):
-        if rows[at].header.base_offset <= rows[at - 1].header.last_offset:
-            yield rows[first:at]
-            first = at
-    if rows:
-        yield rows[first:]
-
-
-def columns_of(rows: Sequence[Row]) -> Columns:
-    timestamps = [row.header.max_timestamp for row in rows]
-    return Columns(
-        [row.position for row in rows],
-        [row.header.base_offset for row in rows],
-        [row.header.last_offset for row in rows],
-        timestamps,
-        list(accumulate(timestamps, max)),
-    )
-
-
-def _largest_time(columns: Columns) -> tuple[int, int]:
-    """The largest timestamp and the last offset of the first batch that has it; -1 and -1 if there is none."""
-    largest = int(columns.peaks[-1])
-    if largest < 0:
-        return -1, -1
-    return largest, int(columns.lasts[bisect_left(columns.peaks, largest)])
-
-
-def _out_of_range(facts: Facts, columns: Columns) -> Iterator[Finding]:
-    """Offsets that cannot be in a segment of this name, or before the next one."""
-    base, first = facts.base_offset, int(columns.bases[0])
-    if first < base:
-        yield damage(
-            facts.file, f"offset {first} in a segment from {base} on", position=int(columns.positions[0]), offset=first
-        )
-    last = int(columns.lasts[-1])
-    if last >= facts.limit_offset:
-        position, offset = int(columns.positions[-1]), int(columns.bases[-1])
-        reason = f"offset {last} in a segment that ends before {facts.limit_offset}"
-        yield damage(facts.file, reason, position=position, offset=offset)
-
-
-def _crossings(columns: Columns, starts: Sequence[int]) -> tuple[Crossing, ...]:
-    found = []
-    first, last = columns.bases[0], columns.lasts[-1]
+def _crossings(header: BatchHeader, position: int, starts: Sequence[int]) -> Iterator[Crossing]:
+    first, last = header.base_offset, header.last_offset
     for start in starts[bisect_right(starts, first) : bisect_right(starts, last)]:
-        k = bisect_left(columns.lasts, start)
-        if columns.bases[k] < start:
-            found.append(Crossing(start, int(columns.bases[k]), int(columns.lasts[k]), int(columns.positions[k])))
-    return tuple(found)
-
-
-def check_indexes(facts: Facts, columns: Columns, end: int, records: Callable[[int], Sequence[Record]]) -> IndexTally:
-    """All index entries that are about these batches, which end at position ``end``."""
-    check = PieceCheck(facts.probes, columns, records)
-    first, last = columns.bases[0], columns.lasts[-1]
-    for slot in slots_at(facts.probes, columns.positions[0], end):
-        check.at_position(slot)
-    for slot in slots_of(facts.probes, first, last):
-        check.at_offset(slot)
-    for slot in time_slots_of(facts.probes, first, last):
-        check.at_time(slot)
-    return check.tally()
-
-
-def _epoch_runs(rows: Sequence[Row]) -> tuple[EpochRun, ...]:
-    runs: list[EpochRun] = []
-    first, epoch = rows[0], NO_EPOCH
-    for before, row in zip([None, *rows], rows, strict=False):
-        here = row.header.leader_epoch if row.header.magic == 2 else LEGACY
-        if before is None:
-            epoch = here
-        elif here != epoch:
-            runs.append(EpochRun(epoch, first.header.base_offset, before.header.base_offset, first.position))
-            first, epoch = row, here
-    runs.append(EpochRun(epoch, first.header.base_offset, rows[-1].header.base_offset, first.position))
-    return tuple(runs)
+        yield Crossing(start, first, last, position)

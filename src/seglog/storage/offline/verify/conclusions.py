@@ -23,7 +23,7 @@ from seglog.storage.offline.verify.leader_epochs import check_epochs
 from seglog.storage.offline.verify.manifests import chain_findings, sealed_findings
 from seglog.storage.offline.verify.partition_files import Plan
 from seglog.storage.offline.verify.producers import Replay, TxnFile, check_producers
-from seglog.storage.offline.verify.summary import Facts, Summary
+from seglog.storage.offline.verify.summary import Facts, Summary, check_range
 
 
 def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, strict: bool = False) -> list[Finding]:
@@ -32,6 +32,7 @@ def segment_findings(plan: Plan, at: int, facts: Facts, summary: Summary, *, str
     ``strict``: what only Kafka up to 3.9 writes is damage.
     """
     paths = plan.segments[at].paths
+    summary = summary._replace(findings=(*summary.findings, *check_range(facts, summary)))
     findings = list(_log_findings(plan, paths.log, summary, is_last=at + 1 == len(plan.segments)))
     is_active = plan.is_open and at + 1 == len(plan.segments)
     findings += _check_ends(paths, facts.probes, summary, at_rest=plan.is_at_rest, is_active=is_active)
@@ -124,8 +125,8 @@ def _check_ends(
         for slot in slots_at(probes, summary.good_end, 1 << 62):
             yield wrong_place(probes, slot, f"the log ends at position {summary.good_end}")
     if not summary.holes:
-        yield from match_appends(probes, summary.begun, summary.ended).findings
-        yield from never_claimed(probes, summary.claimed)
+        yield from match_appends(probes, summary.evidence).findings
+        yield from never_claimed(probes, summary.evidence.claimed)
     if summary.holes or summary.max_timestamp < 0 or is_active:
         return
     if not probes.timestamps:
@@ -138,7 +139,7 @@ def _check_ends(
 
 
 def _old_styles(probes: Probes, summary: Summary, *, strict: bool) -> Iterator[Finding]:
-    appends = sorted((*match_appends(probes, summary.begun, summary.ended).legal, *summary.last_records))
+    appends = sorted((*match_appends(probes, summary.evidence).legal, *summary.evidence.last_records))
     for file, places, reason in (
         (
             probes.index_file,
@@ -147,7 +148,7 @@ def _old_styles(probes: Probes, summary: Summary, *, strict: bool) -> Iterator[F
         ),
         (
             probes.time_file,
-            [probes.time_slots[slot] * TIME_BYTES for slot in summary.inner_times],
+            [probes.time_slots[slot] * TIME_BYTES for slot in summary.evidence.inner_times],
             "name a record inside of a batch",
         ),
     ):

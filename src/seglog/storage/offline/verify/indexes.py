@@ -15,9 +15,11 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from seglog.core.types import NO_TIMESTAMP
+from seglog.records.batch import BatchHeader
 from seglog.records.record import Record
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.offline.findings import Finding, damage
@@ -47,19 +49,6 @@ class Probes(NamedTuple):
 NO_PROBES: Final = Probes("", "")
 
 
-class Columns(NamedTuple):
-    """Neighbouring sound batches whose offsets rise. Sequences of the same length; numpy arrays will do.
-
-    ``peaks`` has for each batch the largest timestamp up to it, from the first of these on.
-    """
-
-    positions: Sequence[int]
-    bases: Sequence[int]
-    lasts: Sequence[int]
-    timestamps: Sequence[int]
-    peaks: Sequence[int]
-
-
 Ranges = tuple[tuple[int, int], ...]
 """Ascending ranges of numbers, ends exclusive, that do not touch."""
 
@@ -79,13 +68,13 @@ class Ended(NamedTuple):
     peak: int
 
 
-class IndexTally(NamedTuple):
-    """What index entries came to in a piece of a log; entries are numbers in `Probes`.
+class IndexEvidence(NamedTuple):
+    """Index entries that a stretch of the log bears out, or bears out in part; entries are numbers in `Probes`.
 
     ``begun``: entries whose position is that of a batch here and whose offset is of a later one. ``ended``: entries
     whose offset ends a batch here, and whose position is before that. Together they are an append of several.
     ``claimed``: time index entries whose offset is in a batch here. ``last_records``: entries that name a batch's last
-    record instead of its last offset, ``inner_times``: time index entries that name a record inside of a batch.
+    record instead of its last offset. ``inner_times``: time index entries that name a record inside a batch.
     """
 
     begun: tuple[Begun, ...] = ()
@@ -93,7 +82,21 @@ class IndexTally(NamedTuple):
     claimed: Ranges = ()
     last_records: tuple[int, ...] = ()
     inner_times: tuple[int, ...] = ()
-    findings: tuple[Finding, ...] = ()
+
+    def join(self, behind: IndexEvidence, peak: int) -> IndexEvidence:
+        """This and that of the next stretch; ``peak`` is the largest timestamp of this one."""
+        if not any(behind):
+            return self
+        return IndexEvidence(
+            self.begun + behind.begun,
+            self.ended + tuple(one._replace(peak=max(one.peak, peak)) for one in behind.ended),
+            join_ranges(self.claimed, behind.claimed),
+            self.last_records + behind.last_records,
+            self.inner_times + behind.inner_times,
+        )
+
+
+NO_EVIDENCE: Final = IndexEvidence()
 
 
 def join_ranges(a: Ranges, b: Ranges) -> Ranges:
@@ -101,21 +104,6 @@ def join_ranges(a: Ranges, b: Ranges) -> Ranges:
     if a and b and a[-1][1] == b[0][0]:
         return (*a[:-1], (a[-1][0], b[0][1]), *b[1:])
     return a + b
-
-
-def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Of ascending numbers.
-
-    >>> ranges_of([1, 2, 3, 7])
-    ((1, 4), (7, 8))
-    """
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number:
-            found[-1] = (found[-1][0], number + 1)
-        else:
-            found.append((number, number + 1))
-    return tuple(found)
 
 
 # Reading
@@ -233,90 +221,65 @@ def time_slots_of(probes: Probes, first: int, last: int) -> range:
     return range(bisect_left(probes.time_offsets, first), bisect_right(probes.time_offsets, last))
 
 
-class PieceCheck:
-    """Entries against one piece of the log. Each method looks at one entry; ``records(k)`` decodes batch ``k``."""
-
-    def __init__(self, probes: Probes, columns: Columns, records: Callable[[int], Sequence[Record]]) -> None:
-        self._probes = probes
-        self._columns = columns
-        self._records = records
-        self._begun: list[Begun] = []
-        self._ended: list[Ended] = []
-        self._claimed: list[int] = []
-        self._last_records: list[int] = []
-        self._inner_times: list[int] = []
-        self._findings: list[Finding] = []
-
-    def tally(self, claimed: Ranges | None = None) -> IndexTally:
-        """``claimed``: by whom only some entries were shown."""
-        return IndexTally(
-            tuple(self._begun),
-            tuple(self._ended),
-            ranges_of(self._claimed) if claimed is None else claimed,
-            tuple(self._last_records),
-            tuple(self._inner_times),
-            tuple(self._findings),
-        )
-
-    def _batch(self, k: int) -> str:
-        columns = self._columns
-        return f"the batch at position {columns.positions[k]} has offsets {columns.bases[k]} to {columns.lasts[k]}"
-
-    def _wrong(self, slot: int, reason: str) -> None:
-        self._findings.append(wrong_place(self._probes, slot, reason))
-
-    def at_position(self, slot: int) -> None:
-        """An entry whose position is in this piece: a batch must start there, and the offset not be before it."""
-        columns = self._columns
-        offset, position = self._probes.offsets[slot], self._probes.positions[slot]
-        k = bisect_left(columns.positions, position)
-        if k == len(columns.positions) or columns.positions[k] != position:
-            self._wrong(slot, "no batch starts there")
-        elif offset < columns.bases[k] or (offset < columns.lasts[k] and not self._is_last_record(k, offset)):
-            self._wrong(slot, self._batch(k))
-        elif offset < columns.lasts[k]:
-            self._last_records.append(slot)
-        elif offset > columns.lasts[k]:
-            self._begun.append(Begun(slot, int(columns.bases[k])))
-
-    def _is_last_record(self, k: int, offset: int) -> bool:
-        records = self._records(k)
-        return bool(records) and records[-1].offset == offset
-
-    def at_offset(self, slot: int) -> None:
-        """An entry whose offset is in this piece and whose batch starts elsewhere: legal for an append of several."""
-        columns, probes = self._columns, self._probes
-        offset, position = probes.offsets[slot], probes.positions[slot]
-        k = bisect_left(columns.lasts, offset)
-        found = columns.positions[k]
-        if found <= position or offset < columns.bases[k]:
-            return
-        if offset != columns.lasts[k] and not self._is_last_record(k, offset):
-            return
-        if slot + 1 == len(probes.positions) or probes.positions[slot + 1] > found:
-            self._ended.append(Ended(slot, int(columns.bases[k]), int(columns.peaks[k])))
-
-    def at_time(self, slot: int) -> None:
-        """A time index entry whose offset is in this piece."""
-        columns, probes = self._columns, self._probes
+def check_entries(
+    probes: Probes, position: int, end: int, header: BatchHeader, records: Sequence[Record]
+) -> tuple[IndexEvidence, list[Finding]]:
+    """Check all entries about the batch from ``position`` to ``end``; no ``records`` if they cannot be decoded."""
+    at, of = slots_at(probes, position, end), slots_of(probes, header.base_offset, header.last_offset)
+    times = time_slots_of(probes, header.base_offset, header.last_offset)
+    findings: list[Finding] = []
+    if not at and not of and not times:
+        return NO_EVIDENCE, findings
+    base, last = header.base_offset, header.last_offset
+    batch = f"the batch at position {position} has offsets {base} to {last}"
+    last_record = records[-1].offset if records else last
+    begun: list[Begun] = []
+    ended: list[Ended] = []
+    last_records: list[int] = []
+    inner_times: list[int] = []
+    for slot in at:
+        offset = probes.offsets[slot]
+        if probes.positions[slot] != position:
+            findings.append(wrong_place(probes, slot, "no batch starts there"))
+        elif offset > last:
+            begun.append(Begun(slot, base))
+        elif base <= offset < last and offset == last_record:
+            last_records.append(slot)
+        elif offset != last:
+            findings.append(wrong_place(probes, slot, batch))
+    for slot in of:
+        if probes.offsets[slot] not in (last, last_record) or probes.positions[slot] >= position:
+            continue
+        if slot + 1 == len(probes.positions) or probes.positions[slot + 1] > position:
+            ended.append(Ended(slot, base, max(header.max_timestamp, NO_TIMESTAMP)))
+    for slot in times:
         timestamp, offset = probes.timestamps[slot], probes.time_offsets[slot]
-        k = bisect_left(columns.lasts, offset)
-        if offset < columns.bases[k]:
-            return
-        self._claimed.append(slot)
-        reason = None
-        if columns.timestamps[k] != timestamp:
-            reason = f"the largest timestamp of its batch is {columns.timestamps[k]}"
-        elif k and columns.peaks[k - 1] >= timestamp:
-            reason = f"an earlier batch has timestamp {columns.peaks[k - 1]}"
-        elif offset != columns.lasts[k]:
-            first = next((record.offset for record in self._records(k) if record.timestamp == timestamp), None)
-            if first == offset:
-                self._inner_times.append(slot)
+        if timestamp != header.max_timestamp:
+            reason = f"the largest timestamp of its batch is {header.max_timestamp}"
+            findings.append(wrong_time(probes, slot, reason))
+        elif offset != last:
+            if next((one.offset for one in records if one.timestamp == timestamp), None) == offset:
+                inner_times.append(slot)
             else:
-                reason = self._batch(k)
-        if reason is not None:
-            self._findings.append(wrong_time(probes, slot, reason))
+                findings.append(wrong_time(probes, slot, batch))
+    claimed = ((times.start, times.stop),) if times else ()
+    return IndexEvidence(tuple(begun), tuple(ended), claimed, tuple(last_records), tuple(inner_times)), findings
+
+
+def late_entries(
+    probes: Probes, reached: int, evidence: IndexEvidence, findings: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Time index entries of a stretch with a time that the log before it has ``reached``.
+
+    ``findings`` are those of the stretch: an entry that is wrong by its own batch is not found again.
+    """
+    known = {one.position for one in findings if one.file == probes.time_file}
+    for start, end in evidence.claimed:
+        for slot in range(start, end):
+            if probes.timestamps[slot] > reached:
+                return
+            if probes.time_slots[slot] * TIME_BYTES not in known:
+                yield wrong_time(probes, slot, "an earlier batch has reached that time")
 
 
 def wrong_time(probes: Probes, slot: int, reason: str) -> Finding:
@@ -346,15 +309,15 @@ class Appends(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def match_appends(probes: Probes, begun: Iterable[Begun], ended: Iterable[Ended]) -> Appends:
+def match_appends(probes: Probes, evidence: IndexEvidence) -> Appends:
     """Put beginnings and ends together, and hold them to the time index.
 
     It got an entry when the append was indexed, at the append's end, and could not get one in its middle.
     """
-    ends = {one.slot: one for one in ended}
+    ends = {one.slot: one for one in evidence.ended}
     legal: list[int] = []
     findings: list[Finding] = []
-    for slot, base_offset in sorted(begun):
+    for slot, base_offset in sorted(evidence.begun):
         end = ends.get(slot)
         reason = None
         if end is None:

@@ -29,10 +29,11 @@ from seglog.storage.offline.verify.directory_files import (
     read_dir,
     topic_ids,
 )
+from seglog.storage.offline.verify.indexes import NO_EVIDENCE
 from seglog.storage.offline.verify.partition_files import Around, Plan, Stretch, facts_of, prepare, stretches
 from seglog.storage.offline.verify.single_files import look_at_small_file
-from seglog.storage.offline.verify.stretches import FastWalk, StretchWalk
-from seglog.storage.offline.verify.summary import Facts, Summary, combine_all, hole
+from seglog.storage.offline.verify.stretches import CompiledWalk, StretchWalk
+from seglog.storage.offline.verify.summary import Facts, Summary, check_range, combine_all, hole
 
 _LOOKS: Final = 3
 """How often a partition in use is looked at again before what is found is believed."""
@@ -55,18 +56,18 @@ class Verified(NamedTuple):
 
 def walk_stretch(fs: Fs, stretch: Stretch, *, fast: bool) -> Summary:
     """The summary of one stretch; runs in a thread or process of its own."""
-    walk: FastWalk | None = None
+    compiled: CompiledWalk | None = None
     if fast:
-        from seglog.storage.offline.verify.compiled_batches import walk_fast
+        from seglog.storage.offline.verify.compiled_batches import walk_compiled
 
-        walk = walk_fast
+        compiled = walk_compiled
     try:
         file = fs.open(stretch.facts.file, write=False)
     except FileNotFoundError:
         gone = damage(stretch.facts.file, "the file went away while the partition was looked at")
         return hole(stretch.start, stretch.end, gone)
     try:
-        return StretchWalk(file, stretch.facts, fast=walk).run(stretch.start, stretch.end)
+        return StretchWalk(file, stretch.facts, compiled=compiled).run(stretch.start, stretch.end)
     finally:
         file.close()
 
@@ -216,9 +217,7 @@ class Run:
             strict = self._strict or plan.around.recent
             outcome.findings += segment_findings(plan, at, facts, summary, strict=strict)
             outcome.findings += self._by_manifest(plan, at, facts, outcome, chain=True)
-            outcome.summaries.append(
-                summary._replace(findings=(), begun=(), ended=(), claimed=(), last_records=(), inner_times=())
-            )
+            outcome.summaries.append(summary._replace(findings=(), evidence=NO_EVIDENCE))
             self._finish(plan, outcome)
 
         return take
@@ -303,7 +302,7 @@ class Run:
         """Batches and nothing else: a snapshot of KRaft's, or a log that is on its way in or out."""
 
         def take(summary: Summary) -> None:
-            self._findings += summary.findings
+            self._findings += (*summary.findings, *check_range(facts, summary))
 
         parsed = parse_file_name(os.path.basename(path))
         facts = Facts(path, base_offset=parsed.base_offset if parsed else 0, limit=self._limit)

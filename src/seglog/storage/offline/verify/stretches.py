@@ -8,9 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from seglog.core.errors import CorruptError, UnsupportedFormatError
 from seglog.core.fs import File
-from seglog.records import view
 from seglog.records.batch import (
     BATCH_OVERHEAD,
     BATCH_PREFIX,
@@ -21,9 +19,8 @@ from seglog.records.batch import (
     MIN_ENTRY,
     Entry,
 )
-from seglog.records.record import Record
 from seglog.storage.offline.findings import Finding, Severity, damage
-from seglog.storage.offline.verify.batches import Row, look, summarise
+from seglog.storage.offline.verify.batches import check_batch
 from seglog.storage.offline.verify.summary import Facts, Summary, combine_all, hole
 
 CHUNK: Final = 4 << 20
@@ -45,25 +42,20 @@ class Hole(NamedTuple):
     reason: str
 
 
-class Slow(Protocol):
-    """Looks at neighbouring entries of a chunk in plain Python; ends before the first that is no batch at all.
+class PlainCheck(Protocol):
+    """Checks neighbouring entries of a chunk with `check_batch`, and stops before the first that is not a batch."""
 
-    Returns the summary of what is before that, and how many entries it is about.
-    """
-
-    def __call__(self, entries: Sequence[Entry]) -> tuple[Summary, int]: ...
+    def __call__(self, entries: Sequence[Entry]) -> list[Summary]: ...
 
 
-class FastWalk(Protocol):
+class CompiledWalk(Protocol):
     """The compiled loops (`seglog.storage.offline.verify.compiled_batches`) over entries that begin before ``stop``.
 
-    ``data`` lies at ``position`` in the file. What the loops find suspicious is handed to ``slow``. Returns summaries,
-    and where in ``data`` they end: before the first entry that is not whole, or no batch at all.
+    ``data`` lies at ``position`` in the file. Entries that the loops do not find clean go through ``plain``. Returns
+    neighbouring summaries up to the first entry that is not whole or not a batch.
     """
 
-    def __call__(
-        self, facts: Facts, data: bytes, position: int, stop: int, slow: Slow
-    ) -> tuple[list[Summary], int]: ...
+    def __call__(self, facts: Facts, data: bytes, position: int, stop: int, plain: PlainCheck) -> list[Summary]: ...
 
 
 class StretchWalk:
@@ -73,11 +65,16 @@ class StretchWalk:
     """
 
     def __init__(
-        self, file: File, facts: Facts, *, fast: FastWalk | None = None, progress: Callable[[int], None] | None = None
+        self,
+        file: File,
+        facts: Facts,
+        *,
+        compiled: CompiledWalk | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         self._file = file
         self._facts = facts
-        self._fast = fast
+        self._compiled = compiled
         self._progress = progress
         self._size = file.size()
         self._parts: list[Summary] = []
@@ -103,48 +100,36 @@ class StretchWalk:
         return combine_all(self._facts, self._parts, start)
 
     def _chunk(self, data: bytes, position: int, stop: int) -> int:
-        """Take in whole entries at the start of ``data``; returns how many bytes they are."""
+        """Check the whole entries at the start of ``data``; return how many bytes they are."""
 
-        def slow(entries: Sequence[Entry]) -> tuple[Summary, int]:
-            return self._slow(data, entries, position)
+        def plain(entries: Sequence[Entry]) -> list[Summary]:
+            summaries = []
+            for entry in entries:
+                checked = self._check(data, entry, position + entry.position)
+                if isinstance(checked, Finding):
+                    break
+                summaries.append(checked)
+            return summaries
 
-        if self._fast is not None:
-            parts, used = self._fast(self._facts, data, position, stop, slow)
-            self._parts += parts
-            return used
-        entries = list(_whole_entries(data, stop))
-        if not entries:
+        if self._compiled is not None:
+            parts = self._compiled(self._facts, data, position, stop, plain)
+        else:
+            parts = plain(list(_whole_entries(data, stop)))
+        if not parts:
             return 0
-        summary, taken = slow(entries)
-        if taken:
-            self._parts.append(summary)
-        return summary.end - position
+        self._parts.append(combine_all(self._facts, parts))
+        return parts[-1].end - position
 
-    def _slow(self, data: bytes, entries: Sequence[Entry], position: int) -> tuple[Summary, int]:
-        facts = self._facts
-        rows: list[Row] = []
-        findings: list[Finding] = []
-        start = end = position + entries[0].position
-        for entry in entries:
-            looked = look(facts, data, entry, position + entry.position)
-            if looked.row is None:
-                break
-            rows.append(looked.row)
-            findings += looked.findings
-            for finding in looked.findings:
-                if finding.severity is Severity.DAMAGE:
-                    self.undecodable.append(Hole(end, end + entry.size, finding.reason))
-            end += entry.size
+    def _check(self, data: bytes, entry: Entry, position: int) -> Summary | Finding:
+        checked = check_batch(self._facts, data, entry, position)
+        if isinstance(checked, Summary):
             self._legacy |= entry.magic < 2
-        summary = summarise(facts, rows, start, end, lambda row: self._records(data, row, position))
-        return summary._replace(findings=(*findings, *summary.findings)), len(rows)
-
-    def _records(self, data: bytes, row: Row, position: int) -> Sequence[Record]:
-        entry = Entry(row.position - position, row.size, row.header.base_offset, row.header.magic)
-        try:
-            return view.decode(data, entry, limit=self._facts.limit)
-        except (CorruptError, UnsupportedFormatError):
-            return ()
+            self.undecodable += [
+                Hole(position, checked.end, one.reason)
+                for one in checked.findings
+                if one.file == self._facts.file and one.severity is Severity.DAMAGE
+            ]
+        return checked
 
     # What is no batch, or larger than a chunk
 
@@ -155,11 +140,11 @@ class StretchWalk:
         if reason is None and (size <= _LARGE or self._has_right_crc(position, size)):
             data = self._file.pread(size, position)
             entry = Entry(0, size, ENTRY_PREFIX.unpack_from(data)[0], data[MAGIC_POSITION])
-            looked = look(facts, data, entry, position)
-            if looked.row is not None:
-                self._parts.append(self._slow(data, [entry], position)[0])
+            checked = self._check(data, entry, position)
+            if isinstance(checked, Summary):
+                self._parts.append(checked)
                 return position + size
-            reason = looked.findings[0].reason
+            reason = checked.reason
         following = self._find_sound(position + 1)
         end = self._size if following is None else following
         what = "no batch follows" if following is None else f"the next batch is at position {following}"

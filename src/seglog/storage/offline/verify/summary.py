@@ -1,7 +1,7 @@
-"""What there is to know of a stretch of a segment's log once its bytes are gone: summaries, and how two become one.
+"""Summaries of stretches of a segment's log, and how two of them become one. Pure.
 
-A stretch is cut anywhere between batches, each part is looked at by itself (in a thread, a process, a Spark task), and
-`combine` puts neighbours together: it is associative, and what can only be seen from both sides it sees. Pure.
+A stretch is cut anywhere between batches. Each part is checked by itself, in a thread, a process or a Spark task, and
+its bytes are forgotten. `combine` joins neighbours: it is associative, and checks what only both sides together show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from seglog.records.batch import BatchHeader
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.record import ControlRecord
 from seglog.storage.offline.findings import Finding, damage
-from seglog.storage.offline.verify.indexes import NO_PROBES, Begun, Ended, Probes, Ranges, join_ranges, wrong_time
+from seglog.storage.offline.verify.indexes import NO_EVIDENCE, NO_PROBES, IndexEvidence, Probes, late_entries
 
 LEGACY: Final = -2
 """Stands for the leader epoch of messages of magic 0 and 1, which have none."""
@@ -65,10 +65,10 @@ class Crossing(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Of the bytes from ``start`` to ``end``. Offsets are -1 where there is no batch.
+    """A summary of the bytes from ``start`` to ``end``. Offsets and positions are -1 if there is no batch.
 
-    ``good_end`` is where the last sound batch ends. ``hole_before``, ``hole_after``: bytes that are no sound batch
-    stand before the first sound one, or after the last. ``gap`` is the first offset that is missing between sound
+    ``good_end`` is the end of the last sound batch. ``hole_before`` and ``hole_after``: bytes that are not a sound
+    batch lie before the first sound one, or after the last. ``gap`` is the first offset that is missing between sound
     neighbours, as after compaction.
     """
 
@@ -80,6 +80,7 @@ class Summary(NamedTuple):
     first_offset: int = -1
     first_position: int = -1
     last_offset: int = -1
+    last_position: int = -1
     max_timestamp: int = NO_TIMESTAMP
     max_timestamp_offset: int = -1
     hole_before: bool = False
@@ -89,11 +90,7 @@ class Summary(NamedTuple):
     epochs: tuple[EpochRun, ...] = ()
     steps: tuple[Step, ...] = ()
     crossings: tuple[Crossing, ...] = ()
-    begun: tuple[Begun, ...] = ()
-    ended: tuple[Ended, ...] = ()
-    claimed: Ranges = ()
-    last_records: tuple[int, ...] = ()
-    inner_times: tuple[int, ...] = ()
+    evidence: IndexEvidence = NO_EVIDENCE
     findings: tuple[Finding, ...] = ()
 
 
@@ -108,44 +105,59 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
         raise ValueError(f"{facts.file}: bytes up to {a.end} and from {b.start} are not neighbours")
     if not a.batches or not b.batches:
         return _with_empty(a, b)
-    excused = a.hole_after or b.hole_before
-    findings = list(a.findings)
+    findings = a.findings
     if b.first_offset <= a.last_offset:
-        findings.append(
-            damage(
-                facts.file,
-                f"offset {b.first_offset} comes after {a.last_offset}",
-                position=b.first_position,
-                offset=b.first_offset,
-            )
-        )
-    findings += _late_times(facts.probes, a, b)
+        reason = f"offset {b.first_offset} comes after {a.last_offset}"
+        findings += (damage(facts.file, reason, position=b.first_position, offset=b.first_offset),)
+        findings += (*_above_limit(facts, a), *_below_base(facts, b))
+    findings += (*late_entries(facts.probes, a.max_timestamp, b.evidence, b.findings), *b.findings)
     later_max = b.max_timestamp > a.max_timestamp
     return Summary(
         a.start,
         b.end,
         b.good_end,
-        a.batches + b.batches,
-        a.records + b.records,
-        a.first_offset,
-        a.first_position,
-        b.last_offset,
-        b.max_timestamp if later_max else a.max_timestamp,
-        b.max_timestamp_offset if later_max else a.max_timestamp_offset,
-        a.hole_before,
-        b.hole_after,
-        a.holes or b.holes,
-        _first_gap(a, b, excused=excused),
-        join_epochs(a.epochs, b.epochs),
-        reduce_steps(a.steps + b.steps, facts.cuts) if a.steps and b.steps else a.steps + b.steps,
-        a.crossings + b.crossings,
-        a.begun + b.begun,
-        a.ended + tuple(one._replace(peak=max(one.peak, a.max_timestamp)) for one in b.ended),
-        join_ranges(a.claimed, b.claimed),
-        a.last_records + b.last_records,
-        a.inner_times + b.inner_times,
-        (*findings, *b.findings),
+        batches=a.batches + b.batches,
+        records=a.records + b.records,
+        first_offset=a.first_offset,
+        first_position=a.first_position,
+        last_offset=b.last_offset,
+        last_position=b.last_position,
+        max_timestamp=b.max_timestamp if later_max else a.max_timestamp,
+        max_timestamp_offset=b.max_timestamp_offset if later_max else a.max_timestamp_offset,
+        hole_before=a.hole_before,
+        hole_after=b.hole_after,
+        holes=a.holes or b.holes,
+        gap=_first_gap(a, b, excused=a.hole_after or b.hole_before),
+        epochs=join_epochs(a.epochs, b.epochs),
+        steps=a.steps + b.steps,
+        crossings=a.crossings + b.crossings,
+        evidence=a.evidence.join(b.evidence, a.max_timestamp),
+        findings=findings,
     )
+
+
+def check_range(facts: Facts, log: Summary) -> Iterator[Finding]:
+    """Offsets of a whole log that the names of its segment and of the next one rule out.
+
+    Of neighbours whose offsets rise only the first and the last is a finding; `combine` has those at falling offsets.
+    """
+    if log.batches:
+        yield from _below_base(facts, log)
+        yield from _above_limit(facts, log)
+
+
+def _below_base(facts: Facts, part: Summary) -> Iterator[Finding]:
+    first = part.first_offset
+    if first < facts.base_offset:
+        reason = f"offset {first} in a segment from {facts.base_offset} on"
+        yield damage(facts.file, reason, position=part.first_position, offset=first)
+
+
+def _above_limit(facts: Facts, part: Summary) -> Iterator[Finding]:
+    last = part.last_offset
+    if last >= facts.limit_offset:
+        reason = f"offset {last} in a segment that ends before {facts.limit_offset}"
+        yield damage(facts.file, reason, position=part.last_position, offset=last)
 
 
 def _first_gap(a: Summary, b: Summary, *, excused: bool) -> int:
@@ -166,15 +178,6 @@ def _with_empty(a: Summary, b: Summary) -> Summary:
         good_end=whole.good_end if whole.batches else a.start,
         findings=a.findings + b.findings,
     )
-
-
-def _late_times(probes: Probes, a: Summary, b: Summary) -> Iterator[Finding]:
-    """Time index entries of ``b`` with a timestamp that ``a`` has reached."""
-    for start, end in b.claimed:
-        for slot in range(start, end):
-            if probes.timestamps[slot] > a.max_timestamp:
-                return
-            yield wrong_time(probes, slot, f"an earlier batch has timestamp {a.max_timestamp}")
 
 
 def reduce_steps(steps: Sequence[Step], cuts: Sequence[int]) -> tuple[Step, ...]:
@@ -218,9 +221,11 @@ def join_epochs(a: tuple[EpochRun, ...], b: tuple[EpochRun, ...]) -> tuple[Epoch
 
 
 def combine_all(facts: Facts, summaries: Sequence[Summary], start: int = 0) -> Summary:
-    """Of neighbours in order; of none, the empty stretch at ``start``."""
+    """The summary of neighbours in order; of none, the empty stretch at ``start``."""
     level = list(summaries)
     while len(level) > 1:
         pairs = [combine(facts, a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
         level = pairs + level[2 * len(pairs) :]
-    return level[0] if level else Summary(start, start, start)
+    if not level:
+        return Summary(start, start, start)
+    return level[0]._replace(steps=reduce_steps(level[0].steps, facts.cuts)) if level[0].steps else level[0]
