@@ -14,8 +14,8 @@ from bench import librdkafka
 from bench.brokers import Server, both, load, new_topic, resident
 from bench.kafka import BROKER, describe
 from seglog.protocol.apis import ApiKey
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class
-from seglog.protocol.writing import write_message
 
 _GB: Final = float(os.environ.get("SEGLOG_BENCH_GB", "1"))
 _RECORD: Final = 1000

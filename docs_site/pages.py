@@ -16,11 +16,11 @@ import seglog
 import seglog.spark
 import seglog.testing
 from docs_site import chart
-from seglog.broker.unsupported import UnsupportedApis
+from seglog.broker.apis.unsupported import UnsupportedApis
 from seglog.cli.main import COMMANDS, GROUPS, main
 from seglog.core.broker_config import BROKER_KEYS, default_text
+from seglog.core.config import REFUSED_TOPIC_KEYS, TOPIC_KEYS
 from seglog.core.settings import Setting
-from seglog.core.topic_config import REFUSED_TOPIC_KEYS, TOPIC_KEYS
 from seglog.protocol.apis import APIS, name_of
 
 _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")

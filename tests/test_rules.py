@@ -17,7 +17,7 @@ _MODULES = sorted(_SOURCES.rglob("*.py"))
 _FILE_CALLS = {"open", "os.open", "os.mkdir", "os.makedirs", "os.rename", "os.replace", "os.unlink", "os.remove"}
 _FILE_DOORS = {
     "seglog/core/fs.py": "the door itself",
-    "seglog/core/compiled.py": "where numba keeps its compiled code",
+    "seglog/core/numba_cache.py": "where numba keeps its compiled code",
     "seglog/cli/output.py": "standard output, when whoever read it has gone",
     "seglog/spark/runtime/session.py": "standard error of the JVM while it starts",
 }

@@ -12,19 +12,18 @@ from random import Random
 from typing import Any, Final, Self
 from uuid import UUID
 
-from seglog.broker.admin import TopicApis
-from seglog.broker.changes import TopicChanges
-from seglog.broker.configs import ConfigApis
-from seglog.broker.elections import Elections
+from seglog.broker.apis.configs import ConfigApis
+from seglog.broker.apis.elections import ElectionApis
+from seglog.broker.apis.metadata import MetadataApis
+from seglog.broker.apis.offsets import OffsetApis
+from seglog.broker.apis.partition_states import PartitionStates
+from seglog.broker.apis.producers import ProducerApis, ProducerIds
+from seglog.broker.apis.reassignments import ReassignmentApis
+from seglog.broker.apis.topics import TopicApis
+from seglog.broker.configuration import Configuration, topic_rules
 from seglog.broker.identity import Identity
-from seglog.broker.metadata import Metadata
-from seglog.broker.offsets import Offsets
-from seglog.broker.partition_states import PartitionStates
-from seglog.broker.producers import ProducerApis, ProducerIds
-from seglog.broker.reassignments import Reassignments
-from seglog.broker.requests import Context
-from seglog.broker.settings import Configuration
-from seglog.broker.topic_rules import topic_rules
+from seglog.broker.requests import RequestContext
+from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topics
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller_decisions import decide
@@ -34,10 +33,10 @@ from seglog.cluster.store import ANY_VERSION, MISSING
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.ground import THREADS, Ground
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.message_reader import Message, read_message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.messages import read_request, write_response
-from seglog.protocol.reading import Message, read_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
 from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 
@@ -86,13 +85,13 @@ class Desk:
         self.changes.deleted = lambda topic: self.deleted.append(topic.name)
         states = PartitionStates(self.store, self.view)
         apis = (
-            Metadata(self.topics, self.changes, self.identity, self.configuration, THREADS),
+            MetadataApis(self.topics, self.changes, self.identity, self.configuration, THREADS),
             TopicApis(self.topics, self.changes, self.identity, self.configuration),
-            Offsets(self.topics, self.changes),
+            OffsetApis(self.topics, self.changes),
             ConfigApis(self.topics, self.changes, self.configuration, self.took_effect.append, self.identity),
             ProducerApis(self.topics, ProducerIds(self.store)),
-            Elections(states, self.topics),
-            Reassignments(states, self.topics, self.identity),
+            ElectionApis(states, self.topics),
+            ReassignmentApis(states, self.topics, self.identity),
         )
         self._handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
         return self
@@ -107,7 +106,7 @@ class Desk:
         """An answer as it goes over the wire; the request as it comes."""
         version = APIS[key].high if version is None else version
         request = read_request(key, version, write_message(request_class(key, version), contents))
-        answer = self._handlers[key](request, Context(key, version, "test", "127.0.0.1", listener))
+        answer = self._handlers[key](request, RequestContext(key, version, "test", "127.0.0.1", listener))
         if isinstance(answer, Awaitable):
             answer = await answer
         response = response_class(key, version)

@@ -15,9 +15,9 @@ from seglog.broker.app import Node
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.errors import SeglogError
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.reading import Message, read_message
+from seglog.protocol.message_reader import Message, read_message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
 from tests.kafka.started import Started
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.broker.refused_error import RefusedError
+from seglog.broker.requests import ApiError
 from seglog.broker.topics import Topic
 from seglog.cluster.model import RAISED, TopicState, encode, topic_name
 from seglog.cluster.sqlite_store import SqliteStore
@@ -40,7 +40,7 @@ def test_names_collide_with_what_is_not_seen_yet(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await desk.view.stop()  # it sees nothing more
         await behind_its_back(desk, "a.b")
-        with pytest.raises(RefusedError, match=r"collides with existing topic: a\.b"):
+        with pytest.raises(ApiError, match=r"collides with existing topic: a\.b"):
             await desk.changes.create("a_b", [(1,)], {})
         assert await desk.store.list("topics") == ["a.b"]
 
@@ -69,7 +69,7 @@ def test_names_collide_with_what_another_broker_makes_at_the_same_time(
             with pytest.raises(TopicExistsError):
                 await desk.changes.create("a_b", [(1,)], {})
         else:
-            with pytest.raises(RefusedError, match=r"collides with existing topic: a\.b"):
+            with pytest.raises(ApiError, match=r"collides with existing topic: a\.b"):
                 await desk.changes.create("a_b", [(1,)], {})
         assert set(await desk.store.list("topics")) == {other_name, *(["a_b"] if other_name == "x_y" else [])}
 
@@ -85,7 +85,7 @@ def test_what_became_of_a_topic_that_is_made_in_turn(tmp_path: Path, monkeypatch
         for number, before in enumerate(("first", "later")):
             faulty.fail(UNKNOWN, BEFORE)
             for _ in range(2):
-                with pytest.raises(RefusedError) as refused:
+                with pytest.raises(ApiError) as refused:
                     await desk.changes.create(f"{before}_1", [(1,)], {})
                 assert refused.value.code == 7
             faulty.fail(AFTER)
@@ -166,7 +166,7 @@ def test_only_one_of_two_who_grow_a_topic_does(tmp_path: Path) -> None:
         )
         refused = [one for one in results if one is not None]
         assert len(refused) == 1
-        assert isinstance(refused[0], RefusedError)
+        assert isinstance(refused[0], ApiError)
         assert refused[0].code == 37
         assert refused[0].message == "Topic already has 2 partition(s)."
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from seglog.broker import groups as group_requests
-from seglog.broker.group_offsets import GroupOffsets
-from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
+from seglog.broker.apis import groups as group_requests
+from seglog.broker.apis.group_offsets import GroupOffsetApis
+from seglog.broker.apis.groups import GroupApis, TopicOfOffsets
+from seglog.broker.configuration import group_settings
 from seglog.cluster.model import BrokerRegistration
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.settings import OFFSETS_TOPIC
@@ -38,7 +39,7 @@ async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
     settings = group_settings(desk.configuration.current, is_alone=False)
     topic = TopicOfOffsets(desk.topics, desk.changes, settings, desk.identity)
     coordinator = GroupCoordinator(topic, settings, ground=Ground(rng=Random(1)))
-    for api in (GroupApis(coordinator, desk.identity), GroupOffsets(coordinator, desk.topics)):
+    for api in (GroupApis(coordinator, desk.identity), GroupOffsetApis(coordinator, desk.topics)):
         desk._handlers |= api.handlers()
     running = asyncio.create_task(coordinator.run())
     await asyncio.sleep(0)

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from seglog.broker.partition_counts import count_partitions
-from seglog.broker.topic_rules import topic_rules
+from seglog.broker.configuration import topic_rules
+from seglog.broker.health import count_partitions
 from seglog.cluster.cluster_view import ClusterView, ControllerRegistration, encode_controller
 from seglog.cluster.model import (
     NO_LEADER,

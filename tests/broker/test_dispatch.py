@@ -12,13 +12,13 @@ import pytest
 
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
+from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.produce import Produce
-from seglog.broker.requests import Answer, Context
-from seglog.broker.sessions import SessionCache
+from seglog.broker.requests import Answer, RequestContext
 from seglog.core.errors import InvalidRequestError
 from seglog.core.ground import Ground
-from seglog.net.connection import Connection
-from seglog.net.memory import RequestMemory
+from seglog.net.connection import ClientConnection
+from seglog.net.request_memory import RequestMemory
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.storage.directory.log_dir import LogDir
@@ -29,11 +29,11 @@ from tests.lone import LoneTopics
 HEARTBEAT = bytes((0, ApiKey.HEARTBEAT, 0, 0, 0, 0, 0, 7, 255, 255)) + b"\0\1g" + bytes(4) + b"\0\1m"
 
 
-def broken(_request: Message, _context: Context) -> Answer:
+def broken(_request: Message, _context: RequestContext) -> Answer:
     raise ZeroDivisionError("nobody thought of this")
 
 
-async def broken_later(_request: Message, _context: Context) -> Answer:
+async def broken_later(_request: Message, _context: RequestContext) -> Answer:
     raise ZeroDivisionError("nobody thought of this")
 
 
@@ -42,10 +42,10 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
     clock = ManualClock()
     with LogDir.open("/data", ground=Ground(fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1))) as directory:
         topics = LoneTopics(directory)
-        sessions = SessionCache(1, now=lambda: 0.0, rng=random.Random(1))
+        sessions = FetchSessionCache(1, now=lambda: 0.0, rng=random.Random(1))
         dispatch = Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=1), {ApiKey.HEARTBEAT: handler})
 
-        def unreachable(_connection: Connection, _frame: memoryview, /) -> None:
+        def unreachable(_connection: ClientConnection, _frame: memoryview, /) -> None:
             raise AssertionError("frames are handed over by this test")
 
         class Limits:
@@ -58,10 +58,10 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
             def stalled(self, _by: int, /) -> None:
                 pass
 
-            def refused(self, _connection: Connection, _head: bytes, _why: str, /) -> None:
+            def refused(self, _connection: ClientConnection, _head: bytes, _why: str, /) -> None:
                 pass
 
-        connection = Connection(
+        connection = ClientConnection(
             listener="PLAINTEXT", handler=unreachable, limits=Limits(), now=lambda: 0.0, closed=lambda _: None
         )
 

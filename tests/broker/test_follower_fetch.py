@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seglog.broker.requests import Context
+from seglog.broker.requests import RequestContext
 from seglog.cluster.model import Member
-from seglog.net.portions import portions
+from seglog.net.connection import portions
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import FetchAnswer
@@ -48,7 +48,7 @@ class Asking:
         key = topic_id("t").bytes
         asked = [WantedPartition(number, 0, offset, -1, 0, 1 << 20) for number, offset in wanted.items()]
         body = replica_fetch.write_request(head, {key: asked} if asked else {}, {key: forgotten} if forgotten else {})
-        context = Context(ApiKey.FETCH, replica_fetch.VERSION, "", "", "BROKERS")
+        context = RequestContext(ApiKey.FETCH, replica_fetch.VERSION, "", "", "BROKERS")
         return self._read(self.leader.fetch(memoryview(body), 0, context))
 
     async def _read(self, found: FetchAnswer | Awaitable[FetchAnswer]) -> FetchResponse:

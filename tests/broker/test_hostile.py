@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class
-from seglog.protocol.writing import write_message
 from seglog.records.record import NewRecord, encode_batch
 from tests.broker.running import Wire
 from tests.broker.served import MEGABYTE, Other, Served, framed, read_until_closed

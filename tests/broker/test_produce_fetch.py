@@ -11,15 +11,15 @@ import pytest
 from kio.serial import entity_reader
 
 from seglog.broker.fetch import Fetch
+from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.produce import Produce
-from seglog.broker.requests import Context
-from seglog.broker.sessions import SessionCache
+from seglog.broker.requests import RequestContext
 from seglog.core.errors import InvalidRequestError
 from seglog.core.ground import Ground
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.fetch import FetchAnswer
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.directory.log_dir import LogDir
@@ -40,7 +40,7 @@ class Broker:
     def __init__(self, directory: LogDir) -> None:
         self.topics = LoneTopics(directory)
         self.now = 0.0
-        self.sessions = SessionCache(2, now=lambda: self.now, rng=random.Random(1))
+        self.sessions = FetchSessionCache(2, now=lambda: self.now, rng=random.Random(1))
         self._produce = Produce(self.topics)
         self._fetch = Fetch(self.topics, self.sessions, max_bytes=1 << 20)
 
@@ -98,8 +98,8 @@ class Broker:
         return read(answer, version)
 
 
-def context(key: int, version: int, client_id: str = "") -> Context:
-    return Context(key, version, client_id, "127.0.0.1", "PLAINTEXT")
+def context(key: int, version: int, client_id: str = "") -> RequestContext:
+    return RequestContext(key, version, client_id, "127.0.0.1", "PLAINTEXT")
 
 
 def read(answer: FetchAnswer, version: int) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from seglog.broker.producers import BLOCK, ProducerIds
+from seglog.broker.apis.producers import BLOCK, ProducerIds
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import RunningNode, Wire

@@ -7,23 +7,23 @@ from collections.abc import Iterable
 
 import pytest
 
-from seglog.broker import sessions
-from seglog.broker.sessions import FetchSessionIdNotFoundError, PartitionKey, SessionCache, Wanted
+from seglog.broker import fetch_sessions
+from seglog.broker.fetch_sessions import FetchPartition, FetchSessionCache, FetchSessionIdNotFoundError, PartitionKey
 from tests.cases import case
 
 MOST = 100
-WANTED = Wanted(0, 1)
+WANTED = FetchPartition(0, 1)
 
 
-def keys(numbers: Iterable[int]) -> list[tuple[PartitionKey, Wanted]]:
+def keys(numbers: Iterable[int]) -> list[tuple[PartitionKey, FetchPartition]]:
     return [(("t", number), WANTED) for number in numbers]
 
 
 def test_all_sessions_together_have_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_PARTITIONS", MOST)
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", MOST)
     rng = random.Random(1)
-    cache = SessionCache(5, now=lambda: 0.0, rng=rng)
-    there: dict[int, sessions.Session] = {}
+    cache = FetchSessionCache(5, now=lambda: 0.0, rng=rng)
+    there: dict[int, fetch_sessions.FetchSession] = {}
     for _ in range(5000):
         case()
         if rng.random() < 0.4:

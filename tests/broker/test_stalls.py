@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from seglog.broker import aside, fetch, metadata
+from seglog.broker import fetch, offload
+from seglog.broker.apis import metadata
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.reading import Message
+from seglog.protocol.message_reader import Message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class
-from seglog.protocol.writing import write_message
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.log import segment
@@ -82,7 +83,7 @@ def test_a_metadata_request_of_many_names_leaves_turns_to_others(broker: Running
     answer, turns = ask_beside(broker, ApiKey.METADATA, 9, topics=topics, allow_auto_topic_creation=True)
     assert [topic.name for topic in answer.topics] == [one["name"] for one in names]
     assert {topic.error_code for topic in answer.topics} == {3}
-    assert turns > NAMES // aside.SLICE
+    assert turns > NAMES // offload.SLICE
 
 
 @pytest.mark.parametrize("asked", [None, [{"name": "many"}, {"name": "no"}, {"name": "many"}, {"name": "one"}]])
@@ -116,12 +117,12 @@ def test_a_fetch_of_many_partitions_leaves_turns_to_others(broker: RunningNode, 
     assert [one.partition_index for one in topic.partitions] == list(range(PARTITIONS))
     assert [topic.partitions[0].error_code, topic.partitions[1].error_code] == [0, 3]
     assert topic.partitions[0].records[61:] == records[61:]
-    assert turns > 3 * PARTITIONS // aside.SLICE  # each partition is handled in two slices; the rest is in the thread
+    assert turns > 3 * PARTITIONS // offload.SLICE  # each partition is handled in two slices; the rest is in the thread
 
 
 def test_a_fetch_of_many_partitions_waits_for_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 8
-    for module in (aside, fetch):
+    for module in (offload, fetch):
         monkeypatch.setattr(module, "SLICE", 3)
     with RunningNode(tmp_path, {"num.partitions": str(count)}) as broker, Wire(broker.bootstrap) as wire:
         wire.ask(ApiKey.METADATA, topics=[{"name": "t"}], allow_auto_topic_creation=True)
@@ -166,9 +167,9 @@ def test_offsets_of_partitions_that_are_named_twice_are_refused_also_among_many(
 ) -> None:
     with Wire(broker.bootstrap) as wire:
         wire.ask(ApiKey.METADATA, topics=[{"name": topic_name}], allow_auto_topic_creation=True)
-        numbers = [0, *range(1, 2 * aside.SLICE), 0]
+        numbers = [0, *range(1, 2 * offload.SLICE), 0]
         wanted = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in numbers]
         topics = [{"name": topic_name, "partitions": wanted}]
         answer = wire.ask(ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics)
         codes = {one.partition_index: one.error_code for one in answer.topics[0].partitions}
-        assert codes == dict.fromkeys(range(2 * aside.SLICE), 3) | {0: 42}
+        assert codes == dict.fromkeys(range(2 * offload.SLICE), 3) | {0: 42}

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.reading import Message
+from seglog.protocol.message_reader import Message
 from seglog.records.record import NewRecord, encode_batch
 from tests.broker.clients import AdminClient, NewPartitions, NewTopic
 from tests.broker.running import RunningNode, Wire

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.reading import Message
+from seglog.protocol.message_reader import Message
 from tests.broker.running import Wire
 
 MEMBER = "A" * 22

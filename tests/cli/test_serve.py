@@ -138,7 +138,7 @@ def test_a_started_broker_imports_no_heavy_modules(tmp_path: Path) -> None:
         "import asyncio, sys\n"
         "from seglog.broker.app import Node\n"
         "from seglog.core.broker_config import BrokerConfig\n"
-        "from seglog.broker.warm import warm_up\n"
+        "from seglog.broker.dispatch import warm_up\n"
         "async def main():\n"
         "    config = {'log.dirs': sys.argv[1], 'listeners': 'PLAINTEXT://127.0.0.1:0'}\n"
         "    async with Node(BrokerConfig.from_mapping(config)):\n"

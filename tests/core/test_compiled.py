@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import seglog.core
-from seglog.core.compiled import choose_cache_directory
+from seglog.core.numba_cache import choose_cache_directory
 from seglog.records import column_kernels, encode_kernels, kernels, machine
 
 SOURCE = Path(next(iter(seglog.core.__path__))).parent

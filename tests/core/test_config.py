@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
+from seglog.core.config import DIRECTORY_KEYS, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
 from seglog.core.errors import InvalidConfigError
-from seglog.core.settings import Boolean, Choice, Integer, Names, Real, Scaled, Setting
-from seglog.core.topic_config import REFUSED_TOPIC_KEYS
+from seglog.core.settings import Boolean, Enumeration, Integer, Names, Real, ScaledInteger, Setting
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
 from tests.cases import case
 from tests.core import kafka_keys
@@ -39,8 +38,8 @@ def is_as_in_kafka(row: Setting, key: KafkaKey) -> bool:
         return (rule.low, rule.high, rule.also) == bounds(key)
     if isinstance(rule, Real):
         return f"[{rule.low:g},...,{rule.high:g}]" == key.valid
-    if isinstance(rule, Choice | Names):
-        return f"[{', '.join(rule.choices if isinstance(rule, Choice) else rule.names)}]" == key.valid
+    if isinstance(rule, Enumeration | Names):
+        return f"[{', '.join(rule.choices if isinstance(rule, Enumeration) else rule.names)}]" == key.valid
     return key.valid == "null" if isinstance(rule, Boolean) else row.name in REFUSED_TOPIC_KEYS
 
 
@@ -233,7 +232,7 @@ def values(row: Setting) -> st.SearchStrategy[object]:
         return st.integers(rule.low, rule.high)
     if isinstance(rule, Real):
         return st.floats(rule.low, rule.high)
-    if isinstance(rule, Choice):
+    if isinstance(rule, Enumeration):
         return st.sampled_from(list(rule.choices.values()))
     if isinstance(rule, Names):
         return st.frozensets(st.sampled_from(rule.names))
@@ -327,7 +326,7 @@ def test_a_name_that_does_not_count_is_checked_all_the_same() -> None:
 
 def test_a_scaled_number_formats_in_its_unit() -> None:
     hours = next(row for row in SYNONYMS["retention.ms"] if row.name.endswith("hours"))
-    assert isinstance(hours.rule, Scaled)
+    assert isinstance(hours.rule, ScaledInteger)
     assert hours.rule.format(hours.parse("24")) == "24"
     assert hours.rule.format(hours.parse("-1")) == "-1"
 

@@ -19,7 +19,7 @@ from kio.serial import entity_reader
 from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
-from seglog.net.dial import Link
+from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.replica_fetch import (
     VERSION,
@@ -82,7 +82,7 @@ def asking(kafka: KafkaNode, act: Callable[[Callable[..., Awaitable[FetchRespons
     """Give ``act`` what asks Kafka, and has both readers read its answer."""
 
     async def run() -> None:
-        link = await Link.open("127.0.0.1", kafka.port, client_id="follower", timeout=30, largest=100 << 20)
+        link = await PeerConnection.open("127.0.0.1", kafka.port, client_id="follower", timeout=30, largest=100 << 20)
 
         async def ask(
             topic: Topic, wanted: WantedPartition | None = WANTED, forgotten: bool = False, **head: int

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import MAX_INT32
-from seglog.net.connection import Connection, Reply
-from seglog.net.limits import Shared
-from seglog.net.listen import Endpoint, Keepalive, Listener
-from seglog.net.patience import Patience
+from seglog.net.connection import ClientConnection, IdleLimits, Reply
+from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.listener import Endpoint, Keepalive, Listener
 
 LARGEST = 4 << 20
 Answers = Callable[[bytes], Reply | Awaitable[Reply]]
@@ -39,7 +38,7 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 class Served(NamedTuple):
     listener: Listener
-    shared: Shared
+    shared: ConnectionQuotas
     clients: list[Client]
 
     async def connect(self) -> Client:
@@ -54,7 +53,7 @@ async def serving(
     max_connections: int = 1000,
     per_ip: int = MAX_INT32,
     in_flight: int = 64 << 20,
-    patience: Patience | None = None,
+    patience: IdleLimits | None = None,
     keepalive: Keepalive | None = None,
     descriptors: int = MAX_INT32,
     host: str = "127.0.0.1",
@@ -65,17 +64,17 @@ async def serving(
             raise InvalidRequestError("evil")
         return LARGEST
 
-    shared = Shared(
+    shared = ConnectionQuotas(
         largest=largest,
         max_connections=max_connections,
         max_connections_per_ip=per_ip,
         in_flight_bytes=in_flight,
         descriptors=descriptors,
-        patience=patience or Patience(60),
+        patience=patience or IdleLimits(60),
         now=now,
     )
 
-    def handle(_connection: Connection, body: memoryview, /) -> Reply | Awaitable[Reply]:
+    def handle(_connection: ClientConnection, body: memoryview, /) -> Reply | Awaitable[Reply]:
         return answers(bytes(body))
 
     listener = Listener(Endpoint("PLAINTEXT", host, 0), handle, shared, keepalive)

@@ -8,9 +8,8 @@ from collections.abc import Awaitable
 
 import pytest
 
-from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Connection, Reply
-from seglog.net.limits import Shared
-from seglog.net.patience import Patience
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, ClientConnection, IdleLimits, Reply
+from seglog.net.connection_quotas import ConnectionQuotas
 from tests.net.serving import LARGEST, Bytes, answer, ask, echo, frame, is_closed, serving, until
 
 
@@ -206,17 +205,17 @@ def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() ->
                 ended.set()
             return None
 
-        def handle(_connection: Connection, body: memoryview, /) -> Reply | Awaitable[Reply]:
+        def handle(_connection: ClientConnection, body: memoryview, /) -> Reply | Awaitable[Reply]:
             return later(bytes(body))
 
-        shared = Shared(
+        shared = ConnectionQuotas(
             largest=lambda _: LARGEST,
             max_connections=1,
             max_connections_per_ip=1,
             in_flight_bytes=0,
-            patience=Patience(1),
+            patience=IdleLimits(1),
         )
-        connection = Connection(
+        connection = ClientConnection(
             listener="PLAINTEXT", handler=handle, limits=shared, now=lambda: 0.0, closed=lambda _: None
         )
         connection.connection_made(asyncio.Transport())

@@ -11,7 +11,7 @@ from struct import Struct
 
 import pytest
 
-from seglog.net.dial import RECEIVE_BYTES, Link, LinkLostError
+from seglog.net.peer_connection import RECEIVE_BYTES, PeerConnection, PeerConnectionLostError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.framing import frame_response, read_header
 from tests.cases import case
@@ -23,7 +23,7 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def linked(peer: Peer, largest: int = LARGEST) -> AsyncIterator[Link]:
+async def linked(peer: Peer, largest: int = LARGEST) -> AsyncIterator[PeerConnection]:
     """A link to ``peer``, which is there until the end."""
     tasks = []
 
@@ -36,7 +36,7 @@ async def linked(peer: Peer, largest: int = LARGEST) -> AsyncIterator[Link]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    link = await Link.open(host, port, client_id="me", timeout=10, largest=largest)
+    link = await PeerConnection.open(host, port, client_id="me", timeout=10, largest=largest)
     try:
         yield link
     finally:
@@ -149,10 +149,10 @@ def test_what_is_no_answer_ends_it(run: Run, name: str) -> None:
                 return_exceptions=True,
             )
             for error in await asked:
-                assert isinstance(error, LinkLostError)
+                assert isinstance(error, PeerConnectionLostError)
                 assert link.peer in str(error)
             assert link.is_closed
-            with pytest.raises(LinkLostError, match=link.peer):
+            with pytest.raises(PeerConnectionLostError, match=link.peer):
                 await link.ask(ApiKey.FETCH, 17, b"", timeout=10)
 
     run(act)
@@ -168,7 +168,7 @@ def test_an_answer_that_nobody_has_asked_for(run: Run) -> None:
         async with linked(peer) as link:
             assert not await link.ask(ApiKey.FETCH, 17, b"", timeout=10)
             await until(lambda: link.is_closed)
-            with pytest.raises(LinkLostError, match="nobody has asked"):
+            with pytest.raises(PeerConnectionLostError, match="nobody has asked"):
                 await link.ask(ApiKey.FETCH, 17, b"", timeout=10)
 
     run(act)
@@ -196,7 +196,7 @@ def test_silence_ends_it_and_slowness_does_not(run: Run) -> None:
             )
             first, second = await silent
             assert isinstance(first, TimeoutError)
-            assert isinstance(second, LinkLostError)
+            assert isinstance(second, PeerConnectionLostError)
             assert str(first) == str(second) == f"{link.peer} has not answered for 0.05 seconds"
 
     run(act)
@@ -236,7 +236,7 @@ def test_nobody_listens(run: Run) -> None:
         with socket.socket() as bound:  # it does not listen, and nobody else can
             bound.bind(("127.0.0.1", 0))
             with pytest.raises(OSError, match=r"Connect|connect|refused"):
-                await Link.open(*bound.getsockname(), client_id="me", timeout=10, largest=LARGEST)
+                await PeerConnection.open(*bound.getsockname(), client_id="me", timeout=10, largest=LARGEST)
 
     run(act)
 
@@ -251,7 +251,7 @@ def test_closed_here(run: Run) -> None:
             await asyncio.wait([asked], timeout=0)
             link.close()
             link.close()
-            with pytest.raises(LinkLostError, match="was closed"):
+            with pytest.raises(PeerConnectionLostError, match="was closed"):
                 await asked
 
     run(act)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from random import Random
 
 from seglog.net.connection import Reply
-from seglog.net.later import MOST, Later
+from seglog.net.pending_replies import MAX_PENDING, PendingReply
 from tests.cases import case
 from tests.net.serving import Bytes, answer, frame, serving
 
@@ -24,7 +24,7 @@ async def _one_client(rng: Random) -> None:
         rng.choice(["now", "now", "slice", "wait", "later", "later", "later"]) for _ in range(rng.randrange(1, 90))
     ]
     seen: list[bytes] = []
-    outstanding: list[tuple[Later[bytes | None], bytes]] = []
+    outstanding: list[tuple[PendingReply[bytes | None], bytes]] = []
     came = asyncio.Event()
 
     async def wait(body: bytes) -> Reply:
@@ -40,7 +40,7 @@ async def _one_client(rng: Random) -> None:
         if kind == "wait":
             return wait(body)
         if kind == "later":
-            later: Later[bytes | None] = Later()
+            later: PendingReply[bytes | None] = PendingReply()
             outstanding.append((later, frame(body)))
             return later
         return frame(body)
@@ -70,38 +70,38 @@ async def _answers(reader: asyncio.StreamReader, count: int) -> list[bytes]:
 
 def test_no_more_than_so_many_are_outstanding() -> None:
     async def run() -> None:
-        outstanding: list[Later[bytes | None]] = []
+        outstanding: list[PendingReply[bytes | None]] = []
         full = asyncio.Event()
 
         def answers(body: bytes) -> Reply | Awaitable[Reply]:
             del body
-            later: Later[bytes | None] = Later()
+            later: PendingReply[bytes | None] = PendingReply()
             outstanding.append(later)
-            if len(outstanding) == MOST:
+            if len(outstanding) == MAX_PENDING:
                 full.set()
             return later
 
         async with serving(answers) as served:
             reader, writer = await served.connect()
-            writer.write(frame(b"body") * (MOST + 1))
+            writer.write(frame(b"body") * (MAX_PENDING + 1))
             await full.wait()
             (connection,) = served.shared.connections
             assert connection.is_waiting
-            for number in range(MOST // 2):
+            for number in range(MAX_PENDING // 2):
                 outstanding[number].set(frame(b"%d" % number))
-            assert await _answers(reader, MOST // 2) == [b"%d" % number for number in range(MOST // 2)]
-            assert len(outstanding) == MOST
-            outstanding[MOST // 2].set(frame(b"half"))
+            assert await _answers(reader, MAX_PENDING // 2) == [b"%d" % number for number in range(MAX_PENDING // 2)]
+            assert len(outstanding) == MAX_PENDING
+            outstanding[MAX_PENDING // 2].set(frame(b"half"))
             async with asyncio.timeout(20):
-                while len(outstanding) == MOST:  # the next is read while half of them are still to come
+                while len(outstanding) == MAX_PENDING:  # the next is read while half of them are still to come
                     await asyncio.sleep(0)
-            for number in range(MOST // 2 + 1, MOST):
+            for number in range(MAX_PENDING // 2 + 1, MAX_PENDING):
                 outstanding[number].set(frame(b"%d" % number))
-            rest = [b"half"] + [b"%d" % number for number in range(MOST // 2 + 1, MOST)]
-            assert await _answers(reader, MOST // 2) == rest
+            rest = [b"half"] + [b"%d" % number for number in range(MAX_PENDING // 2 + 1, MAX_PENDING)]
+            assert await _answers(reader, MAX_PENDING // 2) == rest
             outstanding[-1].set(None)  # one that is not answered
             writer.write(frame(b"last"))
-            while len(outstanding) == MOST + 1:
+            while len(outstanding) == MAX_PENDING + 1:
                 await asyncio.sleep(0)
             outstanding[-1].set(frame(b"last"))
             assert await answer(reader) == b"last"
@@ -111,12 +111,12 @@ def test_no_more_than_so_many_are_outstanding() -> None:
 
 def test_a_client_that_goes_leaves_nothing_behind() -> None:
     async def run() -> None:
-        outstanding: list[Later[bytes | None]] = []
+        outstanding: list[PendingReply[bytes | None]] = []
         came = asyncio.Event()
 
         def answers(body: bytes) -> Reply | Awaitable[Reply]:
             del body
-            outstanding.append(Later())
+            outstanding.append(PendingReply())
             came.set()
             return outstanding[-1]
 
@@ -135,7 +135,7 @@ def test_a_client_that_goes_leaves_nothing_behind() -> None:
 
 def test_it_can_be_awaited_and_mapped() -> None:
     async def run() -> None:
-        later: Later[int] = Later()
+        later: PendingReply[int] = PendingReply()
         doubled = later.map(lambda value: 2 * value)
         waiting = asyncio.ensure_future(_value(doubled))
         await asyncio.sleep(0)
@@ -146,7 +146,7 @@ def test_it_can_be_awaited_and_mapped() -> None:
     asyncio.run(run())
 
 
-async def _value(later: Later[int]) -> int:
+async def _value(later: PendingReply[int]) -> int:
     return await later
 
 
@@ -155,7 +155,7 @@ def test_a_slow_client_that_asks_behind_large_answers_gets_all_of_them_in_their_
     for. One thing at a time is waited for, or the next requests are handled meanwhile, in the same memory."""
 
     async def run() -> None:
-        outstanding: list[Later[bytes | None]] = []
+        outstanding: list[PendingReply[bytes | None]] = []
         released = asyncio.Event()
         running = most = 0
 
@@ -170,7 +170,7 @@ def test_a_slow_client_that_asks_behind_large_answers_gets_all_of_them_in_their_
         def answers(body: bytes) -> Reply | Awaitable[Reply]:
             if not body.startswith(b"later"):
                 return wait(body)
-            later: Later[bytes | None] = Later()
+            later: PendingReply[bytes | None] = PendingReply()
             outstanding.append(later)
             return later
 

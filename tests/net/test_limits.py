@@ -15,14 +15,13 @@ from contextlib import suppress
 
 import pytest
 
-from seglog.net import listen
-from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, Reply
-from seglog.net.limits import MANY_STALLED, SMALL_SLICE_BYTES, CreationRate
-from seglog.net.listen import WRITE_AHEAD, Keepalive
-from seglog.net.patience import Patience
+from seglog.net import listener
+from seglog.net.connection import RECEIVE_BYTES, SLICE_BYTES, IdleLimits, Reply
+from seglog.net.connection_quotas import MANY_STALLED, SMALL_SLICE_BYTES, CreationRate
+from seglog.net.listener import WRITE_AHEAD, Keepalive
 from tests.net.serving import Bytes, Run, Served, answer, ask, echo, frame, is_closed, serving, until
 
-SOON = Patience(idle=0.04, frame=0.04)
+SOON = IdleLimits(idle=0.04, frame=0.04)
 LARGE = 4 << 20
 FOREVER = 600.0
 
@@ -174,7 +173,7 @@ def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None
     async def act() -> None:
         nonlocal stopped
         loop = asyncio.get_running_loop()
-        patience = Patience(idle=FOREVER, frame=1.0)
+        patience = IdleLimits(idle=FOREVER, frame=1.0)
         async with serving(echo, patience=patience, now=lambda: loop.time() + stopped) as served:
             client = await served.connect()
             client[1].write(frame(b"fine")[:6])
@@ -189,7 +188,7 @@ def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None
 
 def test_a_byte_now_and_then_is_too_slow_and_a_steady_client_is_not(run: Run) -> None:
     async def act() -> None:
-        async with serving(echo, patience=Patience(idle=FOREVER, frame=0.2, rate=100)) as served:
+        async with serving(echo, patience=IdleLimits(idle=FOREVER, frame=0.2, rate=100)) as served:
             slow, steady = await served.connect(), await served.connect()
             body = bytes(4000)
             sent = frame(body)
@@ -229,7 +228,7 @@ def test_a_client_that_does_not_read_is_not_read_from_and_ends(run: Run, kind: s
         return later() if kind == "later" else [frame(bytes(size))] if kind == "list" else frame(bytes(size))
 
     async def act() -> None:
-        async with serving(answers, patience=Patience(idle=0.5)) as served:
+        async with serving(answers, patience=IdleLimits(idle=0.5)) as served:
             client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.sendall(frame(b"give") * 5000)
@@ -271,10 +270,10 @@ def test_where_many_do_not_read_each_is_sent_less_at_a_time(run: Run, stalled: i
 
 
 def test_where_clients_leave_too_much_they_have_less_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "MOST_UNSENT", LARGE)
+    monkeypatch.setattr(listener, "MOST_UNSENT", LARGE)
 
     async def act() -> None:
-        async with serving(lambda _: frame(bytes(LARGE * 2)), patience=Patience(idle=FOREVER, frame=0.04)) as served:
+        async with serving(lambda _: frame(bytes(LARGE * 2)), patience=IdleLimits(idle=FOREVER, frame=0.04)) as served:
             client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.sendall(frame(b"give") * 3)
@@ -289,7 +288,7 @@ def test_a_connection_that_ends_does_not_wait_for_its_client_to_read(run: Run) -
     async def act() -> None:
         async with serving(
             lambda body: frame(bytes(LARGE)) if body == b"give" else echo(body),
-            patience=Patience(idle=FOREVER, frame=0.04),
+            patience=IdleLimits(idle=FOREVER, frame=0.04),
         ) as served:
             client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -350,7 +349,7 @@ def test_a_peer_that_is_no_longer_there_is_noticed(run: Run) -> None:
     async def act() -> None:
         async with serving(
             lambda body: never(body) if body == b"wait" else echo(body),
-            patience=Patience(FOREVER),
+            patience=IdleLimits(FOREVER),
             keepalive=Keepalive(idle=1, interval=1, questions=1),
         ) as served:
             reader, writer = await served.connect()

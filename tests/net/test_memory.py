@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from seglog.net import memory
+from seglog.net import request_memory
 from seglog.net.connection import RECEIVE_BYTES, STEP_BYTES
-from seglog.net.memory import RequestMemory
+from seglog.net.request_memory import RequestMemory
 from tests.cases import case
 from tests.net.serving import LARGEST, Client, Run, answer, ask, echo, frame, is_closed, serving, until
 
@@ -74,7 +74,7 @@ def test_small_requests_wait_for_no_memory(run: Run) -> None:
 def test_the_oldest_request_finishes_where_memory_is_full_of_unfinished_ones(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_TICK_SECONDS", 60.0)  # so that no request counts as silent
+    monkeypatch.setattr(request_memory, "_TICK_SECONDS", 60.0)  # so that no request counts as silent
 
     async def act() -> None:
         async with serving(echo, in_flight=BUDGET) as served:

@@ -14,10 +14,10 @@ from kio.serial import entity_reader
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol import fetch, produce
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.endpoints import NodeEndpoint
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.produce_errors import errors_of_answer
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
+from seglog.protocol.wire import NodeEndpoint
 from tests.cases import case
 
 PRODUCE = APIS[ApiKey.PRODUCE]

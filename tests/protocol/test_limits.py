@@ -9,9 +9,9 @@ import pytest
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.framing import read_header
+from seglog.protocol.message_reader import MAX_ELEMENTS
 from seglog.protocol.messages import read_request
 from seglog.protocol.produce import read_produce
-from seglog.protocol.reading import MAX_ELEMENTS
 from seglog.protocol.wire import MAX_TAGS, uvarint
 
 

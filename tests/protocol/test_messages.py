@@ -14,9 +14,9 @@ from kio.serial import entity_reader, entity_writer
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.messages import read_request
 from seglog.protocol.schema import FieldSpec, fields_of, request_class, response_class
-from seglog.protocol.writing import write_message
 from tests.cases import case
 
 VERSIONS = [(api.key, version) for api in APIS.values() for version in range(max(api.low, api.served), api.high + 1)]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
+from seglog.protocol.message_reader import Message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.messages import read_request
-from seglog.protocol.reading import Message
 from seglog.protocol.replica_fetch import (
     VERSION,
     AnsweredPartition,
@@ -26,7 +27,6 @@ from seglog.protocol.replica_fetch import (
 )
 from seglog.protocol.schema import response_class
 from seglog.protocol.wire import uvarint
-from seglog.protocol.writing import write_message
 from tests.cases import case
 
 CASES: Final = 200

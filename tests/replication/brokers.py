@@ -13,16 +13,15 @@ from random import Random
 from typing import Final, Self
 from uuid import UUID
 
-from seglog.broker.changes import TopicChanges
+from seglog.broker.apis.offsets import OffsetApis
+from seglog.broker.cluster_peers import ClusterPeers, LeaderHints
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
+from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
-from seglog.broker.leader_hints import LeaderHints
-from seglog.broker.neighbours import Neighbours
-from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
-from seglog.broker.sessions import SessionCache
+from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topics
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller_decisions import decide
@@ -42,9 +41,9 @@ from seglog.cluster.model import (
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING, Change
 from seglog.core.ground import Ground
-from seglog.net.limits import Shared
-from seglog.net.listen import Endpoint, Listener
-from seglog.net.patience import Patience
+from seglog.net.connection import IdleLimits
+from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.listener import Endpoint, Listener
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.fetchers import Fetchers
 from seglog.replication.replica import Replica
@@ -153,19 +152,19 @@ class Node:
             is_there=lambda node: node in self.view.brokers,
         )
         hints = LeaderHints(topics, identity)
-        neighbours = Neighbours(fetch, hints, lambda: self.view.brokers, LISTENER, rack_aware=False)
-        sessions = SessionCache(10, now=CLOCK.monotonic, rng=Random(1))
+        neighbours = ClusterPeers(fetch, hints, lambda: self.view.brokers, LISTENER, rack_aware=False)
+        sessions = FetchSessionCache(10, now=CLOCK.monotonic, rng=Random(1))
         handler = Dispatch(
             Produce(topics, hints),
             Fetch(topics, sessions, max_bytes=1 << 26, neighbours=neighbours),
-            Offsets(topics, changes).handlers(),
+            OffsetApis(topics, changes).handlers(),
         )
-        shared = Shared(
+        shared = ConnectionQuotas(
             largest=lambda _: 4 << 20,
             max_connections=100,
             max_connections_per_ip=100,
             in_flight_bytes=64 << 20,
-            patience=Patience(60),
+            patience=IdleLimits(60),
         )
         listener = Listener(Endpoint(LISTENER, "127.0.0.1", 0), handler, shared)
         endpoint = await listener.start()

@@ -11,24 +11,22 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
+from seglog.broker.cluster_peers import ClusterPeers, LeaderHints
 from seglog.broker.fetch import Fetch
+from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
-from seglog.broker.leader_hints import LeaderHints
-from seglog.broker.neighbours import Neighbours
-from seglog.broker.requests import Context
-from seglog.broker.sessions import SessionCache
-from seglog.broker.topics import Standing, Topic, Topics
+from seglog.broker.requests import RequestContext
+from seglog.broker.topics import PartitionMetadata, Topic, Topics
 from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
-from seglog.net.connection import Connection, Reply
-from seglog.net.limits import Shared
-from seglog.net.listen import Endpoint, Listener
-from seglog.net.patience import Patience
+from seglog.net.connection import ClientConnection, IdleLimits, Reply
+from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.listener import Endpoint, Listener
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
@@ -112,7 +110,7 @@ class _Topics(Topics):
         for name, replicas in topics.items():
             self._put(Topic(name, topic_id(name), replicas))
 
-    def standing(self, topic: Topic, number: int) -> Standing:
+    def standing(self, topic: Topic, number: int) -> PartitionMetadata:
         del topic, number
         raise AssertionError("not asked here")
 
@@ -138,7 +136,7 @@ class Leader:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.topics = _Topics(disk)
-        self.sessions = SessionCache(1000, now=lambda: 0.0, rng=Random(1))
+        self.sessions = FetchSessionCache(1000, now=lambda: 0.0, rng=Random(1))
         self.instead: Answers = lambda _: None
         self.requests: list[Message] = []
         self.offsets = 0
@@ -159,7 +157,7 @@ class Leader:
             rng=Random(1),
             is_there=self.brokers.__contains__,
         )
-        neighbours = Neighbours(
+        neighbours = ClusterPeers(
             fetch=fetch,
             hints=LeaderHints(self.topics, Identity(view_of_nothing(), node_id=1, cluster_id="", rack=None)),
             brokers=lambda: BROKERS,
@@ -187,12 +185,12 @@ class Leader:
 
     async def start(self) -> None:
         """On the port that it had before."""
-        shared = Shared(
+        shared = ConnectionQuotas(
             largest=lambda _head: 4 << 20,
             max_connections=100,
             max_connections_per_ip=100,
             in_flight_bytes=64 << 20,
-            patience=Patience(60),
+            patience=IdleLimits(60),
         )
         self.shared = shared
         self.listener = Listener(Endpoint("BROKERS", "127.0.0.1", self.port), self._answer, shared)
@@ -203,27 +201,29 @@ class Leader:
         if self.listener is not None:
             listener, self.listener = self.listener, None
             await listener.stop()
-        self.sessions = SessionCache(1000, now=lambda: 0.0, rng=Random(len(self.requests)))
+        self.sessions = FetchSessionCache(1000, now=lambda: 0.0, rng=Random(len(self.requests)))
         self.fetch = self._new_fetch()
 
     def cut(self) -> None:
         for connection in list(self.shared.connections):
             connection.close()
 
-    def _answer(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+    def _answer(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
         header = read_header(frame)
         if header.key == ApiKey.FETCH:
             self.requests.append(read_request(header.key, header.version, frame, header.body))
         instead = self.instead(header)
         return self.answer(connection, header, frame) if instead is None else instead
 
-    def answer(self, connection: Connection, header: RequestHeader, frame: memoryview) -> Reply | Awaitable[Reply]:
+    def answer(
+        self, connection: ClientConnection, header: RequestHeader, frame: memoryview
+    ) -> Reply | Awaitable[Reply]:
         if header.key == ApiKey.LIST_OFFSETS:
             self.offsets += 1
             answer = self._list_offsets(read_request(header.key, header.version, frame, header.body))
             body = write_response(header.key, header.version, answer)
             return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
-        context = Context(header.key, header.version, header.client_id or "", "", connection.listener)
+        context = RequestContext(header.key, header.version, header.client_id or "", "", connection.listener)
         fetched = self.fetch(frame, header.body, context)
         return _framed(header, fetched) if isinstance(fetched, FetchAnswer) else _framed_later(header, fetched)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog.net.dial import Link
+from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.framing import RequestHeader
 from seglog.protocol.replica_fetch import FetchResponse
 from seglog.replication.fetcher import FetcherConfig
@@ -222,7 +222,7 @@ def test_what_was_not_taken_is_asked_for_again(run: Run, monkeypatch: pytest.Mon
         await both.until(lambda: len(both.leader.requests) == 2)
         take_all = both.fetcher._take_all
 
-        async def unfollowed(link: Link, response: FetchResponse) -> None:
+        async def unfollowed(link: PeerConnection, response: FetchResponse) -> None:
             both.fetcher.unfollow((topic_id("t"), 0))
             await take_all(link, response)
             both.fetcher.follow(follower)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.reading import Message
+from seglog.protocol.message_reader import Message
 from seglog.records import view
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch

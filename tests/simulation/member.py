@@ -7,7 +7,7 @@ from typing import Any
 
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.reading import Message
+from seglog.protocol.message_reader import Message
 from tests.simulation.clients import PASSING, TO_REJOIN, Fetcher
 from tests.simulation.truth import Commit, ViolationError, check
 from tests.simulation.wire import LostError

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.reading import Message, read_message
+from seglog.protocol.message_reader import Message, read_message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
 from seglog.testing.virtual_loop import VirtualLoop
 from seglog.testing.virtual_net import Address, Network
 

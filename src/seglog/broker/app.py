@@ -19,29 +19,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import UUID
 
-from seglog.broker.admin import TopicApis
-from seglog.broker.changes import TopicChanges
-from seglog.broker.configs import ConfigApis
+from seglog.broker.apis.configs import ConfigApis
+from seglog.broker.apis.group_offsets import GroupOffsetApis
+from seglog.broker.apis.groups import GroupApis, TopicOfOffsets
+from seglog.broker.apis.metadata import MetadataApis
+from seglog.broker.apis.offsets import OffsetApis
+from seglog.broker.apis.producers import ProducerApis, ProducerIds
+from seglog.broker.apis.topics import TopicApis
+from seglog.broker.apis.unsupported import UnsupportedApis
+from seglog.broker.configuration import Configuration, group_settings, topic_rules
 from seglog.broker.directory_topics import DirectoryTopics
-from seglog.broker.dispatch import Dispatch, largest_frame
+from seglog.broker.dispatch import Dispatch, largest_frame, warm_up
 from seglog.broker.fetch import Fetch
+from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
-from seglog.broker.group_offsets import GroupOffsets
-from seglog.broker.groups import GroupApis, TopicOfOffsets, group_settings
+from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
-from seglog.broker.metadata import Metadata
-from seglog.broker.offsets import Offsets
 from seglog.broker.produce import Produce
-from seglog.broker.producers import ProducerApis, ProducerIds
-from seglog.broker.readiness import StoreStanding
-from seglog.broker.requests import Answer, Context
-from seglog.broker.requests import Handler as ApiHandler
-from seglog.broker.sessions import SessionCache
-from seglog.broker.settings import Configuration
-from seglog.broker.topic_rules import topic_rules
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topic, Topics
-from seglog.broker.unsupported import UnsupportedApis
-from seglog.broker.warm import warm_up
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
@@ -68,10 +65,9 @@ from seglog.core.broker_config import IN_FLIGHT_BYTES, BrokerConfig
 from seglog.core.descriptors import allow_open_files
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.types import MAX_INT32
-from seglog.net.connection import Handler
-from seglog.net.limits import Shared
-from seglog.net.listen import Endpoint
-from seglog.net.patience import Patience
+from seglog.net.connection import FrameHandler, IdleLimits
+from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.listener import Endpoint
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.fetchers import Fetchers, LeaderReader
@@ -87,8 +83,8 @@ from seglog.storage.formats.checkpoints import encode_id, new_cluster_id
 from seglog.storage.formats.paths import FORMER_STORE, STORE
 
 if TYPE_CHECKING:
-    from seglog.broker.metrics_errors import Errors
-    from seglog.broker.neighbours import Neighbours
+    from seglog.broker.cluster_peers import ClusterPeers
+    from seglog.broker.request_errors import RequestErrors
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
@@ -131,7 +127,7 @@ class Node:
     changes: TopicChanges
     groups: GroupCoordinator
     seen: SeenGenerations
-    shared: Shared
+    shared: ConnectionQuotas
 
     def __init__(
         self, config: BrokerConfig, *, cluster_id: str | None = None, ground: BrokerGround | None = None
@@ -144,7 +140,7 @@ class Node:
         self.failure: BaseException | None = None
         self.addresses: list[Address] = []
         self.metrics_address: Address | None = None
-        self.neighbours: Neighbours | None = None
+        self.neighbours: ClusterPeers | None = None
         self._cluster_id = cluster_id
         self._ground = ground or BrokerGround()
         self._parts = AsyncExitStack()
@@ -462,10 +458,9 @@ class Node:
         fetching = FetcherConfig._make(getattr(current, name) for name in FetcherConfig._fields)
         return Fetcher(leader, inter_broker_listener(current), self.membership, fetching, ground=self._ground)
 
-    def _make_neighbours(self, current: BrokerConfig) -> Neighbours:
+    def _make_neighbours(self, current: BrokerConfig) -> ClusterPeers:
+        from seglog.broker.cluster_peers import ClusterPeers, LeaderHints
         from seglog.broker.follower_fetch import FollowerFetch
-        from seglog.broker.leader_hints import LeaderHints
-        from seglog.broker.neighbours import Neighbours
 
         fetch = FollowerFetch(
             self.topics,
@@ -475,7 +470,7 @@ class Node:
             rng=self._ground.rng,
             is_there=lambda node: node in self.view.brokers,
         )
-        return Neighbours(
+        return ClusterPeers(
             fetch,
             LeaderHints(self.topics, self.identity),
             lambda: self.view.brokers,
@@ -682,19 +677,21 @@ class Node:
         task.add_done_callback(ended)
         self._parts.push_async_callback(_end, task)
 
-    def _dispatch(self, ids: ProducerIds, counted: Errors | None = None) -> Dispatch:
+    def _dispatch(self, ids: ProducerIds, counted: RequestErrors | None = None) -> Dispatch:
         """``counted``: where errors are, if they are."""
         config, topics, changes = self.configuration.current, self.topics, self.changes
         loop = asyncio.get_running_loop()
-        sessions = SessionCache(config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._ground.rng)
+        sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._ground.rng
+        )
         apis = (
-            Metadata(topics, changes, self.identity, self.configuration, self._ground.workers),
+            MetadataApis(topics, changes, self.identity, self.configuration, self._ground.workers),
             TopicApis(topics, changes, self.identity, self.configuration),
-            Offsets(topics, changes),
+            OffsetApis(topics, changes),
             ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
             ProducerApis(topics, ids),
             GroupApis(self.groups, self.identity),
-            GroupOffsets(self.groups, topics),
+            GroupOffsetApis(self.groups, topics),
             UnsupportedApis(self._refused),
         )
         handlers = {key: handler for api in apis for key, handler in api.handlers().items()}
@@ -707,15 +704,15 @@ class Node:
             Produce(topics, hints), Fetch(topics, sessions, max_bytes=most, neighbours=neighbours), handlers
         )
 
-    def _refused(self, context: Context, why: str) -> None:
+    def _refused(self, context: RequestContext, why: str) -> None:
         self.shared.refusals.log(context.client_host, context.listener, why, client_id=context.client_id)
 
-    def _store_standing(self) -> StoreStanding | None:
+    def _store_standing(self) -> StoreStatus | None:
         """How it stands with the store of its cluster; None for a broker that is alone."""
         if self.is_alone:
             return None
         membership = self.membership
-        return StoreStanding(
+        return StoreStatus(
             is_registered=membership.me is not None,
             has_controller=self.view.controller is not None,
             uncertain_seconds=membership.uncertain_seconds,
@@ -727,15 +724,15 @@ class Node:
         made: dict[int, ApiHandler] = {}
 
         def handler(key: int) -> ApiHandler:
-            def handle(request: Message, context: Context) -> Answer | Awaitable[Answer]:
+            def handle(request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
                 if not made:
-                    from seglog.broker.elections import Elections
-                    from seglog.broker.partition_states import PartitionStates
-                    from seglog.broker.reassignments import Reassignments
+                    from seglog.broker.apis.elections import ElectionApis
+                    from seglog.broker.apis.partition_states import PartitionStates
+                    from seglog.broker.apis.reassignments import ReassignmentApis
 
                     states = PartitionStates(self.store, self.view)
-                    made.update(Elections(states, self.topics).handlers())
-                    made.update(Reassignments(states, self.topics, self.identity).handlers())
+                    made.update(ElectionApis(states, self.topics).handlers())
+                    made.update(ReassignmentApis(states, self.topics, self.identity).handlers())
                 return made[key](request, context)
 
             return handle
@@ -778,16 +775,16 @@ class Node:
         self._parts.push_async_callback(listener.stop)
         self.metrics_address = wanted._replace(port=listener.port)
 
-    async def _listen(self, dispatch: Handler) -> None:
+    async def _listen(self, dispatch: FrameHandler) -> None:
         config = self.configuration.current
         idle_ms = config.connections_max_idle_ms
         in_flight = config.queued_max_request_bytes
-        self.shared = Shared(
+        self.shared = ConnectionQuotas(
             largest=lambda head: largest_frame(head, config.socket_request_max_bytes),
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             in_flight_bytes=in_flight if in_flight > 0 else max(IN_FLIGHT_BYTES, config.socket_request_max_bytes),
-            patience=Patience((idle_ms if idle_ms > 0 else _NEVER_IDLE_MS) / 1000),
+            patience=IdleLimits((idle_ms if idle_ms > 0 else _NEVER_IDLE_MS) / 1000),
             creation_rate=config.max_connection_creation_rate,
             descriptors=_for_connections(self._descriptors),
         )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 from uuid import UUID, uuid5
 
-from seglog.broker.refused_error import RefusedError
+from seglog.broker.requests import ApiError
 from seglog.cluster.model import (
     TOPICS,
     Member,
@@ -56,7 +56,7 @@ class DirectoryTopics:
         return values
 
     def change(self, changes: Sequence[Change], /) -> Mapping[str, bytes | None]:
-        """Errors of `LogDir.create_topic`, `add_partitions`, `alter_config` and `delete_topic`; `RefusedError` where
+        """Errors of `LogDir.create_topic`, `add_partitions`, `alter_config` and `delete_topic`; `ApiError` where
         there are no file descriptors for so many logs."""
         followed: dict[str, bytes | None] = {}
         for change in changes:
@@ -112,4 +112,4 @@ def _check_descriptors(partitions: int) -> None:
     room = room_for_logs()
     if partitions > room:
         message = f"{partitions} partitions need {partitions} open files: {room} are left for them (ulimit -n)"
-        raise RefusedError(ErrorCode.POLICY_VIOLATION, message)
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)

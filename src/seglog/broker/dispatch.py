@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine, Mapping
+import re
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping
 from struct import Struct
 from typing import Any, Final
 
-from seglog.broker.api_versions import api_versions, unknown_version
-from seglog.broker.aside import LARGE_FRAME, aside, drop, no_collections
 from seglog.broker.fetch import Fetch
+from seglog.broker.offload import LARGE_FRAME, drop, no_collections, offload
 from seglog.broker.produce import Produce
-from seglog.broker.requests import Answer, Context, Handler
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
-from seglog.net.connection import Connection, Reply
+from seglog.net.connection import ClientConnection, Reply
+from seglog.protocol.api_versions import read_api_versions, write_api_versions
 from seglog.protocol.apis import APIS, ApiKey, name_of
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.messages import read_request, write_response
+from seglog.protocol.schema import request_class
 
 _log: Final = logging.getLogger("seglog.broker")
 _HEAD: Final = Struct(">hh")
@@ -41,13 +45,13 @@ def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
 class Dispatch:
     """Answers frames: Produce and Fetch by hand, everything else by the handlers."""
 
-    def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, ApiHandler]) -> None:
         self._produce = produce
         self._fetch = fetch
         self._handlers = handlers
         self._large = asyncio.Lock()
 
-    def __call__(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+    def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
         """The answer, or a wait for it. `InvalidRequestError` ends the connection.
 
         So does an error that nobody has foreseen, here or in what is waited for: it is logged, and the client comes
@@ -62,14 +66,16 @@ class Dispatch:
             raise _unforeseen(header) from error
         return _guarded(header, reply) if isinstance(reply, Coroutine) else reply
 
-    def _answer(self, connection: Connection, frame: memoryview, header: RequestHeader) -> Reply | Awaitable[Reply]:
+    def _answer(
+        self, connection: ClientConnection, frame: memoryview, header: RequestHeader
+    ) -> Reply | Awaitable[Reply]:
         key, version, correlation_id, client_id, body = header
         api = APIS[key]
         if not api.served <= version <= api.high:
             return _unsupported(header)
         if key == _API_VERSIONS:
             return _framed_body(header, api_versions(version, frame, body))
-        context = Context(key, version, client_id or "", connection.peer, connection.listener)
+        context = RequestContext(key, version, client_id or "", connection.peer, connection.listener)
         if key == _PRODUCE:
             answer = self._produce(frame, body, context)
             if isinstance(answer, bytes):
@@ -87,22 +93,22 @@ class Dispatch:
             return _written_later(header, answer_)
         return _written(header, answer_)
 
-    async def _answer_large(self, header: RequestHeader, frame: memoryview, context: Context) -> Reply:
+    async def _answer_large(self, header: RequestHeader, frame: memoryview, context: RequestContext) -> Reply:
         """One at a time, but for what they wait for: a megabyte of names becomes thirty of objects."""
         key, version, body = header.key, header.version, header.body
         if key == _FETCH:
             return _framed(header, await self._fetch.large(frame, body, context))
         async with self._large:
             with no_collections():
-                request = await aside(lambda: read_request(key, version, frame, body))
+                request = await offload(lambda: read_request(key, version, frame, body))
                 answer = self._handlers[key](request, context)
                 if isinstance(answer, Awaitable) and key == _METADATA:
                     answer = await answer
                 if not isinstance(answer, Awaitable):
                     written = answer
-                    return await aside(lambda: _written(header, written))
+                    return await offload(lambda: _written(header, written))
         awaited = await answer
-        return await aside(lambda: _written(header, awaited))
+        return await offload(lambda: _written(header, awaited))
 
 
 def _unforeseen(header: RequestHeader) -> InvalidRequestError:
@@ -142,8 +148,8 @@ async def _written_later(header: RequestHeader, answer: Awaitable[Answer]) -> Re
     awaited = await answer
     if header.key != _METADATA:
         return _written(header, awaited)
-    written = await aside(lambda: _written(header, awaited))  # it may have tens of thousands of partitions
-    await aside(lambda: drop(awaited["topics"]))
+    written = await offload(lambda: _written(header, awaited))  # it may have tens of thousands of partitions
+    await offload(lambda: drop(awaited["topics"]))
     return written
 
 
@@ -153,3 +159,58 @@ def _framed(header: RequestHeader, answer: FetchAnswer) -> list[bytes | Slice]:
 
 async def _framed_later(header: RequestHeader, answer: Awaitable[FetchAnswer]) -> Reply:
     return _framed(header, await answer)
+
+
+_VERSIONS: Final = {
+    ApiKey.METADATA: (12, 13, 5, 8),
+    ApiKey.FETCH: (16, 17, 11, 12),
+    ApiKey.INIT_PRODUCER_ID: (4, 5),
+    ApiKey.LIST_OFFSETS: (7, 11, 5),
+    ApiKey.FIND_COORDINATOR: (2, 4, 1),
+    ApiKey.JOIN_GROUP: (5, 9),
+    ApiKey.SYNC_GROUP: (3, 5),
+    ApiKey.HEARTBEAT: (3, 4),
+    ApiKey.OFFSET_FETCH: (9, 7),
+    ApiKey.OFFSET_COMMIT: (9, 7),
+    ApiKey.CREATE_TOPICS: (4, 7),
+}
+"""Versions that today's clients send, librdkafka's before Java's before aiokafka's."""
+
+
+def messages() -> Iterator[tuple[int, int]]:
+    for key, versions in _VERSIONS.items():
+        api = APIS[key]
+        yield from ((key, version) for version in versions if api.served <= version <= api.high)
+
+
+async def warm_up() -> None:
+    """A message at a time, some 10 ms each, with a turn for clients in between."""
+    for key, version in messages():
+        read_request(key, version, write_message(request_class(key, version), {}))
+        if key != ApiKey.FETCH:  # which is written by hand
+            write_response(key, version, _EXAMPLES.get(key, {}))
+        await asyncio.sleep(0)
+
+
+_EXAMPLES: Final[Mapping[int, Mapping[str, object]]] = {
+    ApiKey.FIND_COORDINATOR: {"coordinators": [{}]},
+    ApiKey.OFFSET_FETCH: {"groups": [{"topics": ()}]},
+}
+"""Answers that older versions have a part of at the top."""
+
+
+_SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
+"""What KIP-511 allows as a client's name and version."""
+
+
+def api_versions(version: int, frame: memoryview, body: int) -> bytes:
+    """The response's body."""
+    software = read_api_versions(version, frame, body)
+    if software is not None and not all(_SOFTWARE.fullmatch(text) for text in software):
+        return write_api_versions(version, ErrorCode.INVALID_REQUEST, with_apis=False)
+    return write_api_versions(version)
+
+
+def unknown_version() -> bytes:
+    """The body, of version 0, for who asks in a version that is not known (KIP-511)."""
+    return write_api_versions(0, ErrorCode.UNSUPPORTED_VERSION)

@@ -6,24 +6,32 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from seglog.broker.aside import SLICE, aside, drop, no_collections, slices
-from seglog.broker.requests import Context
-from seglog.broker.sessions import FULL, NO_SESSION, PartitionKey, Session, SessionCache, Told, Wanted
-from seglog.broker.slices import fetched_partition
+from seglog.broker.fetch_sessions import (
+    FULL,
+    NO_SESSION,
+    FetchPartition,
+    FetchSession,
+    FetchSessionCache,
+    KnownOffsets,
+    PartitionKey,
+    fetched_partition,
+)
+from seglog.broker.offload import SLICE, drop, no_collections, offload, slices
+from seglog.broker.requests import RequestContext
 from seglog.broker.topics import Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 from seglog.core.types import NO_OFFSET
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.endpoints import NodeEndpoint
 from seglog.protocol.fetch import ENDPOINTS, TOPIC_IDS, FetchAnswer, FetchedPartition, FetchedTopic, write_fetch
 from seglog.protocol.messages import Message, read_request
+from seglog.protocol.wire import NodeEndpoint
 from seglog.replication.replica import Replica
 from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.reads import UpTo
 
 if TYPE_CHECKING:
-    from seglog.broker.neighbours import Neighbours
+    from seglog.broker.cluster_peers import ClusterPeers
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -47,8 +55,8 @@ class _Request(NamedTuple):
     """A request, its session found, if it has one. ``is_full``: every partition is answered. The consumer may stand
     in a ``rack``."""
 
-    partitions: Sequence[tuple[PartitionKey, Wanted]]
-    session: Session | None
+    partitions: Sequence[tuple[PartitionKey, FetchPartition]]
+    session: FetchSession | None
     is_full: bool
     max_bytes: int
     min_bytes: int
@@ -71,7 +79,7 @@ class _Parsed(NamedTuple):
     """A request, with the partitions that it names."""
 
     message: Message
-    wanted: list[tuple[PartitionKey, Wanted]]
+    wanted: list[tuple[PartitionKey, FetchPartition]]
     forgotten: list[PartitionKey]
 
 
@@ -79,7 +87,7 @@ class Fetch:
     """Answers Fetch requests."""
 
     def __init__(
-        self, topics: Topics, sessions: SessionCache, *, max_bytes: int, neighbours: Neighbours | None = None
+        self, topics: Topics, sessions: FetchSessionCache, *, max_bytes: int, neighbours: ClusterPeers | None = None
     ) -> None:
         """``neighbours`` are those of a cluster; without them nobody is a follower."""
         self._topics = topics
@@ -87,7 +95,7 @@ class Fetch:
         self._max_bytes = max_bytes
         self._neighbours = neighbours
 
-    def __call__(self, frame: memoryview, body: int, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
+    def __call__(self, frame: memoryview, body: int, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
         """The response's body, or a wait for it."""
         neighbours = self._neighbours
         if neighbours is not None and context.version == FOLLOWER_VERSION:
@@ -96,13 +104,13 @@ class Fetch:
                 return answer
         return self._start(_parse(context.version, frame, body), context)
 
-    async def large(self, frame: memoryview, body: int, context: Context) -> FetchAnswer:
+    async def large(self, frame: memoryview, body: int, context: RequestContext) -> FetchAnswer:
         """The same for a request that takes long to read."""
         with no_collections():
-            answer = self._start(await aside(lambda: _parse(context.version, frame, body)), context)
+            answer = self._start(await offload(lambda: _parse(context.version, frame, body)), context)
         return answer if isinstance(answer, FetchAnswer) else await answer
 
-    def _start(self, parsed: _Parsed, context: Context) -> FetchAnswer | Awaitable[FetchAnswer]:
+    def _start(self, parsed: _Parsed, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
         message = parsed.message
         try:
             self._check_consumer(message, context)
@@ -116,10 +124,10 @@ class Fetch:
             return self._answer(request, result)
         return self._wait(request, result, message.max_wait / 1000)
 
-    def _resolve(self, parsed: _Parsed, context: Context) -> _Request:
+    def _resolve(self, parsed: _Parsed, context: RequestContext) -> _Request:
         version = context.version
         message, wanted, forgotten = parsed
-        session: Session | None = None
+        session: FetchSession | None = None
         is_full = message.session_epoch in (FULL, NO_SESSION)
         if is_full:
             if message.session_id:
@@ -146,7 +154,7 @@ class Fetch:
             listener=context.listener,
         )
 
-    def _check_consumer(self, message: Message, context: Context) -> None:
+    def _check_consumer(self, message: Message, context: RequestContext) -> None:
         """Who says that it is a broker, and does not ask as brokers do and by their listener, gets nothing."""
         if self._neighbours is None:
             return
@@ -198,11 +206,13 @@ class Fetch:
             async for some in slices(places):
                 leaders += self._note(request, result, some)
             endpoints = self._endpoints(request, leaders)
-            answer = await aside(lambda: _answer(request, result, endpoints))
-            await aside(lambda: drop(result.partitions))
+            answer = await offload(lambda: _answer(request, result, endpoints))
+            await offload(lambda: drop(result.partitions))
         return answer
 
-    def _read(self, request: _Request, partitions: Sequence[tuple[PartitionKey, Wanted]], before: _Result) -> _Result:
+    def _read(
+        self, request: _Request, partitions: Sequence[tuple[PartitionKey, FetchPartition]], before: _Result
+    ) -> _Result:
         """What there is of ``partitions``, behind what has been read ``before``."""
         found = list(before.partitions) if before is _NOTHING else before.partitions
         size = before.size
@@ -217,7 +227,7 @@ class Fetch:
         return _Result(found, size, is_urgent)
 
     def _read_one(
-        self, key: PartitionKey, wanted: Wanted, request: _Request, left: int, *, is_first: bool
+        self, key: PartitionKey, wanted: FetchPartition, request: _Request, left: int, *, is_first: bool
     ) -> FetchedPartition:
         topic, number = key
         up_to = request.up_to
@@ -297,7 +307,7 @@ def _parse(version: int, frame: memoryview, body: int) -> _Parsed:
     wanted = [
         (
             (getattr(topic, named) or none, partition.partition),
-            Wanted(
+            FetchPartition(
                 partition.fetch_offset,
                 partition.partition_max_bytes,
                 partition.current_leader_epoch,
@@ -326,7 +336,7 @@ def _answer(request: _Request, result: _Result, endpoints: Sequence[NodeEndpoint
         if session is not None:
             # An error is told again and again, and once more when it is over (``CachedPartition``).
             is_urgent = fetched.is_urgent
-            told = Told(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            told = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
             has_news = fetched.records is not None or is_urgent or session.told.get(key) != told
             if not has_news and not request.is_full:
                 continue

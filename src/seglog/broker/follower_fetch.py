@@ -13,16 +13,16 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from seglog.broker.sessions import (
+from seglog.broker.fetch_sessions import (
     FULL,
     NO_SESSION,
+    FetchPartition,
     FetchSessionIdNotFoundError,
     InvalidFetchSessionEpochError,
+    KnownOffsets,
     PartitionKey,
-    Told,
-    Wanted,
+    fetched_partition,
 )
-from seglog.broker.slices import fetched_partition
 from seglog.broker.topics import Topics
 from seglog.cluster.model import Member
 from seglog.core.error_codes import ErrorCode
@@ -74,8 +74,8 @@ class _Session:
         """When the last answer was written."""
         self.heard = FetchTimes(now_ms)
         self.swept_ms = now_ms
-        self.wanted: dict[PartitionKey, Wanted] = {}
-        self.told: dict[PartitionKey, Told] = {}
+        self.wanted: dict[PartitionKey, FetchPartition] = {}
+        self.told: dict[PartitionKey, KnownOffsets] = {}
         self.touched: dict[PartitionKey, None] = {}
         self.unread = 0
         self.watched: dict[PartitionKey, _Watched] = {}
@@ -84,7 +84,7 @@ class _Session:
     def update(
         self,
         topics: Topics,
-        wanted: Iterable[tuple[PartitionKey, Wanted]],
+        wanted: Iterable[tuple[PartitionKey, FetchPartition]],
         forgotten: Iterable[PartitionKey],
     ) -> None:
         for key, one in wanted:
@@ -167,7 +167,7 @@ class FollowerFetch:
             return write_fetch(VERSION, [], error=error.code)
         session.asked(self.now_ms())
         wanted = [
-            ((topic_id, number), Wanted(offset, max_bytes, leader_epoch, last_epoch, log_start))
+            ((topic_id, number), FetchPartition(offset, max_bytes, leader_epoch, last_epoch, log_start))
             for topic_id, (number, leader_epoch, offset, last_epoch, log_start, max_bytes) in request.wanted
         ]
         session.update(self._topics, wanted, request.forgotten)
@@ -260,7 +260,7 @@ class _Pass:
                 continue
             left = max(self._max_bytes - self.size, 0)
             fetched = self._fetch.read(session, self._follower, key, left, is_first=self.size == 0)
-            told = Told(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
+            told = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
             if fetched.records is not None:
                 self.size += fetched.records.size
             if fetched.records is not None or fetched.is_urgent or self._is_full or session.told.get(key) != told:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import resource
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -16,22 +19,20 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from seglog.broker.health import StoreStatus, count_partitions, obstacles
 from seglog.broker.identity import Identity
-from seglog.broker.metrics_errors import Errors, error_name
-from seglog.broker.partition_counts import count_partitions
-from seglog.broker.process_use import process_families
-from seglog.broker.readiness import StoreStanding, obstacles
+from seglog.broker.request_errors import RequestErrors, error_name
 from seglog.broker.topics import Topic, Topics
 from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_state import GroupState
-from seglog.core.fs import OsFs
+from seglog.core.fs import Fs, OsFs
 from seglog.core.metrics import CONTENT_TYPE, QUANTILES, Durations, Family, Labels, Sample, lines
-from seglog.net.connection import Connection, Handler, Reply
+from seglog.net.connection import ClientConnection, FrameHandler, Reply
+from seglog.net.connection_quotas import ConnectionQuotas
 from seglog.net.http import Page, Pages
-from seglog.net.later import Later
-from seglog.net.limits import Shared
+from seglog.net.pending_replies import PendingReply
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.replication.replica import Replica
 
@@ -61,11 +62,11 @@ class Metrics:
         topics: Topics,
         groups: GroupCoordinator,
         identity: Identity,
-        store_standing: Callable[[], StoreStanding | None],
+        store_standing: Callable[[], StoreStatus | None],
         now: Callable[[], float],
         started_ms: int,
     ) -> None:
-        self.errors = Errors()
+        self.errors = RequestErrors()
         self._topics = topics
         self._groups = groups
         self._identity = identity
@@ -76,7 +77,7 @@ class Metrics:
         self._seen: dict[tuple[str, UUID], Topic] = {}
         self._gone = dict.fromkeys((name for name, _, _ in _COUNTED), 0)
 
-    def measured(self, handler: Handler) -> Handler:
+    def measured(self, handler: FrameHandler) -> FrameHandler:
         """The same handler, whose requests are counted and timed until their answer is there."""
         now, durations = self._now, self._durations
 
@@ -86,14 +87,14 @@ class Metrics:
             finally:
                 durations_of.add(now() - begun)
 
-        def handle(connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
+        def handle(connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
             begun = now()
             of = durations[_KEY.unpack_from(frame)[0]]
             reply = handler(connection, frame)
             if reply is None or isinstance(reply, bytes | list):
                 of.add(now() - begun)
                 return reply
-            if isinstance(reply, Later):
+            if isinstance(reply, PendingReply):
                 reply.when_known(lambda: of.add(now() - begun))
                 return reply
             return later(reply, begun, of)
@@ -106,7 +107,7 @@ class Metrics:
         for name in self._gone:
             self._gone[name] += _total(topic, name)
 
-    def pages(self, shared: Shared) -> Pages:
+    def pages(self, shared: ConnectionQuotas) -> Pages:
         """``/metrics``, ``/health`` and ``/ready``."""
         return {
             "/metrics": lambda: self._told(shared),
@@ -115,7 +116,7 @@ class Metrics:
             "/": lambda: Page(b"seglog: /metrics /health /ready\n"),
         }
 
-    async def _told(self, shared: Shared) -> Page:
+    async def _told(self, shared: ConnectionQuotas) -> Page:
         """A line at a time, so that thousands of partitions hold up no client."""
         told = []
         for line in lines(self.families(shared)):
@@ -157,7 +158,7 @@ class Metrics:
         counts = count_partitions(self._topics, self._identity.node_id)
         return obstacles(self._store_standing(), counts, self._failure())
 
-    def families(self, shared: Shared) -> Iterator[Family]:
+    def families(self, shared: ConnectionQuotas) -> Iterator[Family]:
         yield from self._traffic()
         yield from self._requests()
         yield from self._of_partitions()
@@ -322,3 +323,36 @@ def _partitions(topics: Topics) -> Iterator[tuple[Labels, Replica]]:
 
 def _camel_case(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
+
+
+_STATM: Final = "/proc/self/statm"
+_DESCRIPTORS: Final = "/proc/self/fd"
+_KIBIBYTES: Final = 1 if sys.platform == "darwin" else 1024
+
+
+def process_families(fs: Fs, started_ms: int) -> Iterator[Family]:
+    """Where there is no /proc, resident memory is the most that it has been, and descriptors are not counted."""
+    use = resource.getrusage(resource.RUSAGE_SELF)
+    yield Family(
+        "process_cpu_seconds_total", "counter", "CPU time, user and system.", [_one(use.ru_utime + use.ru_stime)]
+    )
+    yield Family("process_start_time_seconds", "gauge", "Start, since 1970.", [_one(started_ms / 1000)])
+    resident = use.ru_maxrss * _KIBIBYTES
+    if fs.exists(_STATM):
+        page = os.sysconf("SC_PAGE_SIZE")
+        total, resident_pages = fs.read(_STATM).split()[:2]
+        resident = int(resident_pages) * page
+        yield Family("process_virtual_memory_bytes", "gauge", "Virtual memory.", [_one(int(total) * page)])
+        yield Family("process_open_fds", "gauge", "Open files.", [_one(_open_files(fs))])
+    yield Family("process_resident_memory_bytes", "gauge", "Resident memory.", [_one(resident)])
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield Family("process_max_fds", "gauge", "Files that may be open.", [_one(limit)])
+
+
+def _open_files(fs: Fs) -> int:
+    """The directory's size, from Linux 6.2 on: a list of thousands takes milliseconds."""
+    return fs.stat(_DESCRIPTORS).size or len(fs.listdir(_DESCRIPTORS))
+
+
+def _one(value: float) -> Sample:
+    return Sample(value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from seglog.broker.commitment import Commitment, Uncommitted
-from seglog.broker.leader_hints import LeaderHints
+from seglog.broker.cluster_peers import LeaderHints
+from seglog.broker.delayed_produce import DelayedProduce, PendingAppend
 from seglog.broker.produce_checks import (
     INVALID_RECORD,
     Refusal,
@@ -16,11 +16,11 @@ from seglog.broker.produce_checks import (
     refused,
     without_repeats,
 )
-from seglog.broker.requests import Context
+from seglog.broker.requests import RequestContext
 from seglog.broker.topics import INTERNAL, Topics
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError, SeglogError
-from seglog.net.later import Later
+from seglog.net.pending_replies import PendingReply
 from seglog.protocol.produce import (
     LEADERS,
     PartitionAnswer,
@@ -50,7 +50,7 @@ class Produce:
         self._topics = topics
         self._hints = hints
 
-    def __call__(self, frame: memoryview, body: int, context: Context) -> bytes | Later[bytes] | None:
+    def __call__(self, frame: memoryview, body: int, context: RequestContext) -> bytes | PendingReply[bytes] | None:
         """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
         answered.
 
@@ -60,7 +60,7 @@ class Produce:
         asked = without_repeats(request.topics)
         is_plain = all(is_plain_batch(context.version, data.records) for topic in asked for data in topic.partitions)
         refusal = None if is_plain else refuse_all(asked)
-        uncommitted: list[Uncommitted] = []
+        uncommitted: list[PendingAppend] = []
         if refusal is None:
             topics = [
                 TopicAnswer(
@@ -82,12 +82,12 @@ class Produce:
                 raise InvalidRequestError("an append with acks=0 was refused")
             return None
         if uncommitted:
-            return Commitment(
+            return DelayedProduce(
                 topics, uncommitted, request.timeout_ms / 1000, lambda: self._answer(topics, context)
             ).answer
         return self._answer(topics, context)
 
-    def _answer(self, topics: list[TopicAnswer], context: Context) -> bytes:
+    def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:
         """With the leaders of what is led elsewhere, in a cluster."""
         hints = self._hints
         if hints is None or context.version < LEADERS:
@@ -106,9 +106,9 @@ class Produce:
         acks: int,
         topic: str | UUID,
         data: PartitionData,
-        context: Context,
+        context: RequestContext,
         is_plain: bool,
-        uncommitted: list[Uncommitted],
+        uncommitted: list[PendingAppend],
         place: tuple[int, int],
     ) -> PartitionAnswer:
         """``is_plain``: all partitions of the request have a plain batch. ``place`` is that of the answer, which may
@@ -133,7 +133,7 @@ class Produce:
         if needs_all or (acks and partition.log.needs_flush):
             epoch, end = partition.leader_epoch, appended.last_offset + 1
             if partition.outcome(epoch, end, needs_all=needs_all) != COMMITTED:
-                uncommitted.append(Uncommitted(*place, partition, epoch, end, needs_all))
+                uncommitted.append(PendingAppend(*place, partition, epoch, end, needs_all))
         return PartitionAnswer(number, 0, appended.first_offset, appended.log_append_time, appended.log_start_offset)
 
     def _why_not(self, topic: str | UUID, number: int) -> int:

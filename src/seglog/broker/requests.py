@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError
 from seglog.protocol.messages import Message
 
 
-class Context(NamedTuple):
+class RequestContext(NamedTuple):
     """Who asks: later decisions on security and quotas need no more than this."""
 
     key: int
@@ -21,4 +23,24 @@ class Context(NamedTuple):
 
 Answer = Mapping[str, Any]
 """A response in the shape of its newest version."""
-Handler = Callable[[Message, Context], Answer | Awaitable[Answer]]
+ApiHandler = Callable[[Message, RequestContext], Answer | Awaitable[Answer]]
+
+
+NO_SUCH_PARTITION = "This server does not host this topic-partition."
+NO_SUCH_ID = "This server does not host this topic ID."
+
+
+class ApiError(SeglogError):
+    """One item of a request is refused with a code and, where the API has a place for it, a message."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+def failure(error: SeglogError) -> dict[str, Any]:
+    """``error_code`` and ``error_message`` of what an item was refused for."""
+    if isinstance(error, ApiError):
+        return {"error_code": int(error.code), "error_message": error.message}
+    return {"error_code": error.code, "error_message": str(error)}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import TypeVar
 
-from seglog.broker.refused_error import RefusedError
+from seglog.broker.requests import ApiError
 from seglog.cluster.generation import commit_raised
 from seglog.cluster.store import (
     MISSING,
@@ -25,12 +25,12 @@ from seglog.core.error_codes import ErrorCode
 T = TypeVar("T")
 
 
-def _try_again(error: Exception) -> RefusedError:
-    return RefusedError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store cannot be reached: {error}")
+def _try_again(error: Exception) -> ApiError:
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"The metadata store cannot be reached: {error}")
 
 
 async def read(answer: Awaitable[T]) -> T:
-    """What the store answers. `RefusedError` that clients retry if it fails."""
+    """What the store answers. `ApiError` that clients retry if it fails."""
     try:
         return await answer
     except (StoreFailedError, StoreClosedError) as error:
@@ -41,7 +41,7 @@ async def write(store: MetadataStore, name: str, value: bytes, version: int) -> 
     """Compare-and-set of one value, which no other write makes equal to this one; `MISSING` creates it. Its version.
     The generation of the store rises with it.
 
-    `NameExistsError`, `NoSuchNameError`, `VersionChangedError`; `RefusedError` that clients retry if the store fails.
+    `NameExistsError`, `NoSuchNameError`, `VersionChangedError`; `ApiError` that clients retry if the store fails.
     """
     try:
         return (await commit_raised(store, [Change(name, value, version)]))[0]

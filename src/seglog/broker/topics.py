@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, overload
 from uuid import UUID
 
-from seglog.broker.refused_error import RefusedError
+from seglog.broker.requests import ApiError
 from seglog.cluster.cluster_view import Changes, ClusterView
 from seglog.cluster.model import NO_LEADER, TopicState, offline_name
 from seglog.core.error_codes import ErrorCode
@@ -35,7 +35,7 @@ class Topic:
         return self.name in INTERNAL
 
 
-class Standing(NamedTuple):
+class PartitionMetadata(NamedTuple):
     """Who has a partition, as clients are told: ids of brokers. ``error`` is LEADER_NOT_AVAILABLE without a leader, and
     then ``leader`` is -1."""
 
@@ -51,7 +51,7 @@ class Standing(NamedTuple):
     """So many have to be in sync for anything to be committed."""
 
 
-class HerePartitions(Sequence[Replica | None]):
+class LocalPartitions(Sequence[Replica | None]):
     """The partitions of a topic by number, None where there is no replica here now."""
 
     __slots__ = ("_by_key", "_count", "_topic_id")
@@ -121,7 +121,7 @@ class Topics:
                 self._show(state)
 
     def _show(self, state: TopicState) -> None:
-        partitions = HerePartitions(self._by_key, state.topic_id, len(state.assignment))
+        partitions = LocalPartitions(self._by_key, state.topic_id, len(state.assignment))
         self._put(Topic(state.name, state.topic_id, partitions))
 
     def _put(self, topic: Topic) -> None:
@@ -152,18 +152,20 @@ class Topics:
         found = self.find(topic)
         return None if found is None else self._by_key.get((found.topic_id, number))
 
-    def standing(self, topic: Topic, number: int) -> Standing:
+    def standing(self, topic: Topic, number: int) -> PartitionMetadata:
         """Who has a partition; what the metadata of Kafka's brokers say (``KRaftMetadataCache``)."""
         key = (topic.topic_id, number)
         stored = self._view.partitions.get(key)
         if stored is None:  # nobody who is to have it has been there yet
             state = self._view.topics_by_id.get(topic.topic_id)
             chosen = () if state is None or number >= len(state.assignment) else state.assignment[number]
-            return Standing(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen))
+            return PartitionMetadata(
+                ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, NO_EPOCH, chosen, (), self._offline(key, chosen)
+            )
         state_of = stored.state
         offline = self._offline(key, state_of.replicas)
         is_led = state_of.leader in self._view.brokers and not state_of.is_new and state_of.leader not in offline
-        return Standing(
+        return PartitionMetadata(
             ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
             state_of.leader if is_led else NO_LEADER,
             state_of.leader_epoch,
@@ -214,11 +216,11 @@ class Topics:
         return [path for path in self._lost() if path not in opened]
 
     def directory_of(self, partition: Replica) -> LogDir:
-        """The directory in which a partition's log is. `RefusedError` if it was just deleted."""
+        """The directory in which a partition's log is. `ApiError` if it was just deleted."""
         for directory in self.directories():
             if directory.logs.get(partition.topic_partition) is partition.log:
                 return directory
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _is_offline(offline: Sequence[str], key: Key) -> bool:

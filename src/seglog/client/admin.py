@@ -16,9 +16,9 @@ from seglog.client.bootstrap import HostPort, connect
 from seglog.client.configs import ConfigValue
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.reading import Message, read_message
+from seglog.protocol.message_reader import Message, read_message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
 
 _SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">hhih")
@@ -30,7 +30,7 @@ SET: Final = 0
 DELETE: Final = 1
 
 
-class Connection:
+class BrokerConnection:
     """A connection to one broker; blocks up to ``timeout`` seconds for each answer.
 
     Raises `RequestFailedError`, which names the broker.
@@ -97,8 +97,8 @@ class Admin:
 
     def __init__(self, bootstrap: list[HostPort], timeout: float) -> None:
         self._timeout = timeout
-        self._first = Connection(bootstrap, timeout)
-        self._others: dict[HostPort, Connection] = {}
+        self._first = BrokerConnection(bootstrap, timeout)
+        self._others: dict[HostPort, BrokerConnection] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -179,9 +179,9 @@ class Admin:
         _check(found.error_code, f"coordinator of group {group}", found.error_message)
         return HostPort(found.host, found.port)
 
-    def _at(self, address: HostPort) -> Connection:
+    def _at(self, address: HostPort) -> BrokerConnection:
         if address not in self._others:
-            self._others[address] = Connection([address], self._timeout)
+            self._others[address] = BrokerConnection([address], self._timeout)
         return self._others[address]
 
 

@@ -17,7 +17,7 @@ from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
 from seglog.cluster.reassignment_plan import Place, ReplicaMove
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.reading import Message
+from seglog.protocol.message_reader import Message
 from seglog.storage.directory.strays import is_stray_name
 from seglog.storage.log.reserve import is_short
 

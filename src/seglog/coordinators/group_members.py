@@ -11,7 +11,7 @@ from seglog.coordinators.group_records import GroupMetadataValue, MemberMetadata
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import InvalidRequestError
 from seglog.core.utf8 import decode_utf8
-from seglog.protocol.wire import Reader
+from seglog.protocol.wire import WireReader
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers: the only one whose metadata a coordinator looks into."""
@@ -264,7 +264,7 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """The topics in subscriptions of consumers, whose version 0 all others begin with; None if one is no such thing."""
     topics: set[str] = set()
     for data in metadata:
-        reader = Reader(data)
+        reader = WireReader(data)
         try:
             reader.integer("int16")
             for _ in range(reader.integer("int32")):

@@ -28,7 +28,7 @@ from uuid import UUID
 from seglog.core.errors import CorruptRecordError, InvalidRequestError, UnsupportedFormatError
 from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, Buffer
 from seglog.core.utf8 import decode_utf8
-from seglog.protocol.wire import Reader, uvarint
+from seglog.protocol.wire import WireReader, uvarint
 
 NO_RETENTION: Final = -1
 
@@ -202,7 +202,7 @@ def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
 
 
 def _decode_key(data: Buffer) -> Key | None:
-    reader = Reader(data)
+    reader = WireReader(data)
     kind = reader.integer("int16")
     if kind in _COMMIT_KEYS:
         return OffsetCommitKey(_text(reader), _text(reader), reader.integer("int32"))
@@ -210,7 +210,7 @@ def _decode_key(data: Buffer) -> Key | None:
 
 
 def _decode_commit(data: Buffer) -> OffsetAndMetadata:
-    reader = Reader(data)
+    reader = WireReader(data)
     version = _version(reader, _HIGHEST_COMMIT, "an offset")
     flexible = version >= _FLEXIBLE
     offset = reader.integer("int64")
@@ -222,7 +222,7 @@ def _decode_commit(data: Buffer) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset, epoch, metadata, commit_timestamp, expires, topic_id)
 
 
-def _topic_id(reader: Reader) -> UUID | None:
+def _topic_id(reader: WireReader) -> UUID | None:
     topic_id = None
     for _ in range(reader.uvarint()):
         tag, size = reader.uvarint(), reader.uvarint()
@@ -234,7 +234,7 @@ def _topic_id(reader: Reader) -> UUID | None:
 
 
 def _decode_group(data: Buffer) -> GroupMetadataValue:
-    reader = Reader(data)
+    reader = WireReader(data)
     version = _version(reader, _HIGHEST_GROUP, "a group")
     flexible = version >= _FLEXIBLE
     protocol_type = _text(reader, flexible=flexible)
@@ -251,7 +251,7 @@ def _decode_group(data: Buffer) -> GroupMetadataValue:
     return GroupMetadataValue(protocol_type, generation, protocol, leader, state_timestamp, members)
 
 
-def _member(reader: Reader, version: int, *, flexible: bool) -> MemberMetadata:
+def _member(reader: WireReader, version: int, *, flexible: bool) -> MemberMetadata:
     member_id = _text(reader, flexible=flexible)
     instance_id = _text_or_null(reader, flexible=flexible) if version >= 3 else None
     client_id = _text(reader, flexible=flexible)
@@ -270,24 +270,24 @@ def _member(reader: Reader, version: int, *, flexible: bool) -> MemberMetadata:
     )
 
 
-def _version(reader: Reader, highest: int, what: str) -> int:
+def _version(reader: WireReader, highest: int, what: str) -> int:
     version = reader.integer("int16")
     if not 0 <= version <= highest:
         raise UnsupportedFormatError(f"version {version} of {what}'s record; {highest} is the last one known")
     return version
 
 
-def _text(reader: Reader, *, flexible: bool = False) -> str:
+def _text(reader: WireReader, *, flexible: bool = False) -> str:
     text = _text_or_null(reader, flexible=flexible)
     if text is None:
         raise InvalidRequestError("a text is null that may not be")
     return text
 
 
-def _text_or_null(reader: Reader, *, flexible: bool = False) -> str | None:
+def _text_or_null(reader: WireReader, *, flexible: bool = False) -> str | None:
     length = reader.uvarint() - 1 if flexible else reader.integer("int16")
     return None if length < 0 else decode_utf8(reader.take(length))
 
 
-def _bytes(reader: Reader, *, flexible: bool) -> bytes:
+def _bytes(reader: WireReader, *, flexible: bool) -> bytes:
     return reader.take(reader.uvarint() - 1 if flexible else reader.integer("int32"))

@@ -12,20 +12,32 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seglog.core.addresses import Address, Addresses, parse_host_port
-from seglog.core.cluster_config import ClusterConfig
 from seglog.core.config import DIRECTORY_KEYS, SYNONYMS, LogDirConfig
 from seglog.core.errors import InvalidConfigError
-from seglog.core.settings import Boolean, Scaled, Setting, Text, check, int32, int64, setting, settings_of, unknown
+from seglog.core.settings import (
+    Boolean,
+    ScaledInteger,
+    Setting,
+    Text,
+    check,
+    int32,
+    int64,
+    setting,
+    settings_of,
+    unknown,
+)
 from seglog.core.types import MAX_INT32
 
 __all__ = ["BROKER_KEYS", "DYNAMIC_KEYS", "BrokerConfig", "default_text", "keys_of_environment"]
 
 _PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 IN_FLIGHT_BYTES: Final = 256 * 1024**2
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ClusterConfig):
+class BrokerConfig:
     """A broker's configuration. ``given`` has the keys that were given a value, with their texts; ``notes``, what is to
     be said of keys that are unknown or have no effect.
 
@@ -37,132 +49,125 @@ class BrokerConfig(ClusterConfig):
     """
 
     advertised_listeners: tuple[Address, ...] = setting(
-        "advertised.listeners", Addresses(), "what clients connect to, if it is not what is listened on", default=()
+        Addresses(), "addresses that clients connect to, if they differ from listeners", default=()
     )
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", Boolean(), "whether asking for a topic creates it", default=True
+        Boolean(), "whether a request for an unknown topic creates it", default=True
     )
-    broker_id: int = setting("broker.id", int32(0, also=-1), "node.id by its old name", default=-1)
-    broker_rack: str = setting("broker.rack", Text(), "where this broker stands, told to clients", default="")
+    auto_leader_rebalance_enable: bool = setting(
+        Boolean(), "whether partitions move back to their preferred leaders", default=True
+    )
+    broker_id: int = setting(int32(0, also=-1), "old name of node.id", default=-1)
+    broker_rack: str = setting(Text(), "rack of this broker", default="")
     broker_session_timeout_ms: int = setting(
-        "broker.session.timeout.ms", int32(1000), "ms after which a broker that is silent counts as gone", default=9000
+        int32(1000), "ms without a heartbeat after which a broker counts as dead", default=9000
     )
     cluster_store: str = setting(
-        "cluster.store",
         Text(),
-        "sqlite:FILE or zookeeper://HOST:PORT,.../NAME, of a broker that is one of several; not a key of Kafka's",
+        "metadata store of the cluster: sqlite:FILE or zookeeper://HOST:PORT,.../NAME; only seglog has this key",
         default="",
     )
     connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", int64(1, also=-1), "ms after which an idle connection is closed", default=600_000
+        int64(1, also=-1), "ms after which an idle connection is closed", default=600_000
+    )
+    controlled_shutdown_enable: bool = setting(
+        Boolean(), "whether a broker hands over its partitions before it stops", default=True
     )
     controller_listener_names: str = setting(
-        "controller.listener.names", Text(), "names in listeners that are left out: there is no controller", default=""
+        Text(), "names in listeners to ignore: seglog has no controller listener", default=""
     )
     default_replication_factor: int = setting(
-        "default.replication.factor", int32(1), "replicas of a topic that is created without a number", default=1
+        int32(1), "replicas of a topic that is created without a number", default=1
     )
-    delete_topic_enable: bool = setting("delete.topic.enable", Boolean(), "whether topics may be deleted", default=True)
-    fetch_max_bytes: int = setting(
-        "fetch.max.bytes", int32(1024), "bytes of records in an answer to Fetch", default=55 * 1024**2
-    )
+    delete_topic_enable: bool = setting(Boolean(), "whether topics can be deleted", default=True)
+    fetch_max_bytes: int = setting(int32(1024), "most bytes of records in a Fetch response", default=55 * 1024**2)
     group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms", int32(0), "ms that a new group waits for more members", default=3000
+        int32(0), "ms that a new group waits for more members", default=3000
     )
-    group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", int32(1), "longest session.timeout.ms of a member", default=1_800_000
+    group_max_session_timeout_ms: int = setting(int32(1), "longest session.timeout.ms of a member", default=1_800_000)
+    group_max_size: int = setting(int32(1), "most members of a group", default=MAX_INT32)
+    group_min_session_timeout_ms: int = setting(int32(1), "shortest session.timeout.ms of a member", default=6000)
+    inter_broker_listener_name: str = setting(
+        Text(), "listener for other brokers; the first, if none is given", default=""
     )
-    group_max_size: int = setting("group.max.size", int32(1), "members of a group", default=MAX_INT32)
-    group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", int32(1), "shortest session.timeout.ms of a member", default=6000
+    leader_imbalance_check_interval_seconds: int = setting(
+        int64(1), "seconds between two checks for leaders that are not the preferred ones", default=300
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        int32(0, 100), "percent of its preferred partitions that a broker may lack; no limit in Kafka 4", default=10
     )
     listener_security_protocol_map: str = setting(
-        "listener.security.protocol.map", Text(), "listener:PLAINTEXT; there is no other yet", default=_PROTOCOLS
+        Text(), "listener:protocol pairs; only PLAINTEXT is served", default=_PROTOCOLS
     )
     listeners: tuple[Address, ...] = setting(
-        "listeners",
         Addresses(),
-        "what is listened on; by default loopback, Kafka's default is all interfaces",
+        "addresses to listen on; loopback by default, all interfaces in Kafka",
         default=(Address("PLAINTEXT", "127.0.0.1", 9092),),
     )
-    log_dir: str = setting("log.dir", Text(), "the directories of the logs, if log.dirs is not given", default="")
-    log_dirs: str = setting("log.dirs", Text(), "the directories of the logs; a node alone has one", default="")
+    log_dir: str = setting(Text(), "log directories, if log.dirs is not given", default="")
+    log_dirs: str = setting(Text(), "log directories; a broker without a cluster has one", default="")
     max_connection_creation_rate: int = setting(
-        "max.connection.creation.rate",
-        int32(1),
-        "connections a second, the others wait; Kafka has no limit by default",
-        default=500,
+        int32(1), "new connections a second; more wait; unlimited in Kafka", default=500
     )
-    max_connections: int = setting(
-        "max.connections", int32(0), "connections at a time; Kafka has no limit by default", default=10_000
-    )
-    max_connections_per_ip: int = setting(
-        "max.connections.per.ip", int32(0), "connections at a time from one address", default=MAX_INT32
-    )
-    max_incremental_fetch_session_cache_slots: int = setting(
-        "max.incremental.fetch.session.cache.slots", int32(0), "fetch sessions that are kept", default=1000
-    )
+    max_connections: int = setting(int32(0), "most connections at a time; unlimited in Kafka", default=10_000)
+    max_connections_per_ip: int = setting(int32(0), "most connections at a time from one address", default=MAX_INT32)
+    max_incremental_fetch_session_cache_slots: int = setting(int32(0), "most fetch sessions", default=1000)
     max_request_partition_size_limit: int = setting(
-        "max.request.partition.size.limit",
-        int32(1),
-        "partitions in an answer to DescribeTopicPartitions",
-        default=2000,
+        int32(1), "most partitions in a DescribeTopicPartitions response", default=2000
     )
     metrics_listener: str = setting(
-        "metrics.listener",
-        Text(),
-        "HOST:PORT to tell metrics at, over HTTP; not a key of Kafka's",
-        default="",
+        Text(), "HOST:PORT that serves metrics over HTTP; only seglog has this key", default=""
     )
     node_id: int = setting(
-        "node.id", int32(0, also=-1), "this broker's number; -1: that of the directory, 1 for a new one", default=-1
+        int32(0, also=-1), "id of this broker; -1: the id in the log directory, 1 in a new one", default=-1
     )
-    offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", int32(0), "bytes of the text that goes with a committed offset", default=4096
-    )
-    offsets_commit_timeout_ms: int = setting(
-        "offsets.commit.timeout.ms", int32(1), "ms that a commit may take", default=5000
-    )
+    offset_metadata_max_bytes: int = setting(int32(0), "most bytes of metadata with a committed offset", default=4096)
+    offsets_commit_timeout_ms: int = setting(int32(1), "ms that an offset commit may take", default=5000)
     offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms", int64(1), "ms between two looks for offsets to forget", default=600_000
+        int64(1), "ms between two checks for expired offsets", default=600_000
     )
     offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes", int32(1), "minutes that an empty group's offsets are kept", default=10_080
+        int32(1), "minutes that the offsets of an empty group are kept", default=10_080
     )
     offsets_topic_compression_codec: int = setting(
-        "offsets.topic.compression.codec",
-        int32(0, 4),
-        "codec of batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
-        default=0,
+        int32(0, 4), "codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd", default=0
     )
-    offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions", int32(1), "partitions of __consumer_offsets", default=50
-    )
+    offsets_topic_num_partitions: int = setting(int32(1), "partitions of __consumer_offsets", default=50)
     offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor",
-        int32(1),
-        "replicas of __consumer_offsets, or as many as there are brokers; Kafka: 3",
-        default=1,
+        int32(1), "replicas of __consumer_offsets, at most one on each broker; 3 in Kafka", default=1
     )
-    offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes", int32(1), "segment.bytes of __consumer_offsets", default=100 * 1024**2
-    )
+    offsets_topic_segment_bytes: int = setting(int32(1), "segment.bytes of __consumer_offsets", default=100 * 1024**2)
     queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes",
-        int64(1, also=-1),
-        "bytes of large requests that are being received; -1: 256 MiB, in Kafka no limit",
-        default=-1,
+        int64(1, also=-1), "most bytes of large requests being received; -1: 256 MiB, unlimited in Kafka", default=-1
     )
-    socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", int32(1), "bytes of the largest request", default=100 * 1024**2
+    replica_fetch_backoff_ms: int = setting(int32(0), "ms that a follower waits after an error", default=1000)
+    replica_fetch_max_bytes: int = setting(int32(0), "bytes that a follower asks for of one partition", default=1024**2)
+    replica_fetch_min_bytes: int = setting(int32(0), "bytes that a follower waits for", default=1)
+    replica_fetch_response_max_bytes: int = setting(
+        int32(0), "bytes that a follower asks for in one request", default=10 * 1024**2
     )
+    replica_fetch_wait_max_ms: int = setting(
+        int32(0), "ms that a follower waits for replica.fetch.min.bytes", default=500
+    )
+    replica_lag_time_max_ms: int = setting(
+        int64(1), "ms that a follower may lag before it leaves the ISR", default=30_000
+    )
+    replica_selector_class: str = setting(
+        Text(),
+        "replica that a consumer reads: the leader, or with RackAwareReplicaSelector one in its rack",
+        default="",
+    )
+    replica_socket_timeout_ms: int = setting(
+        int32(1), "ms that a follower waits for a response beyond replica.fetch.wait.max.ms", default=30_000
+    )
+    socket_request_max_bytes: int = setting(int32(1), "bytes of the largest request", default=100 * 1024**2)
     directory: LogDirConfig = field(default_factory=LogDirConfig)
     given: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(self, _OWN.values())
-        self.check_cluster()
+        self._check_replication()
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -197,6 +202,19 @@ class BrokerConfig(ClusterConfig):
         if name and name not in {listener.name for listener in self.broker_listeners}:
             raise InvalidConfigError(f"inter.broker.listener.name={name} is not allowed: listeners has no such name")
 
+    def _check_replication(self) -> None:
+        """What does not go together (``KafkaConfig.validateValues``)."""
+        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
+            raise InvalidConfigError(
+                "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to prevent "
+                "frequent changes in ISR"
+            )
+        if self.replica_selector_class not in ("", LEADER_SELECTOR, RACK_AWARE_SELECTOR):
+            raise InvalidConfigError(
+                f"replica.selector.class={self.replica_selector_class!r} is not allowed: {LEADER_SELECTOR}, "
+                f"{RACK_AWARE_SELECTOR}"
+            )
+
     def _protocol_pairs(self) -> list[str]:
         pairs = [pair for pair in self.listener_security_protocol_map.split(",") if pair.strip()]
         if not all(":" in pair for pair in pairs):
@@ -210,6 +228,11 @@ class BrokerConfig(ClusterConfig):
         """The listeners without those of a controller."""
         left_out = {name.strip().upper() for name in self.controller_listener_names.split(",")}
         return [listener for listener in self.listeners if listener.name not in left_out]
+
+    @property
+    def reads_by_rack(self) -> bool:
+        """Whether consumers are sent to a replica in their own rack (KIP-392)."""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
@@ -267,7 +290,7 @@ def default_text(row: Setting) -> str | None:
     """A key's default as a text; None where another name of the same thing has it (``log.retention.ms``)."""
     if row.name in _NULL_DEFAULTS:
         return None
-    return str(row.default) if isinstance(row.rule, Scaled) else row.rule.format(row.default)
+    return str(row.default) if isinstance(row.rule, ScaledInteger) else row.rule.format(row.default)
 
 
 DYNAMIC_KEYS: Final = frozenset(

@@ -1,22 +1,24 @@
 """Kafka's configuration of a log directory: its own keys, and the broker's names for the defaults of topics.
 
 Keys, defaults and ranges are those of Kafka 4.3 (``ServerLogConfigs.java``, ``CleanerConfig.java``,
-``ServerTopicConfigSynonyms.java``, ``KafkaConfig.scala``). The topics' own keys: `seglog.core.topic_config`.
+``ServerTopicConfigSynonyms.java``, ``KafkaConfig.scala``). The topics' own keys: `seglog.core.config`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.settings import (
     Boolean,
+    Enumeration,
+    Names,
     Real,
     Rule,
-    Scaled,
+    ScaledInteger,
     Setting,
     check,
     int32,
@@ -25,12 +27,247 @@ from seglog.core.settings import (
     settings_of,
     unknown,
 )
-from seglog.core.topic_config import COMPACT, DELETE, PRODUCER, TOPIC_KEYS, LogConfig
-from seglog.core.types import MAX_INT64
+from seglog.core.types import MAX_INT64, TimestampType
+
+COMPACT: Final = "compact"
+DELETE: Final = "delete"
+PRODUCER: Final = "producer"
+"""The value of ``compression.type`` that leaves batches as their producer made them."""
+
+MIN_SEGMENT_BYTES: Final = 1024**2
+"""Least ``segment.bytes`` since Kafka 4.0 (KIP-1030)."""
+
+_COMPRESSION = {name: name for name in ("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER)}
+_TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
+_TIMESTAMP_TYPE: Final = setting(
+    Enumeration(_TIMESTAMP_TYPES),
+    "CreateTime: timestamp of the producer; LogAppendTime: of the append",
+    default=TimestampType.CREATE_TIME,
+)
+_HOUR: Final = 60 * 60 * 1000
+_DAY: Final = 24 * _HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """A topic's configuration. An attribute is the topic key with dots as underscores, always in its valid range.
+
+    Make it with `from_mapping` from Kafka's keys, or with attributes as keyword arguments. ``segment_bytes`` is the
+    size that counts: of ``internal.segment.bytes``, for tests with small segments, where that is given.
+
+    >>> config = LogConfig.from_mapping({"cleanup.policy": "compact", "segment.ms": "3600000"})
+    >>> config.compact, config.segment_ms, config.retention_ms
+    (True, 3600000, 604800000)
+    >>> config.overrides()
+    {'cleanup.policy': 'compact', 'segment.ms': '3600000'}
+    >>> LogConfig.from_mapping({"segment.bytes": "1000"})
+    Traceback (most recent call last):
+        ...
+    seglog.core.errors.InvalidConfigError: segment.bytes='1000' is not allowed: 1048576 to 2147483647
+    """
+
+    cleanup_policy: frozenset[str] = setting(
+        Names((COMPACT, DELETE)),
+        "what removes old records: delete, compact, both, or neither (empty)",
+        default=frozenset({DELETE}),
+    )
+    compression_gzip_level: int = setting(
+        int32(1, 9, also=-1), "level if compression.type is gzip; -1: the default of zlib", default=-1
+    )
+    compression_lz4_level: int = setting(int32(1, 17), "level if compression.type is lz4", default=9)
+    compression_type: str = setting(
+        Enumeration(_COMPRESSION),
+        "codec of stored batches; producer keeps the codec of the producer, uncompressed uses none",
+        default=PRODUCER,
+    )
+    compression_zstd_level: int = setting(int32(-131072, 22), "level if compression.type is zstd", default=3)
+    delete_retention_ms: int = setting(
+        int64(0), "ms that compaction keeps tombstones and transaction markers", default=_DAY
+    )
+    file_delete_delay_ms: int = setting(
+        int64(0), "ms between renaming a file to .deleted and unlinking it", default=60_000
+    )
+    flush_messages: int = setting(int64(1), "records between two fsyncs of the log", default=MAX_INT64)
+    flush_ms: int = setting(int64(0), "ms between two fsyncs of the log", default=MAX_INT64)
+    index_interval_bytes: int = setting(int32(0), "bytes of log between two index entries", default=4096)
+    max_compaction_lag_ms: int = setting(
+        int64(1), "ms after which a record becomes eligible for compaction", default=MAX_INT64
+    )
+    max_message_bytes: int = setting(int32(0), "bytes of the largest batch", default=1024 * 1024 + 12)
+    message_timestamp_after_max_ms: int = setting(
+        int64(0), "ms that the CreateTime of a record may be ahead of the clock", default=_HOUR
+    )
+    message_timestamp_before_max_ms: int = setting(
+        int64(0), "ms that the CreateTime of a record may be behind the clock", default=MAX_INT64
+    )
+    message_timestamp_type: TimestampType = _TIMESTAMP_TYPE
+    min_cleanable_dirty_ratio: float = setting(
+        Real(0, 1), "dirty part of a log at which compaction starts", default=0.5
+    )
+    min_compaction_lag_ms: int = setting(int64(0), "ms that a record is not compacted", default=0)
+    min_insync_replicas: int = setting(int32(1), "replicas that must be in sync for a write with acks=all", default=1)
+    preallocate: bool = setting(Boolean(), "whether a new segment file gets its full size at once", default=False)
+    retention_bytes: int = setting(
+        int64(-MAX_INT64 - 1), "bytes of a partition beyond which old segments are deleted; -1: no limit", default=-1
+    )
+    retention_ms: int = setting(int64(-1), "ms after which old segments are deleted; -1: no limit", default=7 * _DAY)
+    segment_bytes: int = setting(int32(MIN_SEGMENT_BYTES), "bytes at which a segment is rolled", default=1024**3)
+    segment_index_bytes: int = setting(
+        int32(4), "most bytes of an index file; a full index rolls the segment", default=10 * 1024**2
+    )
+    segment_jitter_ms: int = setting(
+        int64(0), "most random ms subtracted from segment.ms, so that logs do not all roll at once", default=0
+    )
+    segment_ms: int = setting(int64(1), "ms after which a segment is rolled", default=7 * _DAY)
+    unclean_leader_election_enable: bool = setting(
+        Boolean(), "whether a replica outside the ISR may become leader", default=False
+    )
+    seglog_validate_records: bool = setting(
+        Boolean(), "whether an append decodes and checks each record, not only the batch", default=False
+    )
+    max_segment_ms: int = field(default=0, init=False, repr=False, compare=False)
+    """Milliseconds after which a segment is rolled: a compacted topic must not keep records from the cleaner."""
+    stores_as_is: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether a batch in order is stored as it comes, and no rule of the topic asks for a look at its records."""
+    _given: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check(self, _BY_ATTRIBUTE)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms} is not allowed: "
+                f"at most max.compaction.lag.ms={self.max_compaction_lag_ms}"
+            )
+        changed = {
+            row.name: row.rule.format(value)
+            for row in _BY_ATTRIBUTE
+            if (value := getattr(self, row.attribute)) != row.default
+        }
+        small = changed.get(INTERNAL_SEGMENT_BYTES.name)
+        if small is not None and int(small) >= MIN_SEGMENT_BYTES:
+            changed["segment.bytes"] = changed.pop(INTERNAL_SEGMENT_BYTES.name)
+        object.__setattr__(self, "_given", changed)
+        # Every append asks for these two.
+        longest = min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
+        object.__setattr__(self, "max_segment_ms", longest)
+        as_is = (
+            self.compression_type == PRODUCER
+            and self.message_timestamp_type is TimestampType.CREATE_TIME
+            and self.message_timestamp_before_max_ms == MAX_INT64
+            and not self.compact
+            and not self.seglog_validate_records
+        )
+        object.__setattr__(self, "stores_as_is", as_is)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, object]) -> LogConfig:
+        """The configuration of a topic with these keys; values are Kafka's texts or Python's own types.
+
+        Raises `InvalidConfigError` for an unknown key, a value out of its range, and a key that is Kafka's but means
+        nothing here (tiered storage, replication throttles) unless it has its default.
+        """
+        return cls().with_overrides(mapping)
+
+    def with_overrides(self, mapping: Mapping[str, object]) -> LogConfig:
+        """This configuration with other values for some keys; `overrides` then has these and those of before."""
+        values = {}
+        given = dict(self._given)
+        for name, value in mapping.items():
+            row = TOPIC_KEYS.get(name)
+            if row is None:
+                raise unknown(name, TOPIC_KEYS, "topic configuration")
+            parsed = row.parse(value)
+            given[name] = row.rule.format(parsed)
+            if name not in REFUSED_TOPIC_KEYS:
+                values[row.attribute] = parsed
+        if INTERNAL_SEGMENT_BYTES.name in given:
+            values["segment_bytes"] = int(given[INTERNAL_SEGMENT_BYTES.name])
+        made = replace(self, **values)
+        object.__setattr__(made, "_given", given)
+        return made
+
+    def as_defaults(self) -> LogConfig:
+        """The same values as what topics start from: nothing in it counts as a topic's own override."""
+        made = replace(self)
+        object.__setattr__(made, "_given", {})
+        return made
+
+    def overrides(self) -> dict[str, str]:
+        """The keys that were given a value, with their texts, sorted; what a topic's configuration is stored as."""
+        return dict(sorted(self._given.items()))
+
+    @property
+    def compact(self) -> bool:
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        return DELETE in self.cleanup_policy
+
+
+INTERNAL_SEGMENT_BYTES: Final = Setting(
+    "internal.segment.bytes",
+    int32(14),
+    1024**3,
+    "bytes at which a segment is full, instead of segment.bytes and below its minimum; for tests",
+    "segment_bytes",
+)
+"""Kafka takes any number here. 14 was the least segment.bytes before Kafka 4.0."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DefaultOnly:
+    """The rule of a key that Kafka has and seglog does nothing for: only its default is taken."""
+
+    default: str
+    reason: str
+    type: str
+
+    @property
+    def allowed(self) -> str:
+        return f"only {self.default or 'the empty list'}, since {self.reason}"
+
+    def parse(self, value: object) -> str:
+        text = ("true" if value else "false") if isinstance(value, bool) else str(value).strip()
+        if text.lower() != self.default:
+            raise ValueError(self.reason)
+        return self.default
+
+    def format(self, value: object) -> str:
+        return str(value)
+
+
+def _refused(name: str, default: str, kind: str, reason: str) -> Setting:
+    return Setting(name, _DefaultOnly(default, reason, kind), default, f"not supported: {reason}", "")
+
+
+_TIERED: Final = "seglog has no tiered storage"
+_THROTTLED: Final = "seglog does not throttle replication"
+REFUSED_TOPIC_KEYS: Final = {
+    row.name: row
+    for row in (
+        _refused("remote.storage.enable", "false", "boolean", _TIERED),
+        _refused("remote.log.copy.disable", "false", "boolean", _TIERED),
+        _refused("remote.log.delete.on.disable", "false", "boolean", _TIERED),
+        _refused("local.retention.ms", "-2", "long", _TIERED),
+        _refused("local.retention.bytes", "-2", "long", _TIERED),
+        _refused("leader.replication.throttled.replicas", "", "list", _THROTTLED),
+        _refused("follower.replication.throttled.replicas", "", "list", _THROTTLED),
+    )
+}
+"""Keys of Kafka's that are taken with their default only, so that a configuration copied from a broker passes."""
+
+_FIELDS = settings_of(LogConfig)
+_BY_ATTRIBUTE = [INTERNAL_SEGMENT_BYTES if row.name == "segment.bytes" else row for row in _FIELDS.values()]
+TOPIC_KEYS: Final[dict[str, Setting]] = {
+    **_FIELDS,
+    INTERNAL_SEGMENT_BYTES.name: INTERNAL_SEGMENT_BYTES,
+    **REFUSED_TOPIC_KEYS,
+}
+"""Every topic key that is known, by name."""
+
 
 __all__ = ["COMPACT", "DELETE", "DIRECTORY_KEYS", "PRODUCER", "SYNONYMS", "TOPIC_KEYS", "LogConfig", "LogDirConfig"]
-
-_HOUR: Final = 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,77 +283,45 @@ class LogDirConfig:
     """
 
     log_cleaner_backoff_ms: int = setting(
-        "log.cleaner.backoff.ms", int64(0), "ms that the cleaner sleeps when there is nothing to clean", default=15_000
+        int64(0), "ms that the cleaner sleeps when no log needs cleaning", default=15_000
     )
     log_cleaner_dedupe_buffer_size: int = setting(
-        "log.cleaner.dedupe.buffer.size",
-        int64(0),
-        "bytes for the offset maps of all cleaner threads",
-        default=128 * 1024**2,
+        int64(0), "bytes for the offset maps of all cleaner threads", default=128 * 1024**2
     )
-    log_cleaner_enable: bool = setting(
-        "log.cleaner.enable", Boolean(), "whether compacted topics are cleaned", default=True
-    )
+    log_cleaner_enable: bool = setting(Boolean(), "whether compacted topics are cleaned", default=True)
     log_cleaner_io_buffer_load_factor: float = setting(
-        "log.cleaner.io.buffer.load.factor", Real(0.01, 1), "part of an offset map that may be full", default=0.9
+        Real(0.01, 1), "part of an offset map that may be full", default=0.9
     )
     log_cleaner_io_buffer_size: int = setting(
-        "log.cleaner.io.buffer.size", int32(0), "bytes of I/O buffers of all cleaner threads", default=512 * 1024
+        int32(0), "bytes of I/O buffers of all cleaner threads", default=512 * 1024
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        "log.cleaner.io.max.bytes.per.second",
-        Real(1, sys.float_info.max),
-        "bytes a second that the cleaner may read and write",
-        default=sys.float_info.max,
+        Real(1, sys.float_info.max), "most bytes a second that the cleaner reads and writes", default=sys.float_info.max
     )
-    log_cleaner_threads: int = setting("log.cleaner.threads", int32(0), "logs cleaned at the same time", default=1)
+    log_cleaner_threads: int = setting(int32(0), "logs cleaned in parallel", default=1)
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.offset.checkpoint.interval.ms", int32(0), "ms between two recovery-point checkpoints", default=60_000
+        int32(0), "ms between two recovery-point checkpoints", default=60_000
     )
-    log_flush_scheduler_interval_ms: int = setting(
-        "log.flush.scheduler.interval.ms",
-        int64(1),
-        "ms between two looks for logs that flush.ms makes due",
-        default=MAX_INT64,
-    )
+    log_flush_scheduler_interval_ms: int = setting(int64(1), "ms between two checks of flush.ms", default=MAX_INT64)
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        int32(0),
-        "ms between two log-start-offset checkpoints",
-        default=60_000,
+        int32(0), "ms between two log-start-offset checkpoints", default=60_000
     )
     log_initial_task_delay_ms: int = setting(
-        "log.initial.task.delay.ms",
-        int64(0),
-        "ms between opening the directory and its first background task",
-        default=30_000,
+        int64(0), "ms between opening the directory and the first background task", default=30_000
     )
     log_retention_check_interval_ms: int = setting(
-        "log.retention.check.interval.ms", int64(1), "ms between two looks for segments that may go", default=300_000
+        int64(1), "ms between two checks for segments to delete", default=300_000
     )
-    num_partitions: int = setting(
-        "num.partitions", int32(1), "partitions of a topic that is created without a number", default=1
-    )
-    num_recovery_threads_per_data_dir: int = setting(
-        "num.recovery.threads.per.data.dir", int32(1), "logs loaded and recovered at the same time", default=2
-    )
+    num_partitions: int = setting(int32(1), "partitions of a topic that is created without a number", default=1)
+    num_recovery_threads_per_data_dir: int = setting(int32(1), "logs loaded and recovered in parallel", default=2)
     producer_id_expiration_check_interval_ms: int = setting(
-        "producer.id.expiration.check.interval.ms",
-        int32(1),
-        "ms between two looks for expired producers",
-        default=600_000,
+        int32(1), "ms between two checks for expired producers", default=600_000
     )
     producer_id_expiration_ms: int = setting(
-        "producer.id.expiration.ms",
-        int32(1),
-        "ms after which an idle producer's sequence numbers are forgotten",
-        default=24 * _HOUR,
+        int32(1), "ms after which the state of an idle producer expires", default=24 * _HOUR
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        "replica.high.watermark.checkpoint.interval.ms",
-        int64(1),
-        "ms between two high-watermark checkpoints",
-        default=5_000,
+        int64(1), "ms between two high-watermark checkpoints", default=5_000
     )
     topics: LogConfig = field(default_factory=LogConfig)
 
@@ -153,7 +358,7 @@ def _broker(topic_key: str, *names: str | tuple[str, Rule]) -> tuple[str, tuple[
         Setting(
             name,
             rule,
-            topic.default // rule.factor if isinstance(rule, Scaled) else topic.default,
+            topic.default // rule.factor if isinstance(rule, ScaledInteger) else topic.default,
             f"default of {topic_key}",
             "",
         )
@@ -186,13 +391,13 @@ SYNONYMS: Final = dict(
         _broker(
             "retention.ms",
             ("log.retention.ms", int64(1, also=-1)),
-            ("log.retention.minutes", Scaled(int32(1, also=-1), 60_000)),
-            ("log.retention.hours", Scaled(int32(1, also=-1), _HOUR)),
+            ("log.retention.minutes", ScaledInteger(int32(1, also=-1), 60_000)),
+            ("log.retention.hours", ScaledInteger(int32(1, also=-1), _HOUR)),
         ),
         _broker("segment.bytes", "log.segment.bytes"),
         _broker("segment.index.bytes", "log.index.size.max.bytes"),
-        _broker("segment.jitter.ms", "log.roll.jitter.ms", ("log.roll.jitter.hours", Scaled(int32(0), _HOUR))),
-        _broker("segment.ms", "log.roll.ms", ("log.roll.hours", Scaled(int32(1), _HOUR))),
+        _broker("segment.jitter.ms", "log.roll.jitter.ms", ("log.roll.jitter.hours", ScaledInteger(int32(0), _HOUR))),
+        _broker("segment.ms", "log.roll.ms", ("log.roll.hours", ScaledInteger(int32(1), _HOUR))),
         _broker("unclean.leader.election.enable", "unclean.leader.election.enable"),
         _broker("seglog.validate.records", "seglog.validate.records"),
     )

@@ -86,7 +86,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaledInteger:
     """A whole number in a greater unit: the value is the number times ``factor``, but for the odd value ``also``."""
 
     number: Integer
@@ -149,7 +149,7 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Enumeration:
     """One of a few values, each with its name. Names are told apart by case, as Kafka does."""
 
     choices: Mapping[str, Any]
@@ -232,15 +232,20 @@ class Setting:
             raise InvalidConfigError(f"{self.name}={value!r} is not allowed: {self.rule.allowed}") from error
 
 
-def setting(name: str, rule: Rule, doc: str, *, default: T) -> T:
-    """The field of a table's dataclass for the key ``name``."""
-    return field(default=default, metadata={_SETTING: Setting(name, rule, default, doc, name.replace(".", "_"))})
+def setting(rule: Rule, doc: str, *, default: T) -> T:
+    """A field of a table's dataclass. Its key is the field's name with dots for underscores, which no key has."""
+    return field(default=default, metadata={_SETTING: (rule, default, doc)})
 
 
 def settings_of(table: Any) -> dict[str, Setting]:
     """The rows of a dataclass made with `setting`, by key."""
-    rows = (item.metadata.get(_SETTING) for item in fields(table))
-    return {row.name: row for row in rows if row is not None}
+    found = {}
+    for item in fields(table):
+        if _SETTING in item.metadata:
+            rule, default, doc = item.metadata[_SETTING]
+            name = item.name.replace("_", ".")
+            found[name] = Setting(name, rule, default, doc, item.name)
+    return found
 
 
 def check(instance: Any, rows: Iterable[Setting]) -> None:

@@ -3,25 +3,23 @@
 A frame is handed over where it was received, and is only valid until the handler returns or, if that waits, until what
 it waits for is done. Meanwhile no more is read from the socket than there is room for, so that a client which sends
 faster than it is answered waits in its own kernel (Kafka mutes its channel: ``SocketServer.scala``); that it has gone
-is noticed. A client that does not take its answers is not read from, either; `Connection.review` ends those that are
-too slow.
+is noticed. A client that does not take its answers is not read from, either; `ClientConnection.review` ends those that
+are too slow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import mmap
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from struct import Struct
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import Slice
-from seglog.net.later import MOST, Later, Outstanding
-from seglog.net.memory import SILENT_SECONDS, RequestMemory
-from seglog.net.patience import Patience, Watch
-from seglog.net.portions import portions
+from seglog.net.pending_replies import MAX_PENDING, PendingReply, ReplyQueue
 from seglog.net.refusals import HEAD
+from seglog.net.request_memory import SILENT_SECONDS, RequestMemory
 
 IDLE_BYTES: Final = 4 << 10
 """What a connection holds that only asks small things, as thousands do."""
@@ -44,14 +42,14 @@ Reply = list[bytes | Slice] | bytes | None
 """What goes out, sizes included; None where a request is not answered."""
 
 
-class Handler(Protocol):
-    """Answers one frame. A waiting answer is a coroutine, or a `Later` if the client's next requests need not wait for
-    it; `InvalidRequestError` closes the connection."""
+class FrameHandler(Protocol):
+    """Answers one frame. An answer that waits is a coroutine, or a `PendingReply` if the next requests of the client
+    need not wait for it. `InvalidRequestError` closes the connection."""
 
-    def __call__(self, connection: Connection, frame: memoryview, /) -> Reply | Awaitable[Reply]: ...
+    def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]: ...
 
 
-class Limits(Protocol):
+class ConnectionLimits(Protocol):
     """What a listener allows its connections."""
 
     def largest_frame(self, head: memoryview, /) -> int:
@@ -68,21 +66,21 @@ class Limits(Protocol):
     def stalled(self, by: int, /) -> None:
         """One more client does not take what it is sent, or one fewer."""
 
-    def refused(self, connection: Connection, head: bytes, why: str, /) -> None:
+    def refused(self, connection: ClientConnection, head: bytes, why: str, /) -> None:
         """A connection is closed because of a frame that begins with ``head``."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """Receives, hands over, answers. ``listener`` is the name of the listener that it came in by."""
 
     def __init__(
         self,
         *,
         listener: str,
-        handler: Handler,
-        limits: Limits,
+        handler: FrameHandler,
+        limits: ConnectionLimits,
         now: Callable[[], float],
-        closed: Callable[[Connection], None],
+        closed: Callable[[ClientConnection], None],
     ) -> None:
         self.listener = listener
         self.peer = ""
@@ -106,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._is_paused = False
         self._wants_room = self._is_behind = False
-        self._outstanding = Outstanding(self._write)
-        self._watch = Watch()
+        self._outstanding = ReplyQueue(self._write)
+        self._watch = IdleWatch()
 
     # asyncio's side
 
@@ -169,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
             while self._task is None and self._transport is not None and (frame := self._next_frame()) is not None:
                 now = self.last_active = self._now()
                 reply = self._handler(self, frame)
-                if self._outstanding or isinstance(reply, Later):
+                if self._outstanding or isinstance(reply, PendingReply):
                     self._write(ready)
                     self._queue(reply)
                 elif isinstance(reply, bytes):
@@ -198,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _queue(self, reply: Reply | Awaitable[Reply]) -> None:
         """An answer that is to come, or comes behind such a one."""
-        if isinstance(reply, Later):
+        if isinstance(reply, PendingReply):
             self._outstanding.add(reply)
         elif isinstance(reply, bytes):
             self._outstanding.add_known(reply)
@@ -206,8 +204,8 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for(self._answer_behind(reply))
         if self._task is not None:
             return
-        if len(self._outstanding) >= MOST:
-            self._wait_for(self._outstanding.fewer_than(MOST // 2))
+        if len(self._outstanding) >= MAX_PENDING:
+            self._wait_for(self._outstanding.fewer_than(MAX_PENDING // 2))
         elif not self._writable:
             self._wait_for(self._drain())
 
@@ -424,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that the client has not taken."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def review(self, patience: Patience, now: float, *, is_crowded: bool = False) -> None:
+    def review(self, patience: IdleLimits, now: float, *, is_crowded: bool = False) -> None:
         """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing.
         ``now``: seconds in which clients were looked at. ``is_crowded``: there is no memory for who does not take its
         answer."""
@@ -445,3 +443,54 @@ class Connection(asyncio.BufferedProtocol):
             seen = ("idle", self.last_active)
         if self._watch.is_over(seen, left, now):
             transport.abort()
+
+
+class IdleLimits(NamedTuple):
+    """For how many seconds a client may do nothing (``connections.max.idle.ms``); how many it has for a frame that has
+    begun, beside those that ``rate`` bytes a second give it. Kafka waits for half a frame as for an idle client."""
+
+    idle: float
+    frame: float = 30.0
+    rate: int = 64 << 10
+
+
+class IdleWatch:
+    """Looks at one client now and then, and knows for how long it has seen the same."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[str, float] = ("", 0.0)
+        self._since = 0.0
+
+    def is_over(self, seen: tuple[str, float], left: float, now: float) -> bool:
+        """Whether ``seen`` was seen at every look in the last ``left`` seconds before ``now``."""
+        if seen != self.seen:
+            self.seen, self._since = seen, now
+            return False
+        return now - self._since >= left
+
+
+def portions(parts: Iterable[bytes | Slice], slice_bytes: Callable[[], int]) -> Iterator[list[bytes]]:
+    """Parts in turn, slices of files read, ``slice_bytes`` at a time: a MiB or so, or less where many clients do not
+    take theirs.
+
+    The size of a response is out before its slices: if a file was cut meanwhile there is no way to say so but to end
+    the connection, by `InvalidRequestError`.
+    """
+    portion: list[bytes] = []
+    room = slice_bytes()
+    for part in parts:
+        if isinstance(part, bytes):
+            portion.append(part)
+            continue
+        start = 0
+        while start < part.size:
+            if not room:
+                yield portion
+                portion, room = [], slice_bytes()
+            piece = part.read_part(start, min(room, part.size - start))
+            if not piece:
+                raise InvalidRequestError("a file was cut while it was sent")
+            portion.append(piece)
+            start += len(piece)
+            room -= len(piece)
+    yield portion

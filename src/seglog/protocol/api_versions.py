@@ -8,7 +8,7 @@ from typing import Final
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.wire import Reader, uvarint
+from seglog.protocol.wire import WireReader, uvarint
 
 _FLEXIBLE: Final = APIS[ApiKey.API_VERSIONS].flexible
 _ROW: Final = Struct(">hhh")
@@ -23,13 +23,13 @@ def read_api_versions(version: int, data: bytes | bytearray | memoryview, positi
     """Name and version of the client's software; None in the versions that have no place for it."""
     if version < _FLEXIBLE:
         return None
-    reader = Reader(data, position)
+    reader = WireReader(data, position)
     found = _text(reader), _text(reader)
     reader.skip_tags()
     return found
 
 
-def _text(reader: Reader) -> str:
+def _text(reader: WireReader) -> str:
     length = reader.uvarint() - 1
     if length < 0:
         raise InvalidRequestError("a text that may not be null")

@@ -1,7 +1,7 @@
 """The one table of APIs: which requests are served, in which versions, how large a frame may be.
 
 ApiVersions, dispatch, the fuzzer and the documentation are made from it. An API that is not here is not advertised.
-Some are here only to be answered with an error, so that clients do not wait for them (`seglog.broker.unsupported`).
+Some are here only so that the broker refuses them with an error and no client waits (`seglog.broker.apis.unsupported`).
 Versions are those of a Kafka 4.3 broker, capped where a newer one asks for what is not built yet.
 """
 
@@ -139,7 +139,7 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
-        # What follows is answered by `seglog.broker.unsupported`.
+        # What follows is answered by `seglog.broker.apis.unsupported`.
         Api(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
         Api(ApiKey.CREATE_ACLS, 1, 3, 2),
         Api(ApiKey.DELETE_ACLS, 1, 3, 2),

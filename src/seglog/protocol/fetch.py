@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.types import NO_OFFSET, Slice
-from seglog.protocol.endpoints import NodeEndpoint, put_endpoints, put_leader
-from seglog.protocol.wire import uvarint
+from seglog.protocol.wire import NodeEndpoint, put_endpoints, put_leader, uvarint
 
 FLEXIBLE: Final = 12
 TOPIC_IDS: Final = 13

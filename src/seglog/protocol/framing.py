@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidRequestError
 from seglog.protocol.apis import APIS, ApiKey
-from seglog.protocol.wire import Reader
+from seglog.protocol.wire import WireReader
 
 SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">hhi")
@@ -64,7 +64,7 @@ def _client_id(raw: bytes) -> str:
 def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
     if position < len(frame) and not frame[position]:
         return position + 1  # there are none
-    reader = Reader(frame, position)
+    reader = WireReader(frame, position)
     reader.skip_tags()
     return reader.position
 

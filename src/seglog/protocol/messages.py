@@ -2,14 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from seglog.protocol.apis import APIS
-from seglog.protocol.older import from_older, to_older
-from seglog.protocol.reading import Message, read_message
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.message_reader import Message, read_message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
+
+Answer = Mapping[str, Any]
+
+
+def from_older(key: int, version: int, request: Message) -> Message:
+    """The request in the shape of the newest version."""
+    change = _REQUESTS.get(key)
+    if change is not None and version < change[0]:
+        change[1](request, version)
+    return request
+
+
+def to_older(key: int, version: int, answer: Answer) -> Answer:
+    """An answer in the shape of the newest version as ``version`` wants it."""
+    change = _RESPONSES.get(key)
+    return change[1](answer, version) if change is not None and version < change[0] else answer
+
+
+def _find_coordinator(request: Message, _: int) -> None:
+    request.coordinator_keys = (request.key,)
+
+
+def _offset_fetch(request: Message, _: int) -> None:
+    topics = request.topics
+    request.groups = (Message(group_id=request.group_id, member_id=None, member_epoch=-1, topics=topics),)
+
+
+def _leave_group(request: Message, _: int) -> None:
+    request.members = (Message(member_id=request.member_id, group_instance_id=None, reason=None),)
+
+
+def _delete_topics(request: Message, _: int) -> None:
+    request.topics = tuple(Message(name=name, topic_id=None) for name in request.topic_names)
+
+
+def _metadata(request: Message, version: int) -> None:
+    if version == 0 and not request.topics:
+        request.topics = None  # no topics meant all of them
+
+
+_REQUESTS: Final[Mapping[int, tuple[int, Callable[[Message, int], None]]]] = {
+    ApiKey.METADATA: (1, _metadata),
+    ApiKey.OFFSET_FETCH: (8, _offset_fetch),
+    ApiKey.FIND_COORDINATOR: (4, _find_coordinator),
+    ApiKey.LEAVE_GROUP: (3, _leave_group),
+    ApiKey.DELETE_TOPICS: (6, _delete_topics),
+}
+"""API -> the first version that has the new shape, and what makes it of an older one."""
+
+
+def _one_coordinator(answer: Answer, _: int) -> Answer:
+    (coordinator,) = answer["coordinators"]
+    return {**answer, **coordinator}
+
+
+def _one_group(answer: Answer, version: int) -> Answer:
+    """Before version 2 there is no place for the group's error but each of its partitions."""
+    (group,) = answer["groups"]
+    code = group.get("error_code", 0)
+    topics = group["topics"]
+    if version < 2 and code:
+        topics = [
+            {**topic, "partitions": [{**partition, "error_code": code} for partition in topic["partitions"]]}
+            for topic in topics
+        ]
+    return {**answer, "topics": topics, "error_code": code}
+
+
+def _one_member(answer: Answer, _: int) -> Answer:
+    code = answer.get("error_code", 0)
+    members = answer.get("members", ())
+    return {**answer, "error_code": code or (members[0]["error_code"] if members else 0)}
+
+
+_RESPONSES: Final[Mapping[int, tuple[int, Callable[[Answer, int], Answer]]]] = {
+    ApiKey.OFFSET_FETCH: (8, _one_group),
+    ApiKey.FIND_COORDINATOR: (4, _one_coordinator),
+    ApiKey.LEAVE_GROUP: (3, _one_member),
+}
+
 
 __all__ = ["Message", "read_request", "write_response"]
 

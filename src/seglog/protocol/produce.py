@@ -23,8 +23,7 @@ from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import NO_OFFSET, NO_TIMESTAMP
-from seglog.protocol.endpoints import NodeEndpoint, put_endpoints, put_leader
-from seglog.protocol.wire import Reader, uvarint
+from seglog.protocol.wire import NodeEndpoint, WireReader, put_endpoints, put_leader, uvarint
 
 FLEXIBLE: Final = 9
 LEADERS: Final = 10
@@ -100,7 +99,7 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
     flexible = version >= FLEXIBLE
     if flexible and (request := _read_one(data, version, position)) is not None:
         return request
-    reader = Reader(data, position)
+    reader = WireReader(data, position)
     transactional_id = _text(reader, flexible=flexible)
     acks = reader.integer("int16")
     timeout_ms = reader.integer("int32")
@@ -183,7 +182,7 @@ def _name(raw: bytes) -> str | None:
         return None
 
 
-def _text(reader: Reader, *, flexible: bool) -> str | None:
+def _text(reader: WireReader, *, flexible: bool) -> str | None:
     length = reader.uvarint() - 1 if flexible else reader.integer("int16")
     if length == -1:
         return None
@@ -193,7 +192,7 @@ def _text(reader: Reader, *, flexible: bool) -> str | None:
         raise InvalidRequestError("a name is not UTF-8") from error
 
 
-def _topic(reader: Reader, version: int, *, flexible: bool) -> str | UUID:
+def _topic(reader: WireReader, version: int, *, flexible: bool) -> str | UUID:
     if version >= TOPIC_IDS:
         return reader.uuid() or UUID(int=0)
     name = _text(reader, flexible=flexible)
@@ -202,7 +201,7 @@ def _topic(reader: Reader, version: int, *, flexible: bool) -> str | UUID:
     return name
 
 
-def _count(reader: Reader, *, flexible: bool) -> int:
+def _count(reader: WireReader, *, flexible: bool) -> int:
     count = reader.uvarint() - 1 if flexible else reader.integer("int32")
     if not 0 <= count <= min(reader.left, _MAX_PARTS):
         raise InvalidRequestError(f"an array of {count} elements where {reader.left} bytes are left")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from seglog.protocol.produce import FLEXIBLE, TOPIC_IDS
-from seglog.protocol.wire import Reader
+from seglog.protocol.wire import WireReader
 
 
 def errors_of_answer(version: int, body: bytes) -> list[int]:
     """The error code of each partition, 0 for none."""
-    reader = Reader(memoryview(body))
+    reader = WireReader(memoryview(body))
     flexible = version >= FLEXIBLE
 
     def count() -> int:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
-from seglog.protocol.wire import Reader, uvarint
+from seglog.protocol.wire import WireReader, uvarint
 
 VERSION: Final = 17
 _REQUEST: Final = Struct(">iiibii")
@@ -129,7 +129,7 @@ def read_request(data: memoryview, position: int) -> FollowerRequest | None:
     end = len(data) - len(_TAIL) - _REPLICA_STATE.size - 1
     if end < position or data[end : end + len(_TAIL)] != _TAIL or data[-1]:
         return None
-    reader = Reader(data[:end], position)
+    reader = WireReader(data[:end], position)
     try:
         max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = reader.numbers(_REQUEST)
         wanted: list[tuple[UUID, WantedPartition]] = []
@@ -164,7 +164,7 @@ def read_response(data: memoryview) -> FetchResponse:
 
     Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
     """
-    reader = Reader(data)
+    reader = WireReader(data)
     _, error, session_id = reader.numbers(_RESPONSE)
     found: list[AnsweredPartition] = []
     for _ in range(_count(reader, _SMALLEST_TOPIC)):
@@ -177,7 +177,7 @@ def read_response(data: memoryview) -> FetchResponse:
     return FetchResponse(error, session_id, found)
 
 
-def _read_partition(reader: Reader, topic_id: bytes) -> AnsweredPartition:
+def _read_partition(reader: WireReader, topic_id: bytes) -> AnsweredPartition:
     number, error, high_watermark, _, log_start_offset = reader.numbers(_PARTITION)
     for _ in range(_count(reader, _ABORTED.size + 1, is_nullable=True)):
         reader.numbers(_ABORTED)
@@ -195,7 +195,7 @@ def _read_partition(reader: Reader, topic_id: bytes) -> AnsweredPartition:
     return AnsweredPartition(topic_id, number, error, high_watermark, log_start_offset, diverging, records)
 
 
-def _read_tags(reader: Reader) -> tuple[int, int] | None:
+def _read_tags(reader: WireReader) -> tuple[int, int] | None:
     """The diverging epoch, if it is among the tagged fields; an epoch below 0 stands for none."""
     diverging = None
     for _ in range(reader.tags()):
@@ -213,7 +213,7 @@ def _read_tags(reader: Reader) -> tuple[int, int] | None:
     return diverging
 
 
-def _count(reader: Reader, smallest: int, *, is_nullable: bool = False) -> int:
+def _count(reader: WireReader, smallest: int, *, is_nullable: bool = False) -> int:
     """An array's length, if that many elements can follow."""
     length = reader.uvarint() - 1
     if length < 0 and not is_nullable:

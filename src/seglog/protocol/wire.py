@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import Struct, error
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.errors import InvalidRequestError
@@ -28,7 +28,7 @@ MAX_TAGS: Final = 64
 """Tagged fields in one place; Kafka has no more than ten anywhere."""
 
 
-class Reader:
+class WireReader:
     """Reads at a position of a message's bytes; `InvalidRequestError` where there are too few or they cannot be."""
 
     __slots__ = ("data", "position")
@@ -106,3 +106,46 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_INT32: Final = Struct(">i")
+_LEADER: Final = Struct(">ii")
+
+
+class NodeEndpoint(NamedTuple):
+    """A broker's address on the client's listener."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def put_leader(out: bytearray, leader: tuple[int, int]) -> None:
+    """The struct ``current_leader``: the leader's id and its epoch; size before it, no tags of its own behind."""
+    out.append(_LEADER.size + 1)
+    out += _LEADER.pack(*leader)
+    out.append(0)
+
+
+def put_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
+    """The tags of a response: none, or ``node_endpoints`` (0)."""
+    if not endpoints:
+        out.append(0)
+        return
+    body = bytearray(uvarint(len(endpoints) + 1))
+    for node_id, host, port, rack in endpoints:
+        body += _INT32.pack(node_id)
+        _put_text(body, host)
+        body += _INT32.pack(port)
+        _put_text(body, rack)
+        body.append(0)
+    out += b"\x01\x00" + uvarint(len(body)) + body
+
+
+def _put_text(out: bytearray, text: str | None) -> None:
+    if text is None:
+        out.append(0)
+        return
+    raw = text.encode()
+    out += uvarint(len(raw) + 1) + raw

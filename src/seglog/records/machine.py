@@ -17,7 +17,7 @@ from numba.core import cgutils, config
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 
-from seglog.core.compiled import choose_cache_directory, numba_cache
+from seglog.core.numba_cache import choose_cache_directory, numba_cache
 
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]

@@ -28,7 +28,7 @@ from seglog.core.errors import (
 )
 from seglog.core.ground import Ground
 from seglog.core.types import Buffer
-from seglog.net.dial import Link, LinkLostError
+from seglog.net.peer_connection import PeerConnection, PeerConnectionLostError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.replica_fetch import FetchResponse, RequestHead
@@ -89,7 +89,7 @@ class Fetcher:
         """What has to be looked at before the next request."""
         self._waiting: dict[PartitionKey, PartitionFetchState] = {}
         self._session = FetchSession()
-        self._link: Link | None = None
+        self._link: PeerConnection | None = None
         self._something = asyncio.Event()
         self._requests = 0
         self._answer_due = 0.0
@@ -203,7 +203,7 @@ class Fetcher:
             else:
                 await self._something.wait()
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> PeerConnection:
         config = self._config
         text = self.leader.listeners.get(self._listener)
         if text is None:
@@ -212,10 +212,12 @@ class Fetcher:
         seconds = config.replica_socket_timeout_ms / 1000
         largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _HEADS_BYTES
         name = f"broker-{me.node_id}-fetcher" if (me := self._membership.me) is not None else "fetcher"
-        self._link = await Link.open(host, port, client_id=name, timeout=seconds, largest=largest, dial=self._dial)
+        self._link = await PeerConnection.open(
+            host, port, client_id=name, timeout=seconds, largest=largest, dial=self._dial
+        )
         return self._link
 
-    async def _fetch_from(self, link: Link) -> None:
+    async def _fetch_from(self, link: PeerConnection) -> None:
         """Ask again and again, until there is nothing to ask for."""
         while True:
             self._end_waits()
@@ -240,7 +242,7 @@ class Fetcher:
                     await self._take_all(link, response)
                     self._take_quiet(quiet)
             except InvalidRequestError as error:
-                raise LinkLostError(f"the answer of {link.peer} is none: {error}") from error
+                raise PeerConnectionLostError(f"the answer of {link.peer} is none: {error}") from error
 
     # A request
 
@@ -320,7 +322,7 @@ class Fetcher:
             raise RequestFailedError(f"it refuses with error {response.error}")
         return response
 
-    async def _take_all(self, link: Link, response: FetchResponse) -> None:
+    async def _take_all(self, link: PeerConnection, response: FetchResponse) -> None:
         outside = []
         begun = self._now()
         for partition in response.partitions:
@@ -388,7 +390,9 @@ class Fetcher:
             name = followed.replica.topic_partition
             _logger.warning("%s cannot be followed, and is asked for again: %s", name, error)
 
-    async def _find_the_way_back(self, link: Link, outside: list[tuple[PartitionKey, PartitionFetchState]]) -> None:
+    async def _find_the_way_back(
+        self, link: PeerConnection, outside: list[tuple[PartitionKey, PartitionFetchState]]
+    ) -> None:
         """Our logs end where the leader has nothing: ask where its logs begin and end."""
         asked = {key: self._session.asked[key] for key, _ in outside}
         names = {key: followed.replica.topic_partition for key, followed in outside}

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import TopicPartition
-from seglog.net.dial import Link
+from seglog.net.peer_connection import PeerConnection
 from seglog.protocol.apis import ApiKey
-from seglog.protocol.reading import read_message
+from seglog.protocol.message_reader import read_message
+from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from seglog.protocol.writing import write_message
 
 _VERSION: Final = 8
 _EARLIEST: Final = -2
@@ -29,9 +29,9 @@ class LeaderOffsets(NamedTuple):
 
 
 async def ask_offsets(
-    link: Link, node_id: int, wanted: Sequence[tuple[TopicPartition, int]], *, timeout: float
+    link: PeerConnection, node_id: int, wanted: Sequence[tuple[TopicPartition, int]], *, timeout: float
 ) -> Mapping[TopicPartition, LeaderOffsets]:
-    """``wanted``: partitions, and the leader epochs in which they are followed. As `Link.ask`, and
+    """``wanted``: partitions, and the leader epochs in which they are followed. As `PeerConnection.ask`, and
     `InvalidRequestError` if the leader does not answer what was asked."""
     answers = await asyncio.gather(
         *[link.ask(ApiKey.LIST_OFFSETS, _VERSION, _request(node_id, wanted, time), timeout=timeout) for time in _TIMES]

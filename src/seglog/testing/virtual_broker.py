@@ -18,9 +18,9 @@ from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
 from seglog.core.worker import Worker
-from seglog.net.connection import Connection, Handler
-from seglog.net.limits import Shared
-from seglog.net.listen import Endpoint, Listener
+from seglog.net.connection import ClientConnection, FrameHandler
+from seglog.net.connection_quotas import ConnectionQuotas
+from seglog.net.listener import Endpoint, Listener
 from seglog.testing.crash_fs import Call, CrashFs
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
@@ -192,7 +192,7 @@ class Machine:
         assert self.loop is not None
         return VirtualWorker(clock, on_disk_error, self.loop, lambda: self.world.between(*self._thread_seconds))
 
-    def _make_listener(self, endpoint: Endpoint, handler: Handler, shared: Shared) -> Listener:
+    def _make_listener(self, endpoint: Endpoint, handler: FrameHandler, shared: ConnectionQuotas) -> Listener:
         return VirtualListener(self.network, endpoint, handler, shared, self._begins_to_answer)
 
     def _begins_to_answer(self) -> None:
@@ -245,14 +245,19 @@ class VirtualListener(Listener):
     """Connections of a `Network` in place of sockets."""
 
     def __init__(
-        self, network: Network, endpoint: Endpoint, handler: Handler, shared: Shared, begins: Callable[[], None]
+        self,
+        network: Network,
+        endpoint: Endpoint,
+        handler: FrameHandler,
+        shared: ConnectionQuotas,
+        begins: Callable[[], None],
     ) -> None:
         super().__init__(endpoint, handler, shared)
         self._begins = begins
         self._network = network
         self._served = handler
         self._limits = shared
-        self._accepted: list[Connection] = []
+        self._accepted: list[ClientConnection] = []
 
     async def start(self) -> Endpoint:
         loop = asyncio.get_running_loop()
@@ -261,9 +266,9 @@ class VirtualListener(Listener):
         self._begins()
         return self.endpoint
 
-    def _accept(self) -> Connection:
+    def _accept(self) -> ClientConnection:
         limits = self._limits
-        connection = Connection(
+        connection = ClientConnection(
             listener=self.endpoint.name, handler=self._served, limits=limits, now=limits.now, closed=limits.discard
         )
         limits.add(connection)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from seglog.core.config import PRODUCER, LogConfig
 from seglog.core.errors import InvalidConfigError
-from seglog.core.topic_config import PRODUCER, LogConfig
 from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.records.compression import Codec, check_level
 from seglog.spark.options import values as parsers

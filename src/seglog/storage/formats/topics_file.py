@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from seglog.core.config import LogConfig
 from seglog.core.errors import CorruptCheckpointError, SeglogError
 from seglog.core.fs import Fs, write_atomically
-from seglog.core.topic_config import LogConfig
 from seglog.core.types import validate_topic
 from seglog.storage.formats.checkpoints import decode_id, encode_id
 from seglog.storage.formats.paths import TOPICS

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from seglog.core.clock import Clock, SystemClock
+from seglog.core.config import LogConfig
 from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs, OsFs, write_atomically
-from seglog.core.topic_config import LogConfig
 from seglog.core.types import TopicPartition, parse_topic_partition
 from seglog.storage.formats.checkpoints import encode_offsets
 from seglog.storage.formats.paths import (

@@ -1,0 +1,209 @@
+"""Whether a configuration may be, and if not, why, in Kafka's words; and what a configuration looks like described."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from seglog.broker.configuration import Configuration
+from seglog.broker.requests import ApiError
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, default_text
+from seglog.core.config import INTERNAL_SEGMENT_BYTES, REFUSED_TOPIC_KEYS, SYNONYMS, TOPIC_KEYS, LogConfig, LogDirConfig
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidConfigError
+from seglog.core.settings import Boolean, Enumeration, Integer, Names, Real, ScaledInteger, Setting
+
+
+class ConfigSource(IntEnum):
+    """Where a value is from (``ConfigSource``)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC = 4
+    DEFAULT = 5
+
+
+_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+
+
+# What may be
+
+
+def complaint(row: Setting, text: str) -> str | None:
+    """Why ``text`` cannot be the value of a key, as Kafka's ``ConfigDef`` says it; None if it can."""
+    try:
+        row.parse(text)
+    except InvalidConfigError:
+        rule = row.rule.number if isinstance(row.rule, ScaledInteger) else row.rule
+        reason = _reason(rule, text)
+        if isinstance(rule, Real) and reason.startswith("Value"):
+            text = str(float(text))  # Kafka says what it has parsed
+        return f"Invalid value {text} for configuration {row.name}: {reason}"
+    return None
+
+
+def _reason(rule: object, text: str) -> str:
+    match rule:
+        case Integer() | Real():
+            try:
+                number = int(text) if isinstance(rule, Integer) else float(text)
+            except ValueError:
+                return f"Not a number of type {rule.type.upper()}"
+            if number < rule.low:
+                return f"Value must be at least {rule.low:g}" if isinstance(rule, Real) else _at_least(rule.low)
+            return f"Value must be no more than {rule.high:g}" if isinstance(rule, Real) else _at_most(rule.high)
+        case Boolean():
+            return "Expected value to be either true or false"
+        case Enumeration():
+            return f"String must be one of: {rule.allowed}"
+        case Names():
+            return f"String must be one of: {', '.join(rule.names)}"
+        case _:
+            return str(getattr(rule, "allowed", "it is not allowed"))
+
+
+def _at_least(low: int) -> str:
+    return f"Value must be at least {low}"
+
+
+def _at_most(high: int) -> str:
+    return f"Value must be no more than {high}"
+
+
+def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
+    """A topic's own configuration, or `ApiError`."""
+    nulls = [name for name, value in given.items() if value is None]
+    if nulls:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+    texts = {name: value for name, value in given.items() if value is not None}
+    for name, text in texts.items():
+        row = TOPIC_KEYS.get(name)
+        if row is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        why = complaint(row, text)
+        if why is not None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, why)
+    try:
+        config = LogConfig.from_mapping(texts)
+    except InvalidConfigError as error:
+        least, most = texts.get("min.compaction.lag.ms"), texts.get("max.compaction.lag.ms")
+        if least is None or most is None:
+            raise
+        message = f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        raise ApiError(ErrorCode.INVALID_CONFIG, message) from error
+    return config.overrides()
+
+
+def check_threads(before: LogDirConfig, after: LogDirConfig) -> None:
+    """How far numbers of threads may go from what they are at once, or `InvalidConfigError` (``DynamicThreadPool``,
+    ``LogCleaner.validateReconfiguration``)."""
+    for name in ("log.cleaner.threads", "num.recovery.threads.per.data.dir"):
+        attribute = BROKER_KEYS[name].attribute
+        old, new = getattr(before, attribute), getattr(after, attribute)
+        if new < old // 2:
+            raise InvalidConfigError(f"{name}={new}: it cannot be reduced to less than half the current value {old}")
+        if new > old * 2:
+            raise InvalidConfigError(
+                f"{name}={new}: it cannot be increased to more than double the current value {old}"
+            )
+
+
+# What there is
+
+_Layer = tuple[str, str, ConfigSource]
+"""A key, a value, where it is from."""
+
+
+def describe_topic(
+    overrides: Mapping[str, str], configuration: Configuration, wanted: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """All keys of a topic, or those that are wanted, with their values and where they are from."""
+    found = []
+    defaults = configuration.current.directory.topics
+    for name, row in TOPIC_KEYS.items():
+        if wanted is not None and name not in wanted:
+            continue
+        if name == INTERNAL_SEGMENT_BYTES.name and name not in overrides:
+            continue
+        layers: list[_Layer] = [(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
+        for synonym in SYNONYMS.get(name, ()):
+            layers += _layers(synonym, configuration)
+        if layers and layers[0][2] is ConfigSource.TOPIC:
+            value, source = layers[0][1], ConfigSource.TOPIC
+        elif name in REFUSED_TOPIC_KEYS or name == INTERNAL_SEGMENT_BYTES.name:
+            value, source = row.rule.format(row.default), ConfigSource.DEFAULT
+        else:
+            value = row.rule.format(getattr(defaults, row.attribute))
+            source = layers[0][2] if layers else ConfigSource.DEFAULT
+        found.append(_described(row, value, source, layers, read_only=False))
+    return found
+
+
+def describe_broker(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:
+    """All keys of this broker, or those that are wanted."""
+    found = []
+    for name, row in BROKER_KEYS.items():
+        if wanted is not None and name not in wanted:
+            continue
+        own = list(_layers(row, configuration))
+        layers = list(own)
+        for synonym in _later_names(name):
+            layers += _layers(synonym, configuration)
+        value, source = (own[0][1], own[0][2]) if own else (None, ConfigSource.DEFAULT)
+        found.append(_described(row, value or None, source, layers, read_only=name not in DYNAMIC_KEYS))
+    return found
+
+
+def describe_defaults(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:
+    """What was set for all brokers while they run."""
+    return [
+        _described(
+            BROKER_KEYS[name],
+            text,
+            ConfigSource.DYNAMIC_DEFAULT,
+            [(name, text, ConfigSource.DYNAMIC_DEFAULT)],
+            read_only=False,
+        )
+        for name, text in configuration.of_cluster.items()
+        if wanted is None or name in wanted
+    ]
+
+
+def _layers(row: Setting, configuration: Configuration) -> Iterator[_Layer]:
+    """The values that a broker's key has, the one in force first."""
+    for texts, source in (
+        (configuration.of_broker, ConfigSource.DYNAMIC_BROKER),
+        (configuration.of_cluster, ConfigSource.DYNAMIC_DEFAULT),
+        (configuration.static.given, ConfigSource.STATIC),
+    ):
+        if row.name in texts:
+            yield row.name, texts[row.name], source
+    default = default_text(row)
+    if default:
+        yield row.name, default, ConfigSource.DEFAULT
+
+
+def _later_names(name: str) -> Iterator[Setting]:
+    """Keys that count where this one is not given."""
+    for rows in SYNONYMS.values():
+        names = [row.name for row in rows]
+        if name in names:
+            yield from rows[names.index(name) + 1 :]
+
+
+def _described(
+    row: Setting, value: str | None, source: ConfigSource, layers: list[_Layer], *, read_only: bool
+) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "value": value,
+        "read_only": read_only,
+        "is_default": source is ConfigSource.DEFAULT,
+        "config_source": int(source),
+        "is_sensitive": False,
+        "synonyms": [{"name": name, "value": text, "source": int(at)} for name, text, at in layers],
+        "config_type": _TYPES.get(row.rule.type, 0),
+        "documentation": row.doc,
+    }

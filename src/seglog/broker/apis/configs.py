@@ -1,0 +1,282 @@
+"""Configurations of topics and of brokers: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs,
+ListConfigResources. Rules and messages of ``ConfigurationControlManager`` and ``ConfigAdminManager``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from seglog.broker.apis.config_rules import (
+    check_threads,
+    check_topic_config,
+    complaint,
+    describe_broker,
+    describe_defaults,
+    describe_topic,
+)
+from seglog.broker.configuration import DEFAULT, Configuration
+from seglog.broker.identity import Identity
+from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
+from seglog.broker.topic_changes import TopicChanges
+from seglog.broker.topic_validation import check_topic_name
+from seglog.broker.topics import Topics
+from seglog.core.broker_config import BROKER_KEYS, DYNAMIC_KEYS, BrokerConfig
+from seglog.core.config import TOPIC_KEYS
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidConfigError, SeglogError
+from seglog.core.settings import Names, unknown
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+
+class ConfigResource(IntEnum):
+    """What has a configuration (``ConfigResource.Type``), as far as it is served."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class AlterConfigOp(IntEnum):
+    """What IncrementalAlterConfigs does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_Change = tuple[str, AlterConfigOp, str | None]
+_Update = Callable[[Mapping[str, str]], Mapping[str, str]]
+_MIN_INSYNC: Final = "min.insync.replicas"
+"""One for all brokers of a cluster: who writes ISR and ELR, and who elects from them, must mean the same."""
+_ELSEWHERE: Final = {8: "loggers of a broker", 16: "client metrics", 32: "groups"}
+
+
+class ConfigApis:
+    """Describes and changes configurations; ``took_effect`` is told of a broker's new one."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        changes: TopicChanges,
+        configuration: Configuration,
+        took_effect: Callable[[BrokerConfig], None],
+        identity: Identity,
+    ) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._configuration = configuration
+        self._took_effect = took_effect
+        self._identity = identity
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+            ApiKey.LIST_CONFIG_RESOURCES: self.list_config_resources,
+        }
+
+    # Describe and list
+
+    def describe_configs(self, request: Message, _: RequestContext) -> Answer:
+        results = []
+        for resource in request.resources:
+            result: dict[str, Any] = {
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "error_message": "",
+            }
+            try:
+                found = self._describe(resource)
+            except SeglogError as error:
+                result.update(failure(error))
+            else:
+                if not request.include_synonyms:
+                    found = [{**config, "synonyms": ()} for config in found]
+                if not getattr(request, "include_documentation", False):
+                    found = [{**config, "documentation": None} for config in found]
+                result["configs"] = found
+            results.append(result)
+        return {"results": results}
+
+    def _describe(self, resource: Message) -> list[dict[str, Any]]:
+        name = resource.resource_name
+        # An empty list asks for all, as Kafka takes it.
+        wanted = frozenset(resource.configuration_keys or ()) or None
+        if resource.resource_type == ConfigResource.TOPIC:
+            check_topic_name(name)
+            if name not in self._topics.by_name:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            return describe_topic(self._topics.overrides(name), self._configuration, wanted)
+        if resource.resource_type == ConfigResource.BROKER:
+            if not name:
+                return describe_defaults(self._configuration, wanted)
+            if not name.isdecimal():
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+            expected = self._configuration.node_id
+            if int(name) != expected:
+                message = f"Unexpected broker id, expected {expected} or empty string, but received {name}"
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+            return describe_broker(self._configuration, wanted)
+        raise _not_served(resource.resource_type)
+
+    def list_config_resources(self, request: Message, context: RequestContext) -> Answer:
+        if context.version == 0:
+            return {"config_resources": ()}  # version 0 asks for client metrics only
+        asked = set(request.resource_types) or set(ConfigResource)
+        if not asked <= {*ConfigResource, *_ELSEWHERE}:
+            return {"error_code": ErrorCode.UNSUPPORTED_VERSION}
+        found = []
+        if ConfigResource.BROKER in asked:
+            kind = int(ConfigResource.BROKER)
+            found += [{"resource_name": str(node), "resource_type": kind} for node in self._identity.registered()]
+        if ConfigResource.TOPIC in asked:
+            kind = int(ConfigResource.TOPIC)
+            found += [{"resource_name": topic.name, "resource_type": kind} for topic in self._topics]
+        return {"config_resources": found}
+
+    # Alter
+
+    async def alter_configs(self, request: Message, _: RequestContext) -> Answer:
+        """Give a resource the keys of the request and no others."""
+
+        def changes(resource: Message) -> list[_Change]:
+            return [(config.name, AlterConfigOp.SET, config.value) for config in resource.configs]
+
+        return await self._alter_all(request, changes, replace=True)
+
+    async def incremental_alter_configs(self, request: Message, _: RequestContext) -> Answer:
+        def changes(resource: Message) -> list[_Change]:
+            found: list[_Change] = []
+            for config in resource.configs:
+                if config.config_operation not in set(AlterConfigOp):
+                    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {config.config_operation}")
+                found.append((config.name, AlterConfigOp(config.config_operation), config.value))
+            return found
+
+        return await self._alter_all(request, changes, replace=False)
+
+    async def _alter_all(
+        self, request: Message, changes: Callable[[Message], list[_Change]], *, replace: bool
+    ) -> Answer:
+        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        responses: dict[tuple[int, str], dict[str, Any]] = {}
+        for resource in request.resources:
+            kind, name = key = (resource.resource_type, resource.resource_name)
+            responses[key] = {"resource_type": kind, "resource_name": name}
+            try:
+                if times[key] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                await self._alter(kind, name, changes(resource), replace=replace, validate_only=request.validate_only)
+            except SeglogError as error:
+                responses[key].update(failure(error))
+        return {"responses": list(responses.values())}
+
+    async def _alter(
+        self, kind: int, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool
+    ) -> None:
+        if max(Counter(key for key, _, _ in changes).values(), default=0) > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        nulls = [key for key, operation, value in changes if value is None and operation is not AlterConfigOp.DELETE]
+        if nulls:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        if kind == ConfigResource.TOPIC:
+            await self._alter_topic(name, changes, replace=replace, validate_only=validate_only)
+        elif kind == ConfigResource.BROKER:
+            await self._alter_broker(name, changes, replace=replace, validate_only=validate_only)
+        else:
+            raise _not_served(kind)
+
+    async def _alter_topic(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(name)
+        if name not in self._topics.by_name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        before = self._topics.overrides(name)
+        after = check_topic_config(_changed(before, changes, self._topic_value, replace=replace))
+        if validate_only:
+            return
+        removed: dict[str, str | None] = {key: None for key in before if key not in after}
+        await self._changes.alter(name, {**removed, **after})
+
+    def _topic_value(self, key: str) -> str:
+        row = TOPIC_KEYS[key]
+        return row.rule.format(getattr(self._configuration.current.directory.topics, row.attribute, row.default))
+
+    async def _alter_broker(self, name: str, changes: Sequence[_Change], *, replace: bool, validate_only: bool) -> None:
+        expected = self._configuration.node_id
+        if name and not name.isdecimal():
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if name and int(name) != expected:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
+        for key, operation, text in changes:
+            row = BROKER_KEYS.get(key)
+            if row is None:
+                if operation is AlterConfigOp.DELETE:
+                    continue
+                raise ApiError(ErrorCode.INVALID_CONFIG, str(unknown(key, BROKER_KEYS, "broker configuration")))
+            why = complaint(row, text) if operation is AlterConfigOp.SET and text is not None else None
+            if why is not None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, why)
+        if name and self._configuration.current.cluster_store and any(key == _MIN_INSYNC for key, _, _ in changes):
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"Broker-level {_MIN_INSYNC} cannot be altered while ELR is enabled."
+            )
+        fixed = [key for key, _, _ in changes if key in BROKER_KEYS and key not in DYNAMIC_KEYS]
+        if fixed:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+
+        def update(before: Mapping[str, str]) -> Mapping[str, str]:
+            return _changed(before, changes, self._broker_value, replace=replace)
+
+        try:
+            await self._configuration.change(
+                str(expected) if name else DEFAULT,
+                update,
+                self._changes,
+                self._took_effect,
+                check=lambda before, after: check_threads(before.directory, after.directory),
+                validate_only=validate_only,
+            )
+        except InvalidConfigError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+    def _broker_value(self, key: str) -> str:
+        row = BROKER_KEYS[key]
+        return self._configuration.current.given.get(key) or row.rule.format(row.default)
+
+
+def _changed(
+    before: Mapping[str, str], changes: Sequence[_Change], value_of: Callable[[str], str], *, replace: bool
+) -> dict[str, str]:
+    """The texts after the changes; ``value_of`` has what a list that was not given is made longer from."""
+    after = {} if replace else dict(before)
+    for key, operation, text in changes:
+        if operation is AlterConfigOp.DELETE or text is None:
+            after.pop(key, None)
+            continue
+        if operation is AlterConfigOp.SET:
+            after[key] = text
+            continue
+        row = TOPIC_KEYS.get(key) or BROKER_KEYS.get(key)
+        if row is None or not isinstance(row.rule, Names):
+            message = f"Can't {operation.name} to key {key} because its type is not LIST."
+            raise ApiError(ErrorCode.INVALID_CONFIG, message)
+        items = [item for item in (after[key] if key in after else value_of(key)).split(",") if item]
+        given = [item.strip() for item in text.split(",") if item.strip()]
+        if operation is AlterConfigOp.APPEND:
+            items += [item for item in given if item not in items]
+        else:
+            items = [item for item in items if item not in given]
+        after[key] = ",".join(items)
+    return after
+
+
+def _not_served(kind: int) -> ApiError:
+    if kind in _ELSEWHERE:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"seglog has no configurations of {_ELSEWHERE[kind]}")
+    return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")

@@ -1,0 +1,251 @@
+"""What groups have read: OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.topics import Topic, Topics
+from seglog.coordinators.committed_offsets import FetchedOffset
+from seglog.coordinators.coordinator_error import CoordinatorError
+from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
+from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_records import NO_RETENTION
+from seglog.core.error_codes import ErrorCode
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+_TOPIC_IDS: Final = 10
+"""The first version of OffsetCommit and OffsetFetch that names topics by their ids."""
+_NO_OFFSET: Final = -1
+_ZERO: Final = UUID(int=0)
+
+
+class GroupOffsetApis:
+    """Answers requests for offsets of groups."""
+
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
+        self._coordinator = coordinator
+        self._topics = topics
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {
+            ApiKey.OFFSET_COMMIT: self.commit,
+            ApiKey.OFFSET_FETCH: self.fetch,
+            ApiKey.OFFSET_DELETE: self.delete,
+        }
+
+    def _find(self, named: Message, version: int) -> Topic | None:
+        if version >= _TOPIC_IDS:
+            return self._topics.find(named.topic_id or _ZERO)
+        return self._topics.find(named.name)
+
+    # OffsetCommit
+
+    async def commit(self, request: Message, context: RequestContext) -> Answer:
+        version = context.version
+        commits: list[OffsetCommit] = []
+        answers: list[dict[str, Any]] = []
+        topics = []
+        for wanted in request.topics:
+            topic = self._find(wanted, version)
+            partitions = []
+            for partition in wanted.partitions:
+                answer = {
+                    "partition_index": partition.partition_index,
+                    "error_code": _why_not(topic, partition, version),
+                }
+                partitions.append(answer)
+                if topic is not None and not answer["error_code"]:
+                    answers.append(answer)
+                    commits.append(
+                        OffsetCommit(
+                            (topic.name, partition.partition_index),
+                            _known_id(topic),
+                            partition.committed_offset,
+                            partition.committed_leader_epoch,
+                            partition.committed_metadata,
+                        )
+                    )
+            topics.append(_named(wanted, topic) | {"partitions": partitions})
+        if commits:
+            codes = await self._commit(request, version, commits)
+            for answer, code in zip(answers, codes, strict=True):
+                answer["error_code"] = int(code)
+        return {"topics": topics}
+
+    async def _commit(self, request: Message, version: int, commits: list[OffsetCommit]) -> list[ErrorCode]:
+        wanted = OffsetCommitRequest(
+            request.group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            commits,
+            version,
+            getattr(request, "retention_time", NO_RETENTION),
+        )
+        try:
+            return await self._coordinator.commit(wanted)
+        except CoordinatorError as error:
+            return [error.code for _ in commits]
+
+    # OffsetFetch
+
+    def fetch(self, request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
+        version = context.version
+        stable = bool(request.require_stable)
+        if any(self._coordinator.is_in_doubt(group.group_id) for group in request.groups):
+            return self._fetch_newest(request.groups, version, require_stable=stable)
+        return {"groups": [self._fetch(group, version, require_stable=stable) for group in request.groups]}
+
+    async def _fetch_newest(self, groups: Sequence[Message], version: int, *, require_stable: bool) -> Answer:
+        """While the metadata store is away: nothing is told that another coordinator has changed already."""
+
+        async def fetch(group: Message) -> dict[str, Any]:
+            try:
+                await self._coordinator.newest(group.group_id)
+            except CoordinatorError as error:
+                return _no_group(group, version, error)
+            return self._fetch(group, version, require_stable=require_stable)
+
+        return {"groups": await asyncio.gather(*map(fetch, groups))}
+
+    def _fetch(self, group: Message, version: int, *, require_stable: bool) -> dict[str, Any]:
+        try:
+            shard = self._coordinator.shard(group.group_id)
+        except CoordinatorError as error:
+            return _no_group(group, version, error)
+        if group.topics is None:
+            return {
+                "group_id": group.group_id,
+                "topics": self._fetch_all(group.group_id, shard, version, require_stable),
+            }
+        return {
+            "group_id": group.group_id,
+            "topics": [
+                self._fetch_topic(group.group_id, shard, topic, version, require_stable) for topic in group.topics
+            ],
+        }
+
+    def _fetch_topic(
+        self, group_id: str, shard: CoordinatorShard, wanted: Message, version: int, require_stable: bool
+    ) -> dict[str, Any]:
+        topic = self._find(wanted, version)
+        if topic is None and version >= _TOPIC_IDS:
+            return _no_offsets(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+        name = wanted.name if topic is None else topic.name
+        topic_id = _known_id(topic)
+        return _named(wanted, topic) | {
+            "partitions": [
+                _fetched(number, shard.fetch(group_id, (name, number), topic_id, require_stable=require_stable))
+                for number in wanted.partition_indexes
+            ]
+        }
+
+    def _fetch_all(
+        self, group_id: str, shard: CoordinatorShard, version: int, require_stable: bool
+    ) -> list[dict[str, Any]]:
+        """What is committed; of a topic that is no more only in versions that can name it."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for place in shard.places(group_id):
+            name, number = place
+            topic = self._topics.find(name)
+            if topic is None and version >= _TOPIC_IDS:
+                continue
+            topic_id = _known_id(topic)
+            offset = shard.fetch(group_id, place, topic_id, require_stable=require_stable)
+            if offset.value is not None or offset.is_unstable:
+                found.setdefault(name, []).append(_fetched(number, offset))
+        return [
+            {"name": name, "topic_id": _id_of(self._topics.find(name)), "partitions": partitions}
+            for name, partitions in found.items()
+        ]
+
+    # OffsetDelete
+
+    async def delete(self, request: Message, context: RequestContext) -> Answer:
+        if not request.group_id:
+            return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
+        places: list[tuple[str, int]] = []
+        answers: list[dict[str, Any]] = []
+        topics = []
+        for wanted in request.topics:
+            topic = self._topics.find(wanted.name)
+            partitions = []
+            for partition in wanted.partitions:
+                answer = {
+                    "partition_index": partition.partition_index,
+                    "error_code": _why_not(topic, partition, context.version),
+                }
+                partitions.append(answer)
+                if not answer["error_code"]:
+                    places.append((wanted.name, partition.partition_index))
+                    answers.append(answer)
+            topics.append({"name": wanted.name, "partitions": partitions})
+        try:
+            codes = await self._coordinator.delete_offsets(request.group_id, places)
+        except CoordinatorError as error:
+            return {"error_code": int(error.code)}
+        for answer, code in zip(answers, codes, strict=True):
+            answer["error_code"] = int(code)
+        return {"topics": topics}
+
+
+def _why_not(topic: Topic | None, partition: Message, version: int) -> int:
+    if topic is None and version >= _TOPIC_IDS:
+        return int(ErrorCode.UNKNOWN_TOPIC_ID)
+    if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return 0
+
+
+def _id_of(topic: Topic | None) -> UUID:
+    return _ZERO if topic is None else topic.topic_id
+
+
+def _known_id(topic: Topic | None) -> UUID | None:
+    """None where there is no such topic, or it is of a Kafka before 2.8."""
+    return topic.topic_id if topic is not None and topic.topic_id.int else None
+
+
+def _named(wanted: Message, topic: Topic | None) -> dict[str, Any]:
+    """A topic by what the client called it and by what it has beside that."""
+    name = getattr(wanted, "name", None) or ("" if topic is None else topic.name)
+    return {"name": name, "topic_id": getattr(wanted, "topic_id", None) or _id_of(topic)}
+
+
+def _no_group(group: Message, version: int, error: CoordinatorError) -> dict[str, Any]:
+    # Only version 1 has no other place for the error than each partition.
+    topics = [] if version >= 2 or group.topics is None else [_no_offsets(topic) for topic in group.topics]
+    return {"group_id": group.group_id, "error_code": int(error.code), "topics": topics}
+
+
+def _fetched(number: int, found: FetchedOffset) -> dict[str, Any]:
+    value = found.value
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT if found.is_unstable else ErrorCode.NONE
+    if value is None:
+        return _no_offset(number, code)
+    return {
+        "partition_index": number,
+        "committed_offset": value.offset,
+        "committed_leader_epoch": value.leader_epoch,
+        "metadata": value.metadata,
+        "error_code": int(code),
+    }
+
+
+def _no_offset(number: int, code: ErrorCode) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "committed_offset": _NO_OFFSET,
+        "committed_leader_epoch": -1,
+        "metadata": "",
+        "error_code": int(code),
+    }
+
+
+def _no_offsets(wanted: Message, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
+    return _named(wanted, None) | {"partitions": [_no_offset(number, code) for number in wanted.partition_indexes]}

@@ -1,0 +1,393 @@
+"""What there is: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Container, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from seglog.broker.configuration import Configuration
+from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
+from seglog.broker.offload import SLICE, drop, offload, slices
+from seglog.broker.requests import Answer, ApiHandler, RequestContext, failure
+from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
+from seglog.broker.topic_validation import check_collisions
+from seglog.broker.topics import INTERNAL, PartitionMetadata, Topic, Topics
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidTopicError, SeglogError
+from seglog.core.ground import Workers
+from seglog.core.types import validate_topic
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+from seglog.storage.directory.log_dir import LogDir
+from seglog.storage.directory.strays import size_of
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+_LISTENERS_SINCE: Final = 6
+"""The version of Metadata from which on clients know LISTENER_NOT_FOUND."""
+_FOR_LEADERS_SECONDS: Final = 1.0
+"""How long an answer waits until the topics that it has created have leaders."""
+_IDS_SINCE: Final = 12
+"""The version of Metadata from which on topics may be asked for by their ids."""
+
+
+class MetadataApis:
+    """Answers what topics, partitions and brokers there are; a topic that is asked for may be created by that."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        changes: TopicChanges,
+        identity: Identity,
+        configuration: Configuration,
+        workers: Workers,
+    ) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._identity = identity
+        self._configuration = configuration
+        self._workers = workers
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
+        }
+
+    # Metadata
+
+    def metadata(self, request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
+        if request.topics is not None and len(request.topics) > SLICE:
+            return self._metadata_of_many(request, context)
+        if context.version < _IDS_SINCE and _has_ids(request.topics or ()):
+            return _refused_ids(request)
+        if self._may_create(request, context) and request.topics is not None:
+            missing = self._missing(request.topics)
+            if missing:
+                return self._create_first(list(missing), request, context)
+        if self._number_of_partitions(request) > SLICE:
+            return self._metadata_in_slices(request, context)
+        return self._metadata(request, context, {})
+
+    def _number_of_partitions(self, request: Message) -> int:
+        asked = self._topics if request.topics is None else filter(None, map(self._asked, request.topics))
+        return sum(len(topic.partitions) for topic in asked)
+
+    def _asked(self, asked: Message) -> Topic | None:
+        topic_id = getattr(asked, "topic_id", None)
+        return self._topics.by_id.get(topic_id) if topic_id else self._topics.by_name.get(asked.name)
+
+    def _may_create(self, request: Message, context: RequestContext) -> bool:
+        is_enabled = self._configuration.current.auto_create_topics_enable
+        return is_enabled and (context.version < 4 or request.allow_auto_topic_creation)
+
+    def _missing(self, topics: Sequence[Message]) -> dict[str, None]:
+        return dict.fromkeys(
+            topic.name
+            for topic in topics
+            if topic.name is not None and not topic.topic_id and topic.name not in self._topics.by_name
+        )
+
+    async def _metadata_in_slices(self, request: Message, context: RequestContext) -> Answer:
+        """The same where there are many partitions to tell of: other connections have their turn in between."""
+        answer = self._metadata(Message(**{**vars(request), "topics": ()}), context, {})
+        told = self._told(request, context)
+        asked = list(self._topics if request.topics is None else request.topics)
+        seen: set[tuple[str | None, UUID | None]] = set()
+        topics: list[dict[str, Any]] = []
+        room = SLICE
+        for one in asked:
+            topic = one if isinstance(one, Topic) else self._asked(one)
+            name = (one.name, getattr(one, "topic_id", None))
+            if name in seen:
+                continue
+            seen.add(name)
+            if topic is None:
+                topics.append(self._named(*name, {}, told))
+                continue
+            described = self._topic(topic, told, range(0))
+            topics.append(described)
+            count = len(topic.partitions)
+            for start in range(0, count, SLICE):
+                described["partitions"] += self._partitions(topic, told, range(start, min(start + SLICE, count)))
+                room -= min(SLICE, count - start)
+                if room <= 0:
+                    room = SLICE
+                    await asyncio.sleep(0)
+        return {**answer, "topics": topics}
+
+    async def _metadata_of_many(self, request: Message, context: RequestContext) -> Answer:
+        """The same for a request that would hold up the loop."""
+        if context.version < _IDS_SINCE and await self._has_ids_of_many(request):
+            return _refused_ids(request)
+        refused: Mapping[str, int] = {}
+        if self._may_create(request, context):
+            missing: dict[str, None] = {}
+            async for some in slices(request.topics):
+                missing |= self._missing(some)
+            if missing:
+                refused = await self._create(list(missing))
+        seen: set[tuple[str | None, UUID | None]] = set()
+        topics: list[dict[str, Any]] = []
+        answer: Answer = {}
+        async for some in slices(request.topics):
+            fresh = [topic for topic in some if (topic.name, getattr(topic, "topic_id", None)) not in seen]
+            seen.update((topic.name, getattr(topic, "topic_id", None)) for topic in fresh)
+            answer = self._metadata(Message(**{**vars(request), "topics": fresh}), context, refused)
+            topics += answer["topics"]
+        names, request.topics = list(request.topics), ()
+        await offload(partial(drop, names))
+        return {**answer, "topics": topics}
+
+    async def _has_ids_of_many(self, request: Message) -> bool:
+        async for some in slices(request.topics):
+            if _has_ids(some):
+                return True
+        return False
+
+    async def _create_first(self, names: list[str], request: Message, context: RequestContext) -> Answer:
+        """Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates meanwhile; here the first answer has the topic."""
+        return self._metadata(request, context, await self._create(names))
+
+    async def _create(self, names: list[str]) -> Mapping[str, int]:
+        """Create topics, as many as one request may; codes of those that cannot be."""
+        refused: dict[str, int] = {}
+        config = self._configuration.current
+        if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
+            return refused
+        made = []
+        for name in names:
+            try:
+                if name in INTERNAL:
+                    continue  # their coordinators create them
+                check_collisions(name, self._topics)
+                factor = config.default_replication_factor
+                made.append(await self._changes.ensure(name, config.directory.num_partitions, {}, factor=factor))
+            except SeglogError as error:
+                refused[name] = failure(error)["error_code"]
+        await self._changes.settled(made, _FOR_LEADERS_SECONDS)
+        return refused
+
+    def _told(self, request: Message, context: RequestContext) -> _Told:
+        return _Told(
+            frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener)),
+            ErrorCode.LISTENER_NOT_FOUND if context.version >= _LISTENERS_SINCE else ErrorCode.LEADER_NOT_AVAILABLE,
+            bool(getattr(request, "include_topic_authorized_operations", False)),
+        )
+
+    def _metadata(self, request: Message, context: RequestContext, refused: Mapping[str, int]) -> Answer:
+        told = self._told(request, context)
+        if request.topics is None:
+            answers = [self._topic(topic, told) for topic in self._topics]
+        else:
+            wanted = dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in request.topics)
+            answers = [self._named(name, topic_id, refused, told) for name, topic_id in wanted]
+        wants_cluster = bool(getattr(request, "include_cluster_authorized_operations", False))
+        return {
+            "brokers": self._identity.brokers(context.listener),
+            "cluster_id": self._identity.cluster_id,
+            # Whom clients send changes to: any broker makes them (Kafka's pass them on and name a random one), and the
+            # controller may have died a moment ago, for which librdkafka would wait.
+            "controller_id": own if (own := self._identity.node_id) in told.reachable else self._identity.controller_id,
+            "topics": answers,
+            "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED,
+        }
+
+    def _named(
+        self, name: str | None, topic_id: UUID | None, refused: Mapping[str, int], told: _Told
+    ) -> dict[str, Any]:
+        if topic_id is not None and topic_id.int:
+            found = self._topics.by_id.get(topic_id)
+            if found is None:
+                return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
+            return self._topic(found, told)
+        if name is None:
+            return {"error_code": ErrorCode.INVALID_REQUEST, "name": ""}
+        found = self._topics.by_name.get(name)
+        if found is not None:
+            return self._topic(found, told)
+        return {
+            "error_code": refused.get(name) or _why_not(name),
+            "name": name,
+            "is_internal": name in INTERNAL,
+            "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
+        }
+
+    def _topic(self, topic: Topic, told: _Told, numbers: range | None = None) -> dict[str, Any]:
+        return {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "is_internal": topic.is_internal,
+            "partitions": self._partitions(topic, told, range(len(topic.partitions)) if numbers is None else numbers),
+            "topic_authorized_operations": TOPIC_OPERATIONS if told.wants_operations else NOT_ASKED,
+        }
+
+    def _partitions(self, topic: Topic, told: _Told, numbers: range) -> list[dict[str, Any]]:
+        return [_partition(number, self._topics.standing(topic, number), told) for number in numbers]
+
+    # DescribeTopicPartitions
+
+    def describe_topic_partitions(self, request: Message, context: RequestContext) -> Answer:
+        """A page of partitions, by topic in the order of their names (KIP-966)."""
+        cursor = request.cursor
+        if cursor is not None and cursor.partition_index < 0:
+            topics = [{"error_code": ErrorCode.INVALID_REQUEST, "name": topic.name} for topic in request.topics]
+            return {"topics": topics}
+        limit = max(1, request.response_partition_limit)
+        limit = min(limit, self._configuration.current.max_request_partition_size_limit)
+        asked = {topic.name for topic in request.topics} or set(self._topics.by_name)
+        start = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
+        reachable = frozenset(broker["node_id"] for broker in self._identity.brokers(context.listener))
+        told = _Told(reachable, ErrorCode.LISTENER_NOT_FOUND, wants_operations=True)
+        answers: list[dict[str, Any]] = []
+        for name in sorted(asked):
+            if name < start[0]:
+                continue
+            first = start[1] if name == start[0] else 0
+            if limit == 0:
+                return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": first}}
+            topic = self._topics.by_name.get(name)
+            if topic is None:
+                answers.append(
+                    {
+                        "error_code": _why_not(name),
+                        "name": name,
+                        "is_internal": name in INTERNAL,
+                        "topic_authorized_operations": TOPIC_OPERATIONS,
+                    }
+                )
+                continue
+            numbers = range(first, min(len(topic.partitions), first + limit))
+            described = self._topic(topic, told, numbers)
+            for partition in described["partitions"]:
+                partition["error_code"] = ErrorCode.NONE  # Kafka says nothing more of one without a leader
+            answers.append(described)
+            limit -= len(numbers)
+            if first + len(numbers) < len(topic.partitions):
+                return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": numbers.stop}}
+        return {"topics": answers}
+
+    # DescribeCluster
+
+    def describe_cluster(self, request: Message, context: RequestContext) -> Answer:
+        asked = request.endpoint_type if context.version >= 1 else _BROKERS
+        if asked == _CONTROLLERS:
+            message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            return {"error_code": ErrorCode.MISMATCHED_ENDPOINT_TYPE, "error_message": message}
+        if asked != _BROKERS:
+            return {
+                "error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                "error_message": f"Unsupported endpoint type {asked}",
+            }
+        wants_operations = request.include_cluster_authorized_operations
+        return {
+            "cluster_id": self._identity.cluster_id,
+            "controller_id": self._identity.controller_id,
+            "brokers": self._identity.brokers(context.listener),
+            "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
+        }
+
+    # DescribeLogDirs
+
+    async def describe_log_dirs(self, request: Message, _: RequestContext) -> Answer:
+        wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+        results = [await self._log_dir(directory, wanted) for directory in self._topics.directories()]
+        return {"results": results + [_failed(path) for path in self._topics.lost_directories()]}
+
+    async def _log_dir(self, directory: LogDir, wanted: Mapping[str, Container[int]] | None) -> dict[str, Any]:
+        if directory.health.failure is not None:
+            return _failed(directory.path)
+        topics = []
+        for topic in self._topics:
+            if wanted is not None and topic.name not in wanted:
+                continue
+            partitions = [
+                {"partition_index": number, "partition_size": partition.log.size}
+                for number, partition in enumerate(topic.partitions)
+                if partition is not None
+                and (wanted is None or number in wanted[topic.name])
+                and directory.logs.get(partition.topic_partition) is partition.log
+            ]
+            if partitions:
+                topics.append({"name": topic.name, "partitions": partitions})
+        if wanted is None and self._topics.strays[0]:
+            topics += await self._workers.run(partial(_strays, directory))
+        usage = await self._workers.run(partial(shutil.disk_usage, directory.path))
+        return {
+            "log_dir": directory.path,
+            "topics": topics,
+            "total_bytes": usage.total,
+            "usable_bytes": usage.free,
+        }
+
+
+def _strays(directory: LogDir) -> list[dict[str, Any]]:
+    """They take room too. Each is shown as a topic with the name of its directory."""
+    return [
+        {
+            "name": one.name,
+            "partitions": [
+                {"partition_index": one.stray.partition.partition, "partition_size": size_of(directory.fs, one.path)}
+            ],
+        }
+        for one in directory.strays()
+    ]
+
+
+class _Told(NamedTuple):
+    """To whom: the brokers that the client can reach by its listener, and what it is told of a leader that it cannot
+    reach."""
+
+    reachable: Container[int]
+    unreachable: ErrorCode
+    wants_operations: bool
+
+
+def _partition(number: int, standing: PartitionMetadata, told: _Told) -> dict[str, Any]:
+    error, leader = standing.error, standing.leader
+    if not error and leader not in told.reachable:
+        error, leader = told.unreachable, -1
+    return {
+        "error_code": error,
+        "partition_index": number,
+        "leader_id": leader,
+        "leader_epoch": standing.leader_epoch,
+        "replica_nodes": standing.replicas,
+        "isr_nodes": standing.isr,
+        "offline_replicas": standing.offline,
+        "eligible_leader_replicas": standing.eligible,
+        "last_known_elr": standing.last_known,
+    }
+
+
+def _failed(path: str) -> dict[str, Any]:
+    return {"error_code": ErrorCode.KAFKA_STORAGE_ERROR, "log_dir": path}
+
+
+def _has_ids(topics: Sequence[Message]) -> bool:
+    return any(topic.name is None or getattr(topic, "topic_id", None) for topic in topics)
+
+
+def _refused_ids(request: Message) -> Answer:
+    """All of it: versions 10 and 11 have a place for ids, and must not use it (KAFKA-10774)."""
+    return {
+        "controller_id": -1,
+        "topics": [
+            {"error_code": ErrorCode.INVALID_REQUEST, "name": topic.name or "", "topic_id": topic.topic_id}
+            for topic in request.topics
+        ],
+    }
+
+
+def _why_not(name: str) -> ErrorCode:
+    try:
+        validate_topic(name)
+    except InvalidTopicError:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,152 @@
+"""Producers' ids, and what partitions know of producers: InitProducerId, DescribeProducers.
+
+Ids come in blocks of 1,000 that are taken from the metadata store for good: after a crash the rest of a block is never
+given out, so that no id is used twice (Kafka's ``RPCProducerIdManager``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from seglog.broker.requests import NO_SUCH_PARTITION, Answer, ApiHandler, RequestContext
+from seglog.broker.topics import Topics
+from seglog.cluster.store import MetadataStore, NameExistsError, StoreError, VersionChangedError
+from seglog.core.error_codes import ErrorCode
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+BLOCK: Final = 1000
+_AHEAD: Final = BLOCK // 10
+"""Ids that are left when the next block is fetched, so that nobody waits for it."""
+_NAME: Final = "producer-ids"
+
+
+class ProducerIds:
+    """Gives out ids, none of them twice."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._blocks: list[range] = []
+        self._fetching: asyncio.Task[None] | None = None
+
+    def take(self) -> int | None:
+        """An id, None if a block has to be waited for: `fetch`, and then again."""
+        while self._blocks and not self._blocks[0]:
+            self._blocks.pop(0)
+        if not self._blocks:
+            return None
+        taken, self._blocks[0] = self._blocks[0][0], self._blocks[0][1:]
+        if sum(map(len, self._blocks)) < _AHEAD:
+            self._begin_fetch()
+        return taken
+
+    async def next(self) -> int:
+        """An id. `StoreError` if the store has none."""
+        while (taken := self.take()) is None:
+            await asyncio.shield(self._begin_fetch())
+        return taken
+
+    def _begin_fetch(self) -> asyncio.Task[None]:
+        if self._fetching is None or self._fetching.done():
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch())
+            self._fetching.add_done_callback(_look_at_failure)
+        return self._fetching
+
+    async def _fetch(self) -> None:
+        """Take a block; it counts as used from here on."""
+        while True:
+            found = await self._store.get(_NAME)
+            start = 0 if found is None else int(found.value)
+            value = b"%d" % (start + BLOCK)
+            try:
+                if found is None:
+                    await self._store.create(_NAME, value)
+                else:
+                    await self._store.cas(_NAME, value, found.version)
+            except (NameExistsError, VersionChangedError):
+                continue
+            self._blocks.append(range(start, start + BLOCK))
+            return
+
+    async def close(self) -> None:
+        if self._fetching is not None:
+            await asyncio.gather(self._fetching, return_exceptions=True)
+
+
+def _look_at_failure(task: asyncio.Task[None]) -> None:
+    """One that nobody waited for; the next who needs a block tries again, and hears of it."""
+    if not task.cancelled():
+        task.exception()
+
+
+class ProducerApis:
+    """Answers InitProducerId and DescribeProducers."""
+
+    def __init__(self, topics: Topics, ids: ProducerIds) -> None:
+        self._topics = topics
+        self._ids = ids
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {ApiKey.INIT_PRODUCER_ID: self.init_producer_id, ApiKey.DESCRIBE_PRODUCERS: self.describe_producers}
+
+    def init_producer_id(self, request: Message, _: RequestContext) -> Answer | Awaitable[Answer]:
+        """An id, with epoch 0. There are no transactions yet: a transactional id is refused for good, with a code that
+        no client retries."""
+        if request.transactional_id is not None:
+            is_empty = not request.transactional_id
+            code = ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _no_id(code)
+        if (request.producer_id == -1) != (request.producer_epoch == -1):
+            return _no_id(ErrorCode.INVALID_REQUEST)
+        taken = self._ids.take()
+        return self._init_later() if taken is None else {"producer_id": taken, "producer_epoch": 0}
+
+    async def _init_later(self) -> Answer:
+        try:
+            return {"producer_id": await self._ids.next(), "producer_epoch": 0}
+        except StoreError:
+            return _no_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def describe_producers(self, request: Message, _: RequestContext) -> Answer:
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [self._producers_of(topic.name, number) for number in topic.partition_indexes],
+                }
+                for topic in request.topics
+            ]
+        }
+
+    def _producers_of(self, topic: str, number: int) -> dict[str, Any]:
+        partition = self._topics.partition(topic, number)
+        if partition is None:
+            message = None if topic in self._topics.by_name else NO_SUCH_PARTITION
+            code = self._topics.why_not(topic, number)
+            return {"partition_index": number, "error_code": code, "error_message": message}
+        log = partition.log
+        with log.lock:  # the thread that forgets idle producers takes it too
+            return {
+                "partition_index": number,
+                "active_producers": [
+                    {
+                        "producer_id": producer_id,
+                        "producer_epoch": entry.epoch,
+                        "last_sequence": entry.last_sequence,
+                        "last_timestamp": entry.last_timestamp,
+                        "coordinator_epoch": entry.coordinator_epoch,
+                        "current_txn_start_offset": _or_none(entry.current_txn_first_offset),
+                    }
+                    for producer_id, entry in log.producers.entries.items()
+                ],
+            }
+
+
+def _or_none(offset: int | None) -> int:
+    return -1 if offset is None else offset
+
+
+def _no_id(code: ErrorCode) -> Answer:
+    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -1,0 +1,136 @@
+"""Replicas move to other brokers (KIP-455): AlterPartitionReassignments, ListPartitionReassignments. Rules and messages
+of ``ReplicationControlManager.alterPartitionReassignments``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from seglog.broker.apis.partition_states import Brokers, Decide, PartitionStates
+from seglog.broker.identity import Identity
+from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
+from seglog.broker.topic_validation import check_replicas
+from seglog.broker.topics import Topics
+from seglog.cluster.election import cancel_reassignment, reassign, settle
+from seglog.cluster.model import PartitionState, TopicRules
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+
+class ReassignmentApis:
+    """Answers what is asked of replicas that move."""
+
+    def __init__(self, states: PartitionStates, topics: Topics, identity: Identity) -> None:
+        self._states = states
+        self._topics = topics
+        self._identity = identity
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_partition_reassignments,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_partition_reassignments,
+        }
+
+    # AlterPartitionReassignments
+
+    async def alter_partition_reassignments(self, request: Message, context: RequestContext) -> Answer:
+        may_change = context.version < 1 or request.allow_replication_factor_change
+        keys: dict[tuple[str, int], tuple[UUID, int]] = {}
+        wanted: dict[tuple[UUID, int], Decide] = {}
+        refused: dict[tuple[str, int], SeglogError] = {}
+        for topic in request.topics:
+            for partition in topic.partitions:
+                named = (topic.name, partition.partition_index)
+                try:
+                    keys[named] = self._key(*named)
+                    wanted[keys[named]] = self._decision(*named, partition.replicas, may_change=may_change)
+                except SeglogError as error:
+                    refused[named] = error
+        of_states = await self._states.change(wanted)
+        refused |= {named: of_states[key] for named, key in keys.items() if key in of_states}
+        return {
+            "allow_replication_factor_change": may_change,
+            "responses": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        _told(partition.partition_index, refused.get((topic.name, partition.partition_index)))
+                        for partition in topic.partitions
+                    ],
+                }
+                for topic in request.topics
+            ],
+        }
+
+    def _key(self, name: str, number: int) -> tuple[UUID, int]:
+        topic = self._topics.by_name.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+        if not self._topics.has(name, number):
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}.")
+        return topic.topic_id, number
+
+    def _decision(self, name: str, number: int, target: Sequence[int] | None, *, may_change: bool) -> Decide:
+        """What becomes of a partition that is to have these replicas; None: of one that is to stay where it was."""
+
+        def cancel(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
+            if not (state.adding or state.removing):
+                raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            try:
+                back = cancel_reassignment(state)
+            except ValueError as error:
+                if not rules.unclean:
+                    message = (
+                        f"Unable to revert partition assignment for {name}:{number} because it would require an "
+                        "unclean leader election."
+                    )
+                    raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message) from error
+                back = cancel_reassignment(state, unclean=True)
+            return settle(back, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
+
+        def move(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
+            assert target is not None
+            check_replicas(target, self._identity, None, now=state.replicas)
+            if not may_change:
+                now = len(set(state.replicas) - set(state.removing))
+                if now != len(target):
+                    message = f"The replication factor is changed from {now} to {len(target)}"
+                    raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+            moved = reassign(state, tuple(target))
+            return settle(moved, brokers, min_insync=rules.min_insync, unclean=rules.unclean)
+
+        return cancel if target is None else move
+
+    # ListPartitionReassignments
+
+    def list_partition_reassignments(self, request: Message, _: RequestContext) -> Answer:
+        asked: Iterable[tuple[str, Iterable[int]]]
+        if request.topics is None:
+            asked = [(topic.name, range(len(topic.partitions))) for topic in self._topics]
+        else:
+            asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        topics = []
+        for name, numbers in asked:
+            found = [moving for number in numbers if (moving := self._moving(name, number)) is not None]
+            if found:
+                topics.append({"name": name, "partitions": found})
+        return {"topics": topics}
+
+    def _moving(self, name: str, number: int) -> dict[str, Any] | None:
+        topic = self._topics.by_name.get(name)
+        state = None if topic is None else self._states.of(topic, number)
+        if state is None or not (state.adding or state.removing):
+            return None
+        return {
+            "partition_index": number,
+            "replicas": state.replicas,
+            "adding_replicas": state.adding,
+            "removing_replicas": state.removing,
+        }
+
+
+def _told(number: int, error: SeglogError | None) -> dict[str, Any]:
+    return {"partition_index": number, **({} if error is None else failure(error))}

@@ -1,0 +1,240 @@
+"""Creating, growing and deleting topics: CreateTopics, CreatePartitions, DeleteTopics. Rules and messages of
+``ReplicationControlManager`` and ``ControllerApis``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from seglog.broker.apis.config_rules import check_topic_config, describe_topic
+from seglog.broker.configuration import Configuration
+from seglog.broker.identity import Identity
+from seglog.broker.requests import NO_SUCH_ID, NO_SUCH_PARTITION, Answer, ApiError, ApiHandler, RequestContext, failure
+from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, Assignment, TopicChanges
+from seglog.broker.topic_validation import check_collisions, check_replicas, check_topic_name
+from seglog.broker.topics import Topic, Topics
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError, TopicExistsError
+from seglog.protocol.apis import ApiKey
+from seglog.protocol.messages import Message
+
+_DUPLICATE: Final = "Duplicate topic name."
+
+
+class TopicApis:
+    """Changes which topics there are."""
+
+    def __init__(self, topics: Topics, changes: TopicChanges, identity: Identity, configuration: Configuration) -> None:
+        self._topics = topics
+        self._changes = changes
+        self._identity = identity
+        self._configuration = configuration
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+        }
+
+    # CreateTopics
+
+    async def create_topics(self, request: Message, _: RequestContext) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout / 1000
+        times = Counter(topic.name for topic in request.topics)
+        asked = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in request.topics)
+        answers: dict[str, dict[str, Any]] = {}
+        made: list[Topic] = []
+        for topic in request.topics:
+            try:
+                if times[topic.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
+                if asked > MAX_PARTITIONS_PER_REQUEST:
+                    message = "Excessively large number of partitions per request."
+                    raise ApiError(ErrorCode.POLICY_VIOLATION, message)
+                answers[topic.name] = await self._create(topic, made, validate_only=request.validate_only)
+            except SeglogError as error:
+                answers[topic.name] = {"name": topic.name, "configs": (), **failure(error)}
+        await self._changes.settled(made, deadline - loop.time())
+        return {"topics": list(answers.values())}
+
+    async def _create(self, wanted: Message, made: list[Topic], *, validate_only: bool) -> dict[str, Any]:
+        name = wanted.name
+        if name in self._topics.by_name:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        check_topic_name(name)
+        check_collisions(name, self._topics)
+        assignment = self._assignment(wanted)
+        overrides = check_topic_config({config.name: config.value for config in wanted.configs})
+        topic_id: UUID | None = None
+        if not validate_only:
+            try:
+                topic = await self._changes.create(name, assignment, overrides)
+            except TopicExistsError as error:
+                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+            made.append(topic)
+            topic_id = topic.topic_id
+        return {
+            "name": name,
+            "topic_id": topic_id,
+            "num_partitions": len(assignment),
+            "replication_factor": max(len(assignment[0]), 1),
+            "configs": describe_topic(overrides, self._configuration, None),
+        }
+
+    def _assignment(self, wanted: Message) -> Assignment:
+        """Which brokers have the replicas of a new topic's partitions."""
+        partitions, factor = wanted.num_partitions, wanted.replication_factor
+        if wanted.assignments:
+            what = "A manual partition assignment was specified, but"
+            if factor != -1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} replication factor was not set to -1.")
+            if partitions != -1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} numPartitions was not set to -1.")
+            return self._assigned(wanted.assignments)
+        if factor < -1 or factor == 0:
+            message = "Replication factor must be larger than 0, or -1 to use the default value."
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        if partitions < -1 or partitions == 0:
+            message = "Number of partitions was set to an invalid non-positive value."
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+        config = self._configuration.current
+        replicas = config.default_replication_factor if factor == -1 else factor
+        why = self._too_few(replicas)
+        if why is not None:
+            message = f"Unable to replicate the partition {replicas} time(s): {why}"
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        return self._changes.place(config.directory.num_partitions if partitions == -1 else partitions, replicas)
+
+    def _too_few(self, replicas: int) -> str | None:
+        """Why so many replicas cannot be placed, in the words of ``StripedReplicaPlacer``."""
+        brokers = len(self._identity.racks())
+        if replicas <= brokers:
+            return None
+        return (
+            f"The target replication factor of {replicas} cannot be reached because only {brokers} broker(s) are "
+            "registered."
+        )
+
+    def _assigned(self, assignments: Sequence[Message]) -> Assignment:
+        """The assignment that a request has, if it is one of a new topic."""
+        found: dict[int, Sequence[int]] = {}
+        for assignment in assignments:
+            number, brokers = assignment.partition_index, assignment.broker_ids
+            if number in found:
+                message = f"Found multiple manual partition assignments for partition {number}"
+                raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+            factor = None if not found else len(next(iter(found.values())))
+            self._check_replicas(number, brokers, factor)
+            found[number] = brokers
+        if sorted(found) != list(range(len(found))):
+            message = "partitions should be a consecutive 0-based integer sequence"
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        return [found[number] for number in range(len(found))]
+
+    def _check_replicas(self, number: int, brokers: Sequence[int], factor: int | None) -> None:
+        """Of a new partition: somebody is there to lead it, and it has as many replicas as the others."""
+        check_replicas(brokers, self._identity, factor)
+        if not set(brokers) & self._identity.racks().keys():
+            message = (
+                f"All brokers specified in the manual partition assignment for partition {number} are fenced or in "
+                "controlled shutdown."
+            )
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+    # CreatePartitions
+
+    async def create_partitions(self, request: Message, _: RequestContext) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout / 1000
+        times = Counter(topic.name for topic in request.topics)
+        grown: list[Topic] = []
+        results: dict[str, dict[str, Any]] = {}
+        for topic in request.topics:
+            results[topic.name] = {"name": topic.name}
+            try:
+                if times[topic.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, _DUPLICATE)
+                await self._grow(topic, validate_only=request.validate_only)
+                grown.append(self._topics.by_name[topic.name])
+            except SeglogError as error:
+                results[topic.name].update(failure(error))
+        await self._changes.settled(grown, deadline - loop.time())
+        return {"results": list(results.values())}
+
+    async def _grow(self, wanted: Message, *, validate_only: bool) -> None:
+        topic = self._topics.by_name.get(wanted.name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        there, count = len(topic.partitions), wanted.count
+        if count == there:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {there} partition(s).")
+        if count < there:
+            message = f"The topic {topic.name} currently has {there} partition(s); {count} would not be an increase."
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+        if count - there > MAX_PARTITIONS_PER_REQUEST:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        if wanted.assignments is not None and len(wanted.assignments) != count - there:
+            message = (
+                f"Attempted to add {count - there} additional partition(s), but only {len(wanted.assignments)} "
+                "assignment(s) were specified."
+            )
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        assignment = self._more(topic, count, wanted.assignments)
+        if not validate_only:
+            await self._changes.add_partitions(topic, assignment)
+
+    def _more(self, topic: Topic, count: int, assignments: Sequence[Message] | None) -> Assignment:
+        """Where the new partitions of a topic are to be; they have as many replicas as its first one."""
+        there, factor = len(topic.partitions), len(self._topics.standing(topic, 0).replicas)
+        if assignments is not None:
+            for number, assignment in enumerate(assignments, there):
+                self._check_replicas(number, assignment.broker_ids, factor)
+            return [assignment.broker_ids for assignment in assignments]
+        why = self._too_few(factor)
+        if why is not None:
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+        return self._changes.place(count - there, factor, first=there)
+
+    # DeleteTopics
+
+    async def delete_topics(self, request: Message, context: RequestContext) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.timeout / 1000
+        names = Counter(topic.name for topic in request.topics if topic.name is not None)
+        ids = Counter(topic.topic_id for topic in request.topics if topic.topic_id)
+        answers: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
+        for wanted in request.topics:
+            key = (wanted.name, wanted.topic_id)
+            answers[key] = {"name": wanted.name, "topic_id": wanted.topic_id}
+            try:
+                if wanted.name is not None and wanted.topic_id:
+                    message = "You may not specify both topic name and topic id."
+                    raise ApiError(ErrorCode.INVALID_REQUEST, message)
+                if wanted.name is None and not wanted.topic_id:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+                if names[wanted.name] > 1 or ids[wanted.topic_id] > 1:
+                    message = _DUPLICATE if wanted.name is not None else "Duplicate topic id."
+                    raise ApiError(ErrorCode.INVALID_REQUEST, message)
+                topic = self._to_delete(wanted, context)
+                answers[key] = {"name": topic.name, "topic_id": topic.topic_id}
+                await self._changes.delete(topic, deadline - loop.time())
+            except SeglogError as error:
+                answers[key].update(failure(error))
+        return {"responses": list(answers.values())}
+
+    def _to_delete(self, wanted: Message, context: RequestContext) -> Topic:
+        if not self._configuration.current.delete_topic_enable:
+            # Versions before KIP-322 have no code of its own for this.
+            code = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
+            raise ApiError(code, "Topic deletion is disabled.")
+        topic = self._topics.find(wanted.topic_id or wanted.name)
+        if topic is None:
+            if wanted.name is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, NO_SUCH_ID)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_PARTITION)
+        return topic

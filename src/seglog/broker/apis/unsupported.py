@@ -1,0 +1,131 @@
+"""What a Kafka broker offers and this one does not, answered so that every client gives up at once and says why.
+
+The answers are those of a Kafka 4.3 in which the same is switched off: without an authorizer, without SASL, with
+``group.version``, ``share.version`` and ``streams.version`` 0. There are no quotas, credentials and transactions, and
+so lists of them are empty. Other APIs of Kafka are not advertised: its clients then name the API that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.core.error_codes import ErrorCode
+from seglog.protocol.apis import ApiKey, name_of
+from seglog.protocol.messages import Message
+
+_NO_AUTHORIZER: Final = "No Authorizer is configured."
+_NO_SASL: Final = "seglog has no SASL: set security.protocol=PLAINTEXT"
+_NO_QUOTAS: Final = "seglog has no quotas"
+_NO_FEATURE: Final = "seglog has no features that can be changed"
+_GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "seglog serves classic groups only: set group.protocol=classic",
+    ApiKey.SHARE_GROUP_HEARTBEAT: "seglog has no share groups",
+    ApiKey.SHARE_FETCH: "seglog has no share groups",
+    ApiKey.STREAMS_GROUP_HEARTBEAT: "seglog has no streams groups: set group.protocol=classic",
+}
+"""Requests of members of groups that are not classic, and what to tell them."""
+_STATES: Final = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+"""Of a transaction, as ListTransactions filters by them."""
+
+
+class UnsupportedApis:
+    """Answers requests for what is not there. ``refused`` hears of clients that cannot go on."""
+
+    def __init__(self, refused: Callable[[RequestContext, str], None]) -> None:
+        self._refused = refused
+
+    def handlers(self) -> Mapping[int, ApiHandler]:
+        return {
+            ApiKey.SASL_HANDSHAKE: self.sasl,
+            ApiKey.SASL_AUTHENTICATE: self.sasl,
+            ApiKey.DESCRIBE_ACLS: lambda _, __: _failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER),
+            ApiKey.CREATE_ACLS: lambda request, _: {
+                "results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.creations]
+            },
+            ApiKey.DELETE_ACLS: lambda request, _: {
+                "filter_results": [_failed(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER) for _ in request.filters]
+            },
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, __: {"entries": []},
+            ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_credentials,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
+            ApiKey.UPDATE_FEATURES: _update_features,
+            ApiKey.DESCRIBE_TRANSACTIONS: lambda request, _: {
+                "transaction_states": [
+                    {"transactional_id": one, "error_code": int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)}
+                    for one in request.transactional_ids
+                ]
+            },
+            ApiKey.LIST_TRANSACTIONS: lambda request, _: {
+                "unknown_state_filters": [state for state in request.state_filters if state not in _STATES]
+            },
+            **dict.fromkeys(_GROUP_KINDS, self.group_of_another_kind),
+            ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_groups,
+            ApiKey.SHARE_GROUP_DESCRIBE: _describe_groups,
+            ApiKey.SHARE_ACKNOWLEDGE: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda request, _: {
+                "groups": [
+                    {"group_id": one.group_id, **_failed(ErrorCode.UNSUPPORTED_VERSION)} for one in request.groups
+                ]
+            },
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda _, __: _failed(ErrorCode.UNSUPPORTED_VERSION),
+        }
+
+    def sasl(self, _: Message, context: RequestContext) -> Answer:
+        self._refused(context, f"it began SASL ({name_of(context.key)}): {_NO_SASL}")
+        return _failed(ErrorCode.ILLEGAL_SASL_STATE, _NO_SASL)
+
+    def group_of_another_kind(self, _: Message, context: RequestContext) -> Answer:
+        why = _GROUP_KINDS[ApiKey(context.key)]
+        self._refused(context, f"{name_of(context.key)} is not supported: {why}")
+        return _failed(ErrorCode.UNSUPPORTED_VERSION, why)
+
+
+def _failed(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {"error_code": int(code), "error_message": message}
+
+
+def _describe_groups(request: Message, _: RequestContext) -> Answer:
+    """Clients then ask for classic groups of these names."""
+    return {"groups": [{"group_id": one, **_failed(ErrorCode.UNSUPPORTED_VERSION)} for one in request.group_ids]}
+
+
+def _alter_client_quotas(request: Message, _: RequestContext) -> Answer:
+    entities = [
+        [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity]
+        for entry in request.entries
+    ]
+    return {
+        "entries": [{"entity": entity, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_QUOTAS)} for entity in entities]
+    }
+
+
+def _describe_credentials(request: Message, _: RequestContext) -> Answer:
+    users = dict.fromkeys(user.name for user in request.users or ())
+    why = "Attempt to describe a user credential that does not exist: "
+    return {"results": [{"user": user, **_failed(ErrorCode.RESOURCE_NOT_FOUND, why + user)} for user in users]}
+
+
+def _alter_credentials(request: Message, _: RequestContext) -> Answer:
+    users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
+    return {"results": [{"user": user, **_failed(ErrorCode.UNSUPPORTED_VERSION, _NO_SASL)} for user in users]}
+
+
+def _update_features(request: Message, _: RequestContext) -> Answer:
+    failed = _failed(ErrorCode.INVALID_UPDATE_VERSION, _NO_FEATURE)
+    # Version 2 has one error for all, the older ones have one for each.
+    return {**failed, "results": [{"feature": one.feature, **failed} for one in request.feature_updates]}

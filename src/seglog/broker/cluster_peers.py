@@ -1,0 +1,88 @@
+"""What a Fetch needs of the other brokers of a cluster: followers that read from here, and replicas that are nearer to
+a consumer (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.broker.follower_fetch import FollowerFetch
+from seglog.broker.identity import Identity
+from seglog.broker.topics import Topics
+from seglog.cluster.model import BrokerRegistration
+from seglog.core.error_codes import ErrorCode
+from seglog.protocol import replica_fetch
+from seglog.protocol.fetch import FetchAnswer
+from seglog.protocol.wire import NodeEndpoint
+from seglog.replication.replica import Replica
+
+NO_REPLICA: Final = -1
+"""The value of ``replica.selector.class`` with which consumers are sent to a replica in their own rack."""
+
+
+class ClusterPeers(NamedTuple):
+    """``fetch`` answers followers; ``brokers`` are those that are there; ``listener`` is the one by which brokers
+    come, and no others may say that they are brokers (CVE-2018-1288)."""
+
+    fetch: FollowerFetch
+    hints: LeaderHints
+    brokers: Callable[[], Mapping[int, BrokerRegistration]]
+    listener: str
+    rack_aware: bool
+
+    def follower(self, frame: memoryview, body: int, listener: str) -> FetchAnswer | Awaitable[FetchAnswer] | None:
+        """The answer to a Fetch of version 17, if it is a broker that asks, by the brokers' listener."""
+        asked = replica_fetch.read_request(frame, body)
+        return None if asked is None or listener != self.listener else self.fetch(asked)
+
+    def preferred(self, partition: Replica, rack: str, offset: int) -> int:
+        """The replica in the consumer's rack that has most of what is behind ``offset``; `NO_REPLICA`: stay here
+        (``RackAwareReplicaSelector``)."""
+        progress, brokers = partition.progress, self.brokers()
+        if not self.rack_aware or not rack or progress is None:
+            return NO_REPLICA
+        here = brokers.get(progress.node_id)
+        if here is None or here.rack == rack:
+            return NO_REPLICA
+        near = [
+            (follower.end_offset, -node)
+            for node, follower in progress.followers.items()
+            if node in progress.state.isr_nodes
+            and node in brokers
+            and brokers[node].rack == rack
+            and follower.log_start_offset <= offset <= follower.end_offset
+        ]
+        return -max(near)[1] if near else NO_REPLICA
+
+
+NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+FENCED_LEADER_EPOCH: Final = 74
+_TOLD: Final = frozenset({NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH})
+
+
+class LeaderHints(NamedTuple):
+    """Of a cluster, as this broker sees it."""
+
+    topics: Topics
+    identity: Identity
+
+    def leader(self, topic: str | UUID, number: int, error: int) -> tuple[int, int] | None:
+        """The leader's id (-1: there is none) and its epoch, if the error says that it is another one."""
+        if error not in _TOLD:
+            return None
+        found = self.topics.find(topic)
+        if found is None or not 0 <= number < len(found.partitions):
+            return None
+        standing = self.topics.standing(found, number)
+        return standing.leader, standing.leader_epoch
+
+    def endpoints(self, leaders: Iterable[tuple[int, int] | None], listener: str) -> list[NodeEndpoint]:
+        """Where those are, for a client of a listener."""
+        racks = self.identity.racks()
+        found = []
+        for node in sorted({leader[0] for leader in leaders if leader is not None}):
+            address = self.identity.address(node, listener)
+            if address is not None:
+                found.append(NodeEndpoint(node, address.host, address.port, racks.get(node)))
+        return found

@@ -1,0 +1,191 @@
+"""Fetch sessions (KIP-227): what a consumer wants is named once, and after that only what changes.
+
+A session is its partitions in the order in which they are served, with what the client was told last. The cache holds
+``max.incremental.fetch.session.cache.slots``; a full one lets a newcomer in only in the place of a session that was not
+used for `EVICTION_SECONDS`, or answers it without a session, which is legal and only costs bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError
+from seglog.core.fs import File
+from seglog.core.types import MAX_INT32
+from seglog.protocol.fetch import FetchedPartition
+from seglog.replication.replica import Replica
+from seglog.storage.log.reads import Fetched, UpTo
+
+EVICTION_SECONDS: Final = 120.0
+MAX_PARTITIONS: Final = 200_000
+"""Of all sessions together, some 300 bytes each. Kafka counts sessions only."""
+FULL: Final = 0
+"""The epoch that asks for a new session."""
+NO_SESSION: Final = -1
+"""The epoch that asks for none."""
+
+PartitionKey = tuple[str | UUID, int]
+
+
+class FetchSessionIdNotFoundError(SeglogError):
+    """A session that was evicted, or never was: the client makes a full request."""
+
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    retriable = True
+
+
+class InvalidFetchSessionEpochError(SeglogError):
+    """A request of the session is missing or came twice."""
+
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    retriable = True
+
+
+class FetchSessionTopicIdError(SeglogError):
+    """A session that began with names goes on with ids, or the other way round."""
+
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    retriable = True
+
+
+class FetchPartition(NamedTuple):
+    """What a client wants of one partition; ``log_start_offset`` is a follower's own."""
+
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+class KnownOffsets(NamedTuple):
+    """What the client knows of a partition: it is left out of an answer while nothing of this changes."""
+
+    high_watermark: int
+    log_start_offset: int
+
+
+class FetchSession:
+    """One client's partitions, by the topics' ids if it ``has_ids``, else by their names."""
+
+    __slots__ = ("epoch", "has_ids", "last_used", "partitions", "session_id", "told")
+
+    def __init__(self, session_id: int, now: float, *, has_ids: bool) -> None:
+        self.session_id = session_id
+        self.has_ids = has_ids
+        self.epoch = 1
+        self.last_used = now
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.told: dict[PartitionKey, KnownOffsets] = {}
+
+    def update(self, wanted: Iterable[tuple[PartitionKey, FetchPartition]], forgotten: Iterable[PartitionKey]) -> None:
+        for key, one in wanted:
+            self.partitions[key] = one
+        for key in forgotten:
+            self.partitions.pop(key, None)
+            self.told.pop(key, None)
+
+    def served(self, key: PartitionKey) -> None:
+        """Records of this partition went out: next time the others have their turn before it."""
+        wanted = self.partitions.pop(key, None)
+        if wanted is not None:
+            self.partitions[key] = wanted
+
+
+class FetchSessionCache:
+    """All sessions of a broker."""
+
+    def __init__(self, slots: int, *, now: Callable[[], float], rng: Random) -> None:
+        self._slots = slots
+        self._now = now
+        self._rng = rng
+        self._sessions: dict[int, FetchSession] = {}
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, *, has_ids: bool, size: int = 0) -> FetchSession | None:
+        """A new session, None if there is no room for one of ``size`` partitions."""
+        now = self._now()
+        if self._partitions + size > MAX_PARTITIONS:
+            return None
+        if len(self._sessions) >= self._slots:
+            oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
+            if oldest is None or now - oldest.last_used < EVICTION_SECONDS:
+                return None
+            self.close(oldest.session_id)
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._rng.randrange(1, MAX_INT32)
+        session = self._sessions[session_id] = FetchSession(session_id, now, has_ids=has_ids)
+        return session
+
+    def find(self, session_id: int, epoch: int, *, has_ids: bool) -> FetchSession:
+        """The session of an incremental request, whose turn it is."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}")
+        if epoch != session.epoch:
+            raise InvalidFetchSessionEpochError(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
+        if has_ids != session.has_ids:
+            raise FetchSessionTopicIdError(f"fetch session {session_id} has {'ids' if session.has_ids else 'names'}")
+        session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
+        session.last_used = self._now()
+        return session
+
+    def update(
+        self,
+        session: FetchSession,
+        wanted: Iterable[tuple[PartitionKey, FetchPartition]],
+        forgotten: Iterable[PartitionKey],
+    ) -> None:
+        """What a request of the session changes. One for which there is no room any more ends."""
+        self._partitions -= len(session.partitions)
+        session.update(wanted, forgotten)
+        self._partitions += len(session.partitions)
+        if self._partitions > MAX_PARTITIONS:
+            self.close(session.session_id)
+            raise FetchSessionIdNotFoundError(f"there is no room for fetch session {session.session_id}")
+
+    def close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
+
+
+class FileSlice(NamedTuple):
+    """Bytes of a segment's file."""
+
+    file: File
+    position: int
+    size: int
+
+    def read_part(self, start: int, size: int) -> bytes:
+        return self.file.pread(size, self.position + start)
+
+
+def fetched_partition(number: int, partition: Replica, slice_: Fetched | None, up_to: UpTo) -> FetchedPartition:
+    log = partition.log
+    committed = up_to is UpTo.LAST_STABLE
+    aborted = None
+    records = None
+    if slice_ is not None:
+        if committed and not slice_.is_cut:
+            aborted = [(txn.producer_id, txn.first_offset) for txn in slice_.aborted]
+        if slice_.file is not None and slice_.size:
+            records = FileSlice(slice_.file, slice_.position, slice_.size)
+    return FetchedPartition(
+        number,
+        0,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        aborted,
+        -1,
+        records,
+    )

@@ -1,0 +1,77 @@
+"""Whether clients should be sent to this broker, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from seglog.broker.topics import PartitionMetadata, Topics
+
+
+class StoreStatus(NamedTuple):
+    """How a broker of a cluster stands with the metadata store.
+
+    ``uncertain_seconds``: for how long the store has not confirmed its standing, 0 while it does; the total is that
+    of all such times since the start.
+    """
+
+    is_registered: bool
+    has_controller: bool
+    uncertain_seconds: float
+    uncertain_seconds_total: float
+
+
+def obstacles(standing: StoreStatus | None, counts: PartitionCounts, failure: str | None) -> Sequence[str]:
+    """What keeps a broker from being ready: nothing if it is. ``standing`` is None for one that is alone;
+    ``failure`` is why its last log directory cannot be used."""
+    found = []
+    if failure is not None:
+        found.append(f"no log directory can be used: {failure}")
+    if standing is not None:
+        if not standing.is_registered:
+            found.append("this broker is not registered in the metadata store")
+        elif standing.uncertain_seconds:
+            found.append(f"the metadata store has not confirmed it for {standing.uncertain_seconds:.0f} s")
+        if not standing.has_controller:
+            found.append("the cluster has no controller")
+    if counts.leaderless_here:
+        found.append(f"{counts.leaderless_here} of its partitions have no leader that takes writes")
+    return found
+
+
+class PartitionCounts(NamedTuple):
+    """``here`` to ``leaderless_here`` are about this broker, the last two about the cluster. What this broker should
+    lead, and does not while the metadata store is away, counts as without a leader."""
+
+    here: int
+    led: int
+    under_replicated: int
+    under_min_isr: int
+    offline: int
+    leaderless_here: int
+    everywhere: int
+    leaderless: int
+
+
+def count_partitions(topics: Topics, node_id: int) -> PartitionCounts:
+    """Of all topics, as they are now."""
+    found: list[PartitionMetadata] = []
+    leaderless: list[PartitionMetadata] = []
+    for topic in topics:
+        for number, partition in enumerate(topic.partitions):
+            one = topics.standing(topic, number)
+            found.append(one)
+            is_stopped = one.leader == node_id and partition is not None and not partition.leads
+            if one.leader < 0 or is_stopped:
+                leaderless.append(one)
+    led = [one for one in found if one.leader == node_id]
+    return PartitionCounts(
+        here=sum(node_id in one.replicas for one in found),
+        led=len(led),
+        under_replicated=sum(len(one.isr) < len(one.replicas) for one in led),
+        under_min_isr=sum(len(one.isr) < one.needed for one in led),
+        offline=sum(node_id in one.offline for one in found),
+        leaderless_here=sum(node_id in one.replicas for one in leaderless),
+        everywhere=len(found),
+        leaderless=len(leaderless),
+    )

@@ -1,0 +1,123 @@
+"""Errors in answers, counted by API (``RequestMetrics``' ErrorsPerSec). Only where there is a listener for metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seglog.broker.cluster_peers import LeaderHints
+from seglog.broker.dispatch import Dispatch
+from seglog.broker.fetch import Fetch
+from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.produce import Produce
+from seglog.broker.requests import Answer, ApiHandler, RequestContext
+from seglog.broker.topics import Topics
+from seglog.net.pending_replies import PendingReply
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.messages import Message
+from seglog.protocol.produce_errors import errors_of_answer
+
+if TYPE_CHECKING:
+    from seglog.broker.cluster_peers import ClusterPeers
+
+Counts = Counter[int]
+"""Of codes; 0, which is none, is not counted."""
+
+
+class RequestErrors:
+    """What was answered, by the key of the API."""
+
+    def __init__(self) -> None:
+        self.counts: Mapping[int, Counts] = {int(key): Counter() for key in APIS}
+
+    def dispatch(
+        self,
+        topics: Topics,
+        sessions: FetchSessionCache,
+        handlers: Mapping[int, ApiHandler],
+        *,
+        max_bytes: int,
+        neighbours: ClusterPeers | None = None,
+    ) -> Dispatch:
+        """One whose answers are looked at."""
+        return Dispatch(
+            _Produce(topics, self.counts[ApiKey.PRODUCE], None if neighbours is None else neighbours.hints),
+            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes, neighbours=neighbours),
+            {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
+        )
+
+
+def error_name(code: int) -> str:
+    """Kafka's own (``Errors``)."""
+    from kio.schema.errors import ErrorCode  # when someone asks
+
+    try:
+        return str(ErrorCode(code).name.upper())
+    except ValueError:
+        return str(code)
+
+
+def _counted(handler: ApiHandler, counts: Counts) -> ApiHandler:
+    async def later(answer: Awaitable[Answer]) -> Answer:
+        found = await answer
+        counts.update(_codes(found))
+        return found
+
+    def handle(request: Message, context: RequestContext) -> Answer | Awaitable[Answer]:
+        answer = handler(request, context)
+        if isinstance(answer, Awaitable):
+            return later(answer)
+        counts.update(_codes(answer))
+        return answer
+
+    return handle
+
+
+def _codes(answer: object) -> Iterator[int]:
+    """Wherever they are in an answer."""
+    if isinstance(answer, Mapping):
+        if code := answer.get("error_code"):
+            yield int(code)
+        for value in answer.values():
+            yield from _codes(value)
+    elif isinstance(answer, list | tuple):
+        for value in answer:
+            yield from _codes(value)
+
+
+class _Produce(Produce):
+    def __init__(self, topics: Topics, counts: Counts, hints: LeaderHints | None) -> None:
+        super().__init__(topics, hints)
+        self._counts = counts
+
+    def __call__(self, frame: memoryview, body: int, context: RequestContext) -> bytes | PendingReply[bytes] | None:
+        answer = super().__call__(frame, body, context)
+        if isinstance(answer, PendingReply):
+            answer.when_known(lambda: self._count(context.version, answer.value))
+        elif answer is not None:
+            self._count(context.version, answer)
+        return answer
+
+    def _count(self, version: int, answer: bytes) -> None:
+        self._counts.update(filter(None, errors_of_answer(version, answer)))
+
+
+class _Fetch(Fetch):
+    def __init__(
+        self,
+        topics: Topics,
+        sessions: FetchSessionCache,
+        counts: Counts,
+        *,
+        max_bytes: int,
+        neighbours: ClusterPeers | None,
+    ) -> None:
+        super().__init__(topics, sessions, max_bytes=max_bytes, neighbours=neighbours)
+        self._counts = counts
+
+    def _note(self, request: Any, result: Any, places: Sequence[int]) -> list[tuple[int, int]]:
+        for place in places:
+            if code := result.partitions[place][1].error:
+                self._counts[code] += 1
+        return super()._note(request, result, places)

@@ -1,0 +1,65 @@
+"""Lists of replicas that a client has made (``ReplicationControlManager.validateManualPartitionAssignment``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from seglog.broker.identity import Identity
+from seglog.broker.requests import ApiError
+from seglog.broker.topics import Topic
+from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import InvalidTopicError
+from seglog.core.types import validate_topic
+
+
+def check_replicas(
+    brokers: Sequence[int], identity: Identity, factor: int | None, *, now: Collection[int] = ()
+) -> None:
+    """`ApiError` if a partition cannot have its replicas on these brokers. ``factor``: how many there must be;
+    ``now``: who has replicas of it already, and may be away for a while (Kafka's brokers stay registered)."""
+    what = "The manual partition assignment includes"
+    if not brokers:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
+    registered = identity.registered()
+    before = None
+    for broker in sorted(brokers):
+        if broker not in registered and broker not in now:
+            message = f"{what} broker {broker}, but no such broker is registered."
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        if broker == before:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{what} the broker {broker} more than once.")
+        before = broker
+    if factor is not None and len(brokers) != factor:
+        message = (
+            f"{what} a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {factor} replica(s)."
+        )
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def check_topic_name(name: str) -> None:
+    """`ApiError` in Kafka's words, if it is not legal."""
+    try:
+        validate_topic(name)
+    except InvalidTopicError as error:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {_reason(name)}") from error
+
+
+def check_collisions(name: str, topics: Iterable[Topic]) -> None:
+    """`ApiError` if it differs from the name of another topic in nothing but ``.`` and ``_``."""
+    flat = name.replace(".", "_")
+    if "_" in flat:
+        for other in topics:
+            if other.name != name and other.name.replace(".", "_") == flat:
+                message = f"Topic '{name}' collides with existing topic: {other.name}"
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _reason(name: str) -> str:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > 249:
+        return f"the length of '{name}' is longer than the max allowed length 249"
+    return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"

@@ -1,0 +1,201 @@
+"""Listening sockets. Each accepts one connection at a time, within the limits of `seglog.net.connection_quotas`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from seglog.net.connection import ClientConnection, FrameHandler
+from seglog.net.connection_quotas import MOST_UNSENT, ConnectionQuotas
+
+__all__ = ["Endpoint", "Keepalive", "Listener"]
+
+_log: Final = logging.getLogger("seglog.net")
+_BACKLOG: Final = 1024
+WRITE_AHEAD: Final = 256 << 10
+"""Bytes that may wait in a connection for a slow client, beside the slice that is being written."""
+SWEEPS: Final = 4
+"""How often in the time that a client has for something it is looked at."""
+_LONGEST: Final = 1.5
+"""How much of the time between two looks counts, as a share of what was planned."""
+_RETRY_SECONDS: Final = 0.5
+_SAY_SECONDS: Final = 60.0
+_NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Endpoint(NamedTuple):
+    """A listener's name and address; port 0 asks for a free one."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+class Keepalive(NamedTuple):
+    """Seconds of silence before a client is asked whether it is there, seconds between two questions, and how many of
+    them may stay unanswered. Linux asks after two hours by default, Kafka leaves it at that."""
+
+    idle: int = 120
+    interval: int = 30
+    questions: int = 4
+
+
+class Listener:
+    """Accepts connections on one endpoint and gives each its `ClientConnection`."""
+
+    def __init__(
+        self, endpoint: Endpoint, handler: FrameHandler, shared: ConnectionQuotas, keepalive: Keepalive | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self._handler = handler
+        self._shared = shared
+        self._keepalive = keepalive or Keepalive()
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._said = -_SAY_SECONDS
+        self._looked = self._planned = 0.0
+        self._looked_at = shared.now()
+
+    async def start(self) -> Endpoint:
+        """Listen, on all addresses of the host; returns the endpoint with its real port. OSError if it is taken."""
+        loop = asyncio.get_running_loop()
+        name, host, port = self.endpoint
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, *_, address in dict.fromkeys(found):
+                listening = _listening(family, (address[0], port, *address[2:]))
+                self._sockets.append(listening)
+                port = listening.getsockname()[1]
+        except OSError:
+            self._close_sockets()
+            raise
+        self.endpoint = Endpoint(name, host, port)
+        self._accepting = [
+            loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets
+        ]
+        self._sweep()
+        return self.endpoint
+
+    async def _accept_from(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                raw, address = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _NO_MORE:
+                    self._say("no connection can be accepted for now: %s", error)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            try:
+                await self._begin(raw, str(address[0]))
+            except OSError:  # it has gone again
+                raw.close()
+            except BaseException:
+                raw.close()
+                raise
+
+    async def _begin(self, raw: socket.socket, peer: str) -> None:
+        """Make a connection of it, when there may be one more."""
+        shared = self._shared
+        if raw.fileno() >= shared.descriptors:
+            self._say("a connection of %s was closed: file descriptors run out (ulimit -n)", peer)
+            raw.close()
+            return
+        if (seconds := shared.rate.take()) > 0:
+            self._say("connections come faster than max.connection.creation.rate; %s waits", peer)
+            await asyncio.sleep(seconds)
+        await shared.place()
+        if not shared.allows(peer):
+            self._say("a connection of %s was closed: it has max.connections.per.ip already", peer)
+            raw.close()
+            return
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(raw, self._keepalive)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: _Accepted(self.endpoint.name, peer, self._handler, shared), raw)
+
+    def _say(self, what: str, about: object) -> None:
+        """Not for each client, or whoever connects fills the log."""
+        now = self._shared.now()
+        if now - self._said >= _SAY_SECONDS:
+            self._said = now
+            _log.warning(what, about)
+
+    def _sweep(self) -> None:
+        patience, now = self._shared.patience, self._shared.now()
+        # A process that was stopped, or had no CPU, has not read yet what clients have sent meanwhile.
+        self._looked += min(now - self._looked_at, self._planned * _LONGEST)
+        self._looked_at = now
+        is_crowded = sum([connection.unsent for connection in self._shared.connections]) > MOST_UNSENT
+        for connection in list(self._shared.connections):
+            if connection.listener == self.endpoint.name:
+                connection.review(patience, self._looked, is_crowded=is_crowded)
+        self._planned = min(patience.idle, patience.frame) / SWEEPS
+        self._sweeper = asyncio.get_running_loop().call_later(self._planned, self._sweep)
+
+    async def stop(self) -> None:
+        """Accept no more, and end what there is."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self._close_sockets()
+        for connection in list(self._shared.connections):
+            if connection.listener == self.endpoint.name:
+                connection.close()
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
+
+
+def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        listening.settimeout(0)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from error
+    return listening
+
+
+def _keep_alive(raw: socket.socket, keepalive: Keepalive) -> None:
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)  # Linux's name, macOS's
+    if idle is not None:
+        raw.setsockopt(socket.IPPROTO_TCP, idle, keepalive.idle)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, keepalive.interval)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, keepalive.questions)
+
+
+class _Accepted(ClientConnection):
+    """A connection that counts among all others."""
+
+    def __init__(self, listener: str, peer: str, handler: FrameHandler, shared: ConnectionQuotas) -> None:
+        gone: Callable[[ClientConnection], None] = shared.discard
+        super().__init__(listener=listener, handler=handler, limits=shared, now=shared.now, closed=gone)
+        self._from = peer
+        self._shared = shared
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.peer = self._from
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "set_write_buffer_limits")
+        transport.set_write_buffer_limits(high=min(WRITE_AHEAD, self._shared.slice_bytes))
+        self._shared.add(self)

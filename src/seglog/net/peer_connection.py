@@ -1,0 +1,224 @@
+"""A connection to another broker: questions go out one behind the other, answers come in the same order.
+
+What comes is received where it stays: an answer is a part of the buffer that it was received into, and no buffer is
+filled twice, so that nobody has to say when an answer is done with. A large answer has a buffer of its own, into which
+all but its beginning comes straight from the socket.
+
+A wrong answer (its correlation id is another one's, its size cannot be, nobody has asked) ends the connection: where
+the next one begins nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple, Self, cast
+
+from seglog.core.errors import InvalidRequestError, SeglogError
+from seglog.core.ground import Dial, connect
+from seglog.protocol.apis import APIS, ApiKey
+from seglog.protocol.wire import WireReader
+
+__all__ = ["PeerConnection", "PeerConnectionLostError"]
+
+RECEIVE_BYTES: Final = 64 << 10
+_LEAST_ROOM: Final = 4 << 10
+"""For fewer bytes at the end of a buffer there is no system call."""
+_SIZE: Final = Struct(">i")
+_HEADER: Final = Struct(">ihhi")
+_CORRELATION: Final = Struct(">i")
+_MAX_CORRELATION: Final = 0x7FFFFFFF
+
+
+class PeerConnectionLostError(SeglogError):
+    """The connection to another broker has ended: it was closed, or an answer was none. What became of the request is
+    not known."""
+
+    retriable = True
+
+
+class _PendingRequest(NamedTuple):
+    correlation_id: int
+    is_flexible: bool
+    asked_at: float
+    timeout: float
+    answer: asyncio.Future[memoryview]
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """A connection to another broker, on which requests wait for their answers in order."""
+
+    def __init__(self, peer: str, *, client_id: str, largest: int) -> None:
+        """For `open`. ``largest``: bytes that an answer may have."""
+        self.peer = peer
+        raw = client_id.encode()
+        self._client_id = len(raw).to_bytes(2, "big") + raw
+        self._largest = largest
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._lost: str | None = None
+        self._questions: deque[_PendingRequest] = deque()
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._received_at = 0.0
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._start = self._end = 0
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str, timeout: float, largest: int, dial: Dial = connect
+    ) -> Self:
+        """Connect, within ``timeout`` seconds. OSError, of which TimeoutError is one."""
+        link = cls(f"{host}:{port}", client_id=client_id, largest=largest)
+        try:
+            async with asyncio.timeout(timeout):
+                await dial(link, host, port)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    @property
+    def is_closed(self) -> bool:
+        return self._lost is not None
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of an answer is there, and the rest on its way."""
+        return self._end > self._start
+
+    async def ask(self, key: int, version: int, body: bytes | Sequence[bytes], *, timeout: float) -> memoryview:
+        """The body of the answer to a request of one of `APIS`.
+
+        ``timeout`` is how many seconds may go by without a byte of any answer while this one is the next that is due.
+        Then TimeoutError, and the connection is closed. `PeerConnectionLostError` if it ends before.
+        """
+        return await self.send(key, version, body, timeout=timeout)
+
+    def send(
+        self, key: int, version: int, body: bytes | Sequence[bytes], *, timeout: float
+    ) -> asyncio.Future[memoryview]:
+        """As `ask`; what is returned has to be awaited."""
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        if self._lost is not None or self._transport is None:
+            answer.set_exception(PeerConnectionLostError(self._lost or f"{self.peer} is not connected"))
+            return answer
+        correlation_id = self._correlation_id = (self._correlation_id + 1) & _MAX_CORRELATION
+        is_flexible = version >= APIS[key].flexible
+        parts = [self._client_id, b"\0" if is_flexible else b"", *([body] if isinstance(body, bytes) else body)]
+        size = _HEADER.size - _SIZE.size + sum(map(len, parts))
+        self._transport.write(b"".join((_HEADER.pack(size, key, version, correlation_id), *parts)))
+        # ApiVersions is answered with the old header in all versions (KIP-511).
+        has_tags = is_flexible and key != ApiKey.API_VERSIONS
+        now = self._loop.time()
+        self._questions.append(_PendingRequest(correlation_id, has_tags, now, timeout, answer))
+        self._watch(now + timeout)
+        return answer
+
+    def close(self) -> None:
+        """End it at once; who waits for an answer gets `PeerConnectionLostError`."""
+        self._end_with(f"the connection to {self.peer} was closed")
+
+    # Time
+
+    def _watch(self, until: float) -> None:
+        """Look at the oldest question at that time, if not before: as a rule the timer that is there is left alone."""
+        if self._timer is not None:
+            if self._timer.when() <= until:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(until, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._questions:
+            return
+        oldest = self._questions[0]
+        until = max(oldest.asked_at, self._received_at) + oldest.timeout
+        if until > self._loop.time():
+            self._watch(until)
+            return
+        reason = f"{self.peer} has not answered for {oldest.timeout:g} seconds"
+        if not oldest.answer.done():
+            oldest.answer.set_exception(TimeoutError(reason))
+        self._end_with(reason)
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._lost is not None:  # closed before it was there
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end_with(f"{self.peer} has ended the connection" + (f": {exc}" if exc is not None else ""))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._buffer[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._lost is not None:
+            return
+        self._end += nbytes
+        self._received_at = self._loop.time()
+        try:
+            self._take_answers()
+        except InvalidRequestError as error:
+            self._end_with(f"{self.peer} has sent what is no answer: {error}")
+
+    def _take_answers(self) -> None:
+        """Hand over what is whole, and make room for the rest of what is not."""
+        buffer, start, end = self._buffer, self._start, self._end
+        needed = _LEAST_ROOM
+        while end - start >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(buffer, start)
+            if not _CORRELATION.size <= size <= self._largest:
+                raise InvalidRequestError(f"{size} bytes, where {_CORRELATION.size} to {self._largest} may be")
+            whole = start + _SIZE.size + size
+            if whole > end:
+                needed = max(needed, _SIZE.size + size)
+                break
+            self._take_answer(buffer[start + _SIZE.size : whole])
+            start = whole
+        self._start = start
+        if start + needed > len(buffer):
+            fresh = memoryview(bytearray(max(needed, RECEIVE_BYTES)))
+            fresh[: end - start] = buffer[start:end]
+            self._buffer, self._start, self._end = fresh, 0, end - start
+
+    def _take_answer(self, frame: memoryview) -> None:
+        if not self._questions:
+            raise InvalidRequestError("nobody has asked")
+        question = self._questions.popleft()
+        try:
+            (correlation_id,) = _CORRELATION.unpack_from(frame)
+            if correlation_id != question.correlation_id:
+                raise InvalidRequestError(f"it is for request {correlation_id}, where {question.correlation_id} is due")
+            position = _CORRELATION.size
+            if question.is_flexible:
+                reader = WireReader(frame, position)
+                reader.skip_tags()
+                position = reader.position
+        except InvalidRequestError:
+            self._questions.appendleft(question)
+            raise
+        if not question.answer.done():  # else who asked was cancelled
+            question.answer.set_result(frame[position:])
+
+    def _end_with(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+        questions, self._questions = self._questions, deque()
+        for question in questions:
+            if not question.answer.done():
+                question.answer.set_exception(PeerConnectionLostError(reason))

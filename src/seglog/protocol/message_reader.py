@@ -1,0 +1,233 @@
+"""Requests read into one shape whatever their version, by kio's schemas but not by kio's reader.
+
+That one believes an array's length before it looks at what is left of the buffer: five bytes make it ask for 32 GB, and
+the process ends (kio 0.6.5). Here every length and count is held against the bytes that are left, and one request may
+have `MAX_ELEMENTS` of all arrays together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from struct import Struct
+from types import SimpleNamespace
+from typing import Any, Final
+
+from seglog.core.errors import InvalidRequestError
+from seglog.protocol.schema import MISSING, FieldSpec, fields_of
+from seglog.protocol.wire import NUMBERS, WireReader
+
+Message = SimpleNamespace
+"""Attributes by the names of the newest version: times are milliseconds, codes ints, ids UUIDs or None."""
+
+MAX_ELEMENTS: Final = 100_000
+"""Some three hundred bytes of memory each, of what may be two bytes of a request."""
+
+_FIXED: Final[Mapping[str, int]] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+_NEUTRAL: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "records": b"", "bool": False, "uuid": None}
+_Read = Callable[["_Request"], Any]
+
+
+class _Request(WireReader):
+    """The bytes of a request, and how many elements of arrays they may still have."""
+
+    __slots__ = ("elements",)
+
+    def __init__(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        super().__init__(data, position)
+        self.elements = MAX_ELEMENTS
+
+    def tags(self) -> int:
+        count = super().tags()
+        if count:
+            self._spend(count)
+        return count
+
+    def count(self, length: int, smallest: int) -> int:
+        """An array's length, if that many elements can follow."""
+        if length * smallest > self.left:
+            raise InvalidRequestError(f"an array of {length} elements where {self.left} bytes are left")
+        self._spend(length)
+        return length
+
+    def _spend(self, number: int) -> None:
+        self.elements -= number
+        if self.elements < 0:
+            raise InvalidRequestError(f"more than {MAX_ELEMENTS} elements in one request")
+
+
+def read_message(message: Any, newest: Any, data: bytes | bytearray | memoryview, position: int) -> Message:
+    """A message of kio's class ``message``, with the fields of ``newest`` as well.
+
+    What stands behind its end is passed over, as Kafka does: librdkafka 2.16 asks for the metadata of all topics with
+    three bytes too many.
+    Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
+    """
+    request = _Request(data, position)
+    found: Message = _reader(message, newest)(request)
+    return found
+
+
+@cache
+def _reader(message: Any, newest: Any) -> _Read:
+    newer = {spec.name: spec for spec in fields_of(newest)}
+    specs = fields_of(message)
+    flexible = bool(message.__flexible__)
+    steps = list(_steps([spec for spec in specs if spec.tag is None], newer, flexible=flexible))
+    tagged = {
+        spec.tag: (spec.name, _value(spec, newer.get(spec.name), flexible=True))
+        for spec in specs
+        if spec.tag is not None
+    }
+    given = {spec.name for spec in specs if spec.tag is None}
+    defaults = {name: default_of(spec) for name, spec in newer.items() if name not in given}
+    defaults |= {spec.name: default_of(spec) for spec in specs if spec.tag is not None}
+
+    def read(request: _Request) -> Message:
+        values = dict(defaults)
+        for names, numbers, value in steps:
+            if numbers is None:
+                values[names[0]] = value(request)
+            else:
+                values.update(zip(names, request.numbers(numbers), strict=True))
+        if flexible:
+            _read_tags(request, tagged, values)
+        return Message(**values)
+
+    return read
+
+
+def _steps(
+    specs: Sequence[FieldSpec], newer: Mapping[str, FieldSpec], *, flexible: bool
+) -> Iterator[tuple[tuple[str, ...], Struct | None, _Read]]:
+    """Names of fields that are read in one step: numbers of fixed sizes that follow each other, or one of another
+    kind. With the form of numbers, or None, and what reads the first field."""
+    for are_numbers, run in groupby(specs, lambda spec: spec.kind in NUMBERS and not spec.is_array):
+        fields = list(run)
+        readers = [_value(spec, newer.get(spec.name), flexible=flexible) for spec in fields]
+        if are_numbers:
+            form = Struct(">" + "".join(NUMBERS[spec.kind] for spec in fields))
+            yield tuple(spec.name for spec in fields), form, readers[0]
+        else:
+            for spec, reader in zip(fields, readers, strict=True):
+                yield (spec.name,), None, reader
+
+
+def _read_tags(request: _Request, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
+    """Tagged fields; those that are not known are passed over (KIP-482)."""
+    for _ in range(request.tags()):
+        tag, size = request.uvarint(), request.uvarint()
+        if size > request.left:
+            raise InvalidRequestError(f"tagged field {tag} of {size} bytes where {request.left} are left")
+        end = request.position + size
+        if tag in tagged:
+            name, value = tagged[tag]
+            values[name] = value(request)
+            if request.position != end:
+                raise InvalidRequestError(f"tagged field {tag} says {size} bytes, and is not of that size")
+        request.position = end
+
+
+def default_of(spec: FieldSpec) -> Any:
+    """What a field is where a version does not have it, as a `Message` has it."""
+    if spec.is_array:
+        return None if spec.is_nullable else ()
+    if spec.nested is not None:
+        if spec.is_nullable:
+            return None
+        return Message(**{inner.name: default_of(inner) for inner in fields_of(spec.nested)})
+    if spec.default is MISSING:
+        return None if spec.is_nullable else _NEUTRAL.get(spec.kind, 0)
+    if spec.default is None or spec.kind in ("string", "bytes", "records", "bool", "uuid"):
+        return spec.default
+    if spec.kind.startswith("timedelta"):
+        return round(spec.default.total_seconds() * 1000)
+    return int(spec.default)
+
+
+def _value(spec: FieldSpec, newer: FieldSpec | None, *, flexible: bool) -> _Read:
+    one = _one(spec, newer, flexible=flexible)
+    if not spec.is_array:
+        return one
+    smallest = _smallest(spec, flexible=flexible)
+
+    def read(request: _Request) -> tuple[Any, ...] | None:
+        length = request.uvarint() - 1 if flexible else request.integer("int32")
+        if length < 0:
+            if length < -1 or not spec.is_nullable:
+                raise InvalidRequestError(f"{spec.name} is an array of {length} elements")
+            return None
+        return tuple([one(request) for _ in range(request.count(length, smallest))])
+
+    return read
+
+
+def _one(spec: FieldSpec, newer: FieldSpec | None, *, flexible: bool) -> _Read:
+    kind = spec.kind
+    if spec.nested is not None:
+        nested = _reader(spec.nested, (newer and newer.nested) or spec.nested)
+        if spec.is_nullable and not spec.is_array:
+            return lambda request: nested(request) if request.integer("int8") >= 0 else None
+        return nested
+    if kind == "bool":
+        return lambda request: request.integer("int8") != 0
+    if kind == "uuid":
+        return lambda request: request.uuid()
+    if kind in ("string", "bytes", "records"):
+        return _text(spec, flexible=flexible) if kind == "string" else _bytes(spec, flexible=flexible)
+    form = Struct(">" + NUMBERS[kind])
+    return lambda request: request.numbers(form)[0]
+
+
+def _bytes(spec: FieldSpec, *, flexible: bool) -> _Read:
+    may_be_null = spec.is_nullable and not spec.is_array
+    short = "int16" if spec.kind == "string" else "int32"
+
+    def read(request: _Request) -> bytes | None:
+        length = request.uvarint() - 1 if flexible else request.integer(short)
+        if length == -1 and may_be_null:
+            return None
+        return request.take(length)
+
+    return read
+
+
+def _text(spec: FieldSpec, *, flexible: bool) -> _Read:
+    raw = _bytes(spec, flexible=flexible)
+
+    def read(request: _Request) -> str | None:
+        data = raw(request)
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError(f"{spec.name} is not UTF-8") from error
+
+    return read
+
+
+def _smallest(spec: FieldSpec, *, flexible: bool) -> int:
+    """Bytes that one element of an array has at least."""
+    if spec.nested is not None:
+        fields = sum(
+            (1 if flexible else 4) if inner.is_array else _smallest(inner, flexible=flexible)
+            for inner in fields_of(spec.nested)
+            if inner.tag is None
+        )
+        return fields + (1 if flexible else 0)
+    if spec.kind in ("string", "bytes", "records"):
+        return 1 if flexible else 2 if spec.kind == "string" else 4
+    return _FIXED[spec.kind]
