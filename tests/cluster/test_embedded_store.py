@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from seglog.cluster.embedded_store import EmbeddedStore
-from seglog.cluster.former_store import read_former
+from seglog.cluster.sqlite_file import read_first_release
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import (
     ANY_VERSION,
@@ -222,10 +222,10 @@ def test_the_sqlite_file_of_the_first_release_is_read_and_left_as_it_is(tmp_path
         (tmp_path / name).write_bytes(data)
     expected = {"producer-ids": VersionedValue(b"3000", 0), "config/brokers/default": VersionedValue(b"{}", 0)}
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert read_former(OsFs(), str(former)) == expected
+    assert read_first_release(OsFs(), str(former)) == expected
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     for file in tmp_path.iterdir():
         file.unlink()
     former.write_bytes(b"no database" * 1000)
     with pytest.raises(StoreFailedError, match="first release"):
-        read_former(OsFs(), str(former))
+        read_first_release(OsFs(), str(former))

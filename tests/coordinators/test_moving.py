@@ -13,11 +13,11 @@ from hypothesis import settings
 
 from seglog.cluster.model import VersionedState
 from seglog.coordinators import coordinator_context, group_coordinator
-from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_loader import load
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_messages import (
     Answer,
+    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seglog.core.errors import LogClosedError, LogDirOfflineError, SeglogError, UnexpectedAppendOffsetError
-from seglog.replication.beginnings import begin_at_batch
+from seglog.core.errors import LogClosedError, LogDirOfflineError, SeglogError
 from seglog.replication.replica import Replica, ReplicaAnswer, ReplicaFetch
 from tests.replication.sessions import FULL, Piece, Request, Response
 
@@ -166,10 +165,6 @@ class Reader:
         if answer.diverging is None and is_current and replica.progress is None:
             self.node.agreeing[number] = replica.leader_epoch
         committed = replica.log.high_watermark
-        try:
-            replica.take(asked, answer, data)
-            is_cut = answer.diverging is None or replica.log.high_watermark <= committed
-            assert is_cut, f"B-7: {self.node.node_id} commits {number} up to {replica.log.high_watermark} and cuts it"
-        except UnexpectedAppendOffsetError:
-            if not begin_at_batch(replica, asked, answer, data):
-                raise
+        replica.take(asked, answer, data)
+        is_cut = answer.diverging is None or replica.log.high_watermark <= committed
+        assert is_cut, f"B-7: {self.node.node_id} commits {number} up to {replica.log.high_watermark} and cuts it"

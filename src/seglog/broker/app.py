@@ -251,19 +251,19 @@ class Node:
             ground,
             lasting=_LASTING,
             backing=DirectoryTopics(directory, node_id),
-            former=partial(self._read_former, os.path.join(directory.path, FORMER_STORE)),
+            former=partial(self._read_first_release, os.path.join(directory.path, FORMER_STORE)),
         )
         self._parts.push_async_callback(self.store.close)
         await self._found(cluster_id)
         return node_id, cluster_id
 
-    def _read_former(self, path: str) -> Mapping[str, VersionedValue]:
+    def _read_first_release(self, path: str) -> Mapping[str, VersionedValue]:
         """What the first release has left, in a thread."""
         if not self._ground.fs.exists(path):
             return {}
-        from seglog.cluster.former_store import read_former  # and SQLite with it
+        from seglog.cluster.sqlite_file import read_first_release  # and SQLite with it
 
-        return read_former(self._ground.fs, path)
+        return read_first_release(self._ground.fs, path)
 
     # In a cluster
 

@@ -17,12 +17,12 @@ import os.path
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from seglog.cluster.committing import Committing, Watches
 from seglog.cluster.store import (
     ANY_VERSION,
     MISSING,
     Change,
     CommitStep,
+    MetadataStore,
     NameExistsError,
     Names,
     NoSuchNameError,
@@ -33,6 +33,7 @@ from seglog.cluster.store import (
     VersionedValue,
     Versions,
     WatchCallback,
+    Watches,
     check_commit,
     is_within,
 )
@@ -81,7 +82,7 @@ class _Entry(NamedTuple):
     session: EmbeddedSession | None = None
 
 
-class EmbeddedStore(Committing):
+class EmbeddedStore(MetadataStore):
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do."""
 
     def __init__(self, path: str, ground: Ground, lasting: Collection[str] | None, backing: Backing | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from seglog.cluster.store import (
     VersionChangedError,
     VersionedValue,
 )
+from seglog.core.fs import Fs, OsFs
 
 _FORMAT: Final = 2
 """In ``PRAGMA user_version``: a file of a later seglog is refused, one of an earlier is converted."""
@@ -416,3 +418,26 @@ def _below(name: str) -> str:
 def _range(name: str) -> tuple[str, ...]:
     """All that begins with "name/": a slash's successor is "0"."""
     return (f"{name}/", f"{name}0") if name else ()
+
+
+def read_first_release(fs: Fs, path: str) -> dict[str, VersionedValue]:
+    """Return all values of the SQLite file at ``path``, which the first release wrote for a broker that was alone. The
+    file is copied, with the WAL that a killed broker leaves, and never written. `StoreFailedError`."""
+    own = OsFs()
+    with tempfile.TemporaryDirectory(prefix="seglog-") as directory:
+        copy = os.path.join(directory, os.path.basename(path))
+        for suffix in ("", "-wal"):
+            if fs.exists(path + suffix):
+                own.write(copy + suffix, fs.read(path + suffix))
+        file = SqliteFile(copy)
+        try:
+            file.connect()
+            try:
+                return file.load("")
+            finally:
+                file.disconnect(())
+        except sqlite3.Error as error:
+            raise StoreFailedError(
+                f"{path}: {error}. It has the dynamic configuration and the last producer id of a broker of the first "
+                "release: restore it from a backup, or move it away to start without them"
+            ) from error

@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 from uuid import uuid4
 
-from seglog.cluster.committing import Committing, Watches
 from seglog.cluster.sqlite_file import FileWatch, SqliteFile
 from seglog.cluster.store import (
     CERTAIN,
     CommitStep,
+    MetadataStore,
     Names,
     SessionLostError,
     StoreClosedError,
@@ -28,6 +28,7 @@ from seglog.cluster.store import (
     VersionedValue,
     Versions,
     WatchCallback,
+    Watches,
     check_commit,
 )
 from seglog.core.clock import Clock, SystemClock
@@ -74,7 +75,7 @@ class SqliteSession:
         self.renew_at = next_at
 
 
-class SqliteStore(Committing):
+class SqliteStore(MetadataStore):
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do."""
 
     def __init__(self, path: str, clock: Clock) -> None:

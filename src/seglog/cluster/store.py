@@ -7,6 +7,7 @@ metadata only: records, group offsets and transactions are in topics.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
@@ -150,13 +151,16 @@ class MetadataStore(Protocol):
 
     async def create(self, name: str, value: bytes, session: StoreSession | None = None) -> int:
         """A commit of one new value. `NameExistsError`, `SessionLostError`."""
+        return (await self.commit([Change(name, value, MISSING, session)]))[0]
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
         """A commit of one value whose version is ``version`` (or `ANY_VERSION`). `NoSuchNameError`,
         `VersionChangedError`."""
+        return (await self.commit([Change(name, value, check_there(name, version))]))[0]
 
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
         """`NoSuchNameError`, `VersionChangedError`. Children stay."""
+        await self.commit([Change(name, None, version)])
 
     def watch(self, name: str, changed: WatchCallback) -> Callable[[], None]:
         """Call ``changed`` on the loop soon after the value or anything below it was made, changed or deleted, whoever
@@ -171,10 +175,61 @@ class MetadataStore(Protocol):
         """A new session; ``lost`` is called on the loop if it ends without being closed."""
 
     async def until_broken(self) -> str:
-        """Return when this store can never work again in this process, and say why. Cancel it."""
+        """Return when this store can never work again in this process, and say why. Cancel it. A store without threads
+        that could die waits for ever."""
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def close(self) -> None:
         """End all sessions and close. Calls that are under way are done before."""
+
+
+class Watches:
+    """Who wants to know of what, in one store. False while nobody does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._all: list[_Watch] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, name: str, changed: WatchCallback) -> Callable[[], None]:
+        """What is returned ends it."""
+        watch = _Watch(name, changed)
+        self._all.append(watch)
+
+        def end() -> None:
+            watch.is_over = True
+            if watch in self._all:
+                self._all.remove(watch)
+
+        return end
+
+    def tell(self, names: frozenset[str] | None) -> None:
+        """Soon, to each what it watches of these names; None: that anything may have changed."""
+        for watch in self._all:
+            told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
+            if told is None or told:
+                self._loop.call_soon(watch.tell, told)
+
+    def end_all(self) -> None:
+        for watch in self._all:
+            watch.is_over = True
+        self._all.clear()
+
+
+class _Watch:
+    __slots__ = ("changed", "is_over", "name")
+
+    def __init__(self, name: str, changed: WatchCallback) -> None:
+        self.name = name
+        self.changed = changed
+        self.is_over = False
+
+    def tell(self, names: frozenset[str] | None) -> None:
+        if not self.is_over:
+            self.changed(names)
 
 
 def check_name(name: str) -> str:

@@ -1,4 +1,14 @@
-"""The metadata store in ZooKeeper: reads, commits and watches. Where a value is there: `zk_paths`."""
+"""The metadata store in ZooKeeper: reads, commits and watches.
+
+Below ``/seglog/<cluster>`` there are two nodes::
+
+    names/<first part of the name>/<its other parts>     a value; parts are escaped, with ":" between them
+    names/<first part>/=                                 the value of a name of one part
+    writers/<a writer>-<number>                          the last transaction of that writer
+
+A node in ``names/*/`` is a value, and nothing else is. A name without a value has no node; a value's version is its
+node's; deleting a value leaves the values below its name. The nodes directly below ``names`` are never deleted.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +16,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from seglog.cluster.committing import Committing, Watches
 from seglog.cluster.store import (
     MISSING,
     Change,
     CommitStep,
+    MetadataStore,
     NameExistsError,
     Names,
     NoSuchNameError,
@@ -24,6 +35,7 @@ from seglog.cluster.store import (
     VersionedValue,
     Versions,
     WatchCallback,
+    Watches,
     check_commit,
     is_within,
 )
@@ -42,7 +54,6 @@ from seglog.cluster.zookeeper_connection import (
     ZooKeeperOp,
     ZooKeeperRefusedError,
 )
-from seglog.cluster.zookeeper_paths import ZooKeeperPaths
 from seglog.cluster.zookeeper_session import ZooKeeperSession
 from seglog.cluster.zookeeper_writer import ZooKeeperWriter
 from seglog.core.clock import Clock
@@ -59,7 +70,46 @@ _AGAIN_SECONDS: Final = 0.05
 T = TypeVar("T")
 
 
-class ZooKeeperStore(Committing):
+_SELF: Final = "="
+"""No escaped name has it."""
+
+
+class ZooKeeperPaths:
+    """The nodes of one cluster.
+
+    >>> paths = ZooKeeperPaths("logs")
+    >>> paths.of("topics/web/0"), paths.of("cluster"), paths.of("./a:b")
+    ('/seglog/logs/names/topics/web:0', '/seglog/logs/names/cluster/=', '/seglog/logs/names/%2E/a%3Ab')
+    >>> paths.name("/seglog/logs/names/topics/web:0"), paths.name("/seglog/logs/names/topics")
+    ('topics/web/0', None)
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self.root = f"/seglog/{cluster}"
+        self.names = f"{self.root}/names"
+        self.writers = f"{self.root}/writers"
+
+    def folder(self, name: str) -> str:
+        return f"{self.names}/{_escape(name.partition('/')[0])}"
+
+    def of(self, name: str) -> str:
+        first, slash, rest = name.partition("/")
+        leaf = ":".join(map(_escape, rest.split("/"))) if slash else _SELF
+        return f"{self.names}/{_escape(first)}/{leaf}"
+
+    def name(self, path: str) -> str | None:
+        first, slash, leaf = path.removeprefix(f"{self.names}/").partition("/")
+        if not slash or not path.startswith(f"{self.names}/"):
+            return None
+        return "/".join(map(unquote, [first] if leaf == _SELF else [first, *leaf.split(":")]))
+
+
+def _escape(part: str) -> str:
+    """ZooKeeper refuses control characters and nodes that are called "." or ".."."""
+    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
+
+
+class ZooKeeperStore(MetadataStore):
     """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do.
 
     Values are read and committed, and watched, in one session with ZooKeeper; each `session` is one of its own. Every

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from seglog.coordinators.group_members import CONSUMER, GroupMember, GroupMembers, subscribed_topics
 from seglog.coordinators.group_messages import JoinGroupResult, SyncGroupResult
-from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue
+from seglog.coordinators.group_records import GroupMetadataValue
 from seglog.coordinators.group_state import NEXT, GroupLimits, GroupResult, GroupState, Now, PendingEmptyGroup
 from seglog.core.error_codes import ErrorCode
 
@@ -306,8 +306,7 @@ class ClassicGroup:
             self._know_topics()
             self.go(GroupState.EMPTY, result.now)
             result.events.append(f"Group {self.group_id} with generation {self.generation} is now empty.")
-            result.records.append((GroupMetadataKey(self.group_id), self.value()))
-            result.pending = PendingEmptyGroup()
+            result.write(self.group_id, self.value(), PendingEmptyGroup())
             return
         self.protocol = members.select_protocol()
         self._know_topics()
@@ -318,7 +317,7 @@ class ClassicGroup:
         for member in members:
             result.reply(members.await_join(member, None), self.joined(member))
             self.renew(member, result.now)
-            member.is_new = False
+            member.rebalanced()
             members.pending_sync.add(member.member_id)
         self.sync_deadline = result.now.monotonic + members.rebalance_timeout
         self.wake_at(self.sync_deadline)
@@ -345,7 +344,7 @@ class ClassicGroup:
         """Answer all who wait for their assignment; their sessions, which did not count meanwhile, begin anew."""
         protocol_type, protocol = (self.protocol_type, self.protocol) if code is ErrorCode.NONE else (None, None)
         for member in self.members:
-            member.assignment = assignments.get(member.member_id, b"")
+            member.assign(assignments.get(member.member_id, b""))
             if member.awaiting_sync is not None:
                 result.reply(member.awaiting_sync, SyncGroupResult(code, protocol_type, protocol, member.assignment))
                 member.await_sync(None)

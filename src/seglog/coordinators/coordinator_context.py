@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from seglog.coordinators.coordinator_error import code_of_outcome
 from seglog.coordinators.coordinator_shard import CoordinatorShard
+from seglog.coordinators.group_messages import code_of_outcome
 from seglog.coordinators.group_records import GroupRecord, encode
 from seglog.coordinators.group_state import GroupLimits, GroupResult, Now
 from seglog.coordinators.settings import GroupSettings
@@ -35,15 +35,25 @@ class CoordinatorContext:
     ``gone`` are topics that were deleted before. ``timers`` are those of groups, with the times that they were set for.
     """
 
-    __slots__ = ("_clock", "_is_over", "_settings", "gone", "is_loaded", "is_replayed", "leader_epoch", "partition",
-                 "shard", "timers")  # fmt: skip
+    __slots__ = (
+        "_clock",
+        "_deleted_topics",
+        "_is_over",
+        "_settings",
+        "is_loaded",
+        "is_replayed",
+        "leader_epoch",
+        "partition",
+        "shard",
+        "timers",
+    )
 
     def __init__(self, partition: Replica, limits: GroupLimits, settings: GroupSettings, clock: Clock) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.shard = CoordinatorShard(limits, settings.offset_metadata_max_bytes)
         self.is_loaded = self.is_replayed = partition.log.log_start_offset == partition.log.log_end_offset
-        self.gone: list[tuple[str, UUID | None]] = []
+        self._deleted_topics: list[tuple[str, UUID | None]] = []
         self.timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._settings = settings
         self._clock = clock
@@ -54,6 +64,22 @@ class CoordinatorContext:
         """Whether this broker still leads the partition, and has done so all the time."""
         partition = self.partition
         return partition.leads and partition.leader_epoch == self.leader_epoch and not self._is_over
+
+    def replayed(self) -> None:
+        """Every record that the log had is replayed."""
+        self.is_replayed = True
+
+    def loaded(self) -> list[GroupRecord]:
+        """Every replayed record is committed: serve requests. Returns records to append, for topics deleted before."""
+        self.is_loaded = True
+        return self.shard.topics_deleted(self._deleted_topics)
+
+    def topics_deleted(self, topics: Sequence[tuple[str, UUID | None]]) -> list[GroupRecord]:
+        """Return the records that delete the offsets of these topics; none while it is loading: `loaded` has them."""
+        if self.is_loaded:
+            return self.shard.topics_deleted(topics)
+        self._deleted_topics += topics
+        return []
 
     def stop(self, now: Now) -> None:
         """Nothing happens here any more, and whoever waits is told to ask elsewhere."""

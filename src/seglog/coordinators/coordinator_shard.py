@@ -13,9 +13,9 @@ from uuid import UUID
 from seglog.coordinators import group_membership
 from seglog.coordinators.classic_group import ClassicGroup
 from seglog.coordinators.committed_offsets import CommittedOffsets, FetchedOffset, Place, is_of_other_topic
-from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_members import CONSUMER
 from seglog.coordinators.group_messages import (
+    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
@@ -122,8 +122,7 @@ class CoordinatorShard:
         result = group_membership.join(group, request, ticket, new_id, now)
         if not result.records:
             empty = GroupMetadataValue("", 0, None, None, now.wall, ())
-            result.records.append((GroupMetadataKey(request.group_id), empty))
-            result.pending = PendingGroup()
+            result.write(request.group_id, empty, PendingGroup())
         return result
 
     def sync(self, request: SyncGroupRequest, ticket: Ticket, now: Now) -> GroupResult:

@@ -19,16 +19,17 @@ from uuid import UUID
 
 from seglog.coordinators.classic_group import NEVER, ClassicGroup
 from seglog.coordinators.coordinator_context import CoordinatorContext, answer
-from seglog.coordinators.coordinator_error import CoordinatorError, code_of_append
 from seglog.coordinators.coordinator_loader import load
 from seglog.coordinators.coordinator_shard import ChangeResult, CoordinatorShard, OffsetCommitRequest
 from seglog.coordinators.group_messages import (
     Answer,
+    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
     SyncGroupRequest,
     SyncGroupResult,
+    code_of_append,
     size_of,
 )
 from seglog.coordinators.group_records import GroupRecord
@@ -100,7 +101,7 @@ class GroupCoordinator:
         except (SeglogError, OSError) as error:  # it was deleted or cut meanwhile, or is damaged: others go on
             _log.error("groups of %s cannot be loaded: %s", context.partition.topic_partition, error)
             return
-        context.is_replayed = True
+        context.replayed()
         if context.partition.log.high_watermark >= end:
             self._loaded(context)
         else:
@@ -112,8 +113,7 @@ class GroupCoordinator:
             self._loaded(context)
 
     def _loaded(self, context: CoordinatorContext) -> None:
-        context.is_loaded = True
-        self._append_quietly(context, context.shard.topics_deleted(context.gone))
+        self._append_quietly(context, context.loaded())
         for group_id, result in context.shard.loaded(self._now()):
             self._do(context, group_id, result)
 
@@ -282,10 +282,7 @@ class GroupCoordinator:
     def topics_deleted(self, topics: Sequence[tuple[str, UUID | None]]) -> None:
         """Topics are no more: what groups have committed of them goes, too."""
         for context in self._current_contexts():
-            if context.is_loaded:
-                self._append_quietly(context, context.shard.topics_deleted(topics))
-            else:
-                context.gone += topics
+            self._append_quietly(context, context.topics_deleted(topics))
 
     def _current_contexts(self) -> list[CoordinatorContext]:
         """Without those of a topic of offsets that was deleted itself."""

@@ -36,7 +36,6 @@ class GroupMember:
 
     def __init__(
         self,
-        *,
         member_id: str,
         instance_id: str | None,
         client_id: str,
@@ -45,6 +44,8 @@ class GroupMember:
         session_timeout: int,
         protocols: Protocols,
         assignment: bytes = b"",
+        *,
+        is_new: bool = False,
     ) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
@@ -54,23 +55,40 @@ class GroupMember:
         self.session_timeout = session_timeout
         self.protocols = protocols
         self.assignment = assignment
-        self.is_new = False
+        self.is_new = is_new
         self.awaiting_join: Ticket | None = None
         self.awaiting_sync: Ticket | None = None
 
     @classmethod
     def joining(cls, request: JoinGroupRequest, member_id: str) -> GroupMember:
-        member = cls(
-            member_id=member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rebalance_timeout=request.rebalance_timeout,
-            session_timeout=request.session_timeout,
-            protocols=request.protocols,
-        )
-        member.is_new = True
-        return member
+        client = request.instance_id, request.client_id, request.client_host
+        timeouts = request.rebalance_timeout, request.session_timeout
+        return cls(member_id, *client, *timeouts, request.protocols, is_new=True)
+
+    @classmethod
+    def restored(cls, value: MemberMetadata, protocol: str | None) -> GroupMember:
+        """The member as the group's record has it; ``protocol`` is the group's."""
+        protocols = () if protocol is None else ((protocol, value.subscription),)
+        return cls(*value[:6], protocols, value.assignment)
+
+    def renamed(self, member_id: str) -> GroupMember:
+        """The same member under another id; nobody waits for its join or its assignment."""
+        client = self.instance_id, self.client_id, self.client_host
+        timeouts = self.rebalance_timeout, self.session_timeout
+        return GroupMember(member_id, *client, *timeouts, self.protocols, self.assignment)
+
+    def rebalanced(self) -> None:
+        """A rebalance has ended with this member."""
+        self.is_new = False
+
+    def assign(self, assignment: bytes) -> None:
+        self.assignment = assignment
+
+    def rejoin(self, request: JoinGroupRequest) -> None:
+        """Take over the protocols and timeouts of the request."""
+        self.protocols = request.protocols
+        self.rebalance_timeout = request.rebalance_timeout
+        self.session_timeout = request.session_timeout
 
     def await_sync(self, ticket: Ticket | None) -> None:
         """Who waits for its assignment now; None: nobody any more."""
@@ -119,19 +137,7 @@ class GroupMembers:
     def restored(cls, value: GroupMetadataValue) -> GroupMembers:
         members = cls()
         for one in value.members:
-            protocols = () if value.protocol is None else ((value.protocol, one.subscription),)
-            members.add(
-                GroupMember(
-                    member_id=one.member_id,
-                    instance_id=one.instance_id,
-                    client_id=one.client_id,
-                    client_host=one.client_host,
-                    rebalance_timeout=one.rebalance_timeout,
-                    session_timeout=one.session_timeout,
-                    protocols=protocols,
-                    assignment=one.assignment,
-                )
-            )
+            members.add(GroupMember.restored(one, value.protocol))
         if value.leader in members.by_id:
             members.leader = value.leader
         return members
@@ -175,16 +181,7 @@ class GroupMembers:
         """A static member came back without its id and takes its own place under a new one; nobody waits as the old."""
         old = self.by_id.pop(self.static[instance_id])
         assert old.awaiting_join is None
-        member = GroupMember(
-            member_id=new_id,
-            instance_id=instance_id,
-            client_id=old.client_id,
-            client_host=old.client_host,
-            rebalance_timeout=old.rebalance_timeout,
-            session_timeout=old.session_timeout,
-            protocols=old.protocols,
-            assignment=old.assignment,
-        )
+        member = old.renamed(new_id)
         self.by_id[new_id] = member
         self.static[instance_id] = new_id
         if self.leader == old.member_id:
@@ -208,9 +205,7 @@ class GroupMembers:
         """It joined again, perhaps with other protocols."""
         self._spoken.subtract(_names(member.protocols))
         self._spoken.update(_names(request.protocols))
-        member.protocols = request.protocols
-        member.rebalance_timeout = request.rebalance_timeout
-        member.session_timeout = request.session_timeout
+        member.rejoin(request)
 
     def await_join(self, member: GroupMember, ticket: Ticket | None) -> Ticket | None:
         """Who waits for this member's join now, if anybody; returns who did before."""

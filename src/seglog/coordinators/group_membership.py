@@ -19,7 +19,6 @@ from seglog.coordinators.group_messages import (
     SyncGroupResult,
     Ticket,
 )
-from seglog.coordinators.group_records import GroupMetadataKey
 from seglog.coordinators.group_state import (
     GroupResult,
     GroupState,
@@ -161,10 +160,8 @@ def _join_as_static(
         f"{group.state.value}: {new_id} replaces {old_id}, which is fenced."
     )
     if group.state is GroupState.STABLE and members.select_protocol() == group.protocol:
-        result.records.append((GroupMetadataKey(group.group_id), group.value()))
-        result.pending = PendingStaticMember(
-            ticket, new_id, old.member_id, leader_before, request, old.protocols, timeouts_before
-        )
+        pending = PendingStaticMember(ticket, new_id, old_id, leader_before, request, old.protocols, timeouts_before)
+        result.write(group.group_id, group.value(), pending)
         return
     members.await_join(member, ticket)
     # While assignments are made, the leader may be assigning to the old id: all begin anew then, too.
@@ -205,8 +202,8 @@ def sync(group: ClassicGroup, request: SyncGroupRequest, ticket: Ticket, now: No
         result.reply(member.awaiting_sync, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
     member.await_sync(ticket)
     if group.members.leader == member.member_id:
-        result.records.append((GroupMetadataKey(group.group_id), group.value(request.assignments)))
-        result.pending = PendingAssignment(group.generation, request.assignments)
+        pending = PendingAssignment(group.generation, request.assignments)
+        result.write(group.group_id, group.value(request.assignments), pending)
         result.events.append(
             f"Assignment received from leader {member.member_id} for group {group.group_id} for generation "
             f"{group.generation}. The group has {len(group.members)} members, {len(group.members.static)} of which are "

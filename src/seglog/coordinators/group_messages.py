@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError
 
 Ticket = object
 """Stands for a client that waits for an answer; whoever handed it in knows what to do with the answer."""
@@ -19,7 +20,12 @@ def size_of(protocols: Protocols) -> int:
     return sum([len(name) + len(metadata) for name, metadata in protocols])
 
 
-"""Names with the member's metadata for each, the one that it likes best first."""
+class CoordinatorError(SeglogError):
+    """A whole request is refused with this code."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class JoinGroupRequest(NamedTuple):
@@ -83,3 +89,25 @@ class LeavingMember(NamedTuple):
 
 
 Answer = JoinGroupResult | SyncGroupResult
+
+
+_OF_APPENDS: Final[dict[int, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+def code_of_append(error: SeglogError) -> ErrorCode:
+    """What a client is told when a group's records could not be written (``CoordinatorOperationExceptionHelper``)."""
+    return _OF_APPENDS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def code_of_outcome(outcome: int) -> ErrorCode:
+    """What a client is told of what became of its records, by `Partition.outcome`: what is committed stays so, also if
+    there are too few replicas in sync by now."""
+    if outcome in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        return ErrorCode.NONE
+    return _OF_APPENDS.get(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from seglog.coordinators.group_messages import Answer, JoinGroupRequest, Protocols, Ticket
-from seglog.coordinators.group_records import GroupRecord
+from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord
 
 
 class GroupState(Enum):
@@ -96,6 +96,11 @@ class GroupResult:
     def reply(self, ticket: Ticket | None, answer: Answer) -> None:
         if ticket is not None:
             self.replies.append((ticket, answer))
+
+    def write(self, group_id: str, value: GroupMetadataValue, pending: PendingWrite) -> None:
+        """Append the group's record; ``pending`` continues when it is written."""
+        self.records.append((GroupMetadataKey(group_id), value))
+        self.pending = pending
 
 
 class GroupLimits(NamedTuple):

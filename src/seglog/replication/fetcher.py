@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from seglog.cluster.model import BrokerRegistration, Member
@@ -24,7 +24,6 @@ from seglog.core.errors import (
     LogDirOfflineError,
     RequestFailedError,
     SeglogError,
-    UnexpectedAppendOffsetError,
 )
 from seglog.core.ground import Ground
 from seglog.core.types import Buffer
@@ -32,19 +31,18 @@ from seglog.net.peer_connection import PeerConnection, PeerConnectionLostError
 from seglog.protocol import replica_fetch
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.replica_fetch import FetchResponse, RequestHead
-from seglog.replication.beginnings import begin_at_batch
 from seglog.replication.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, PartitionKey
-from seglog.replication.fetcher_config import FetcherConfig
-from seglog.replication.fetcher_partition import PartitionFetchState, growing
 from seglog.replication.leader_offsets import ask_offsets
 from seglog.replication.replica import Replica, ReplicaAnswer
 from seglog.storage.log.epochs import EpochEnd
 
-__all__ = ["Fetcher", "FetcherConfig"]
-
 _logger: Final = logging.getLogger("seglog.replication")
 OFFSET_OUT_OF_RANGE: Final = 1
 _FIRST_BACKOFF_MS: Final = 50
+_LOGGED_FAILURE: Final = 6
+_FIRST_WAIT_MS: Final = 20
+"""A leader may learn a moment after its followers that it leads. A follower that asks too early must not lose a second
+by that."""
 _PATIENCE_MS: Final = 20
 """How long an answer may take before we hang up on it."""
 _SETTLING_MS: Final = 50
@@ -54,11 +52,63 @@ _HEADS_BYTES: Final = 16 << 20
 """What may stand between the records of an answer: some hundred bytes for each partition."""
 
 
-class Registered(Protocol):
-    """`seglog.cluster.membership.Membership`: who this broker is now, if anybody."""
+class CurrentMember(Protocol):
+    """`seglog.cluster.membership.Membership`: this broker's registration, or None."""
 
     @property
     def me(self) -> Member | None: ...
+
+
+class FetcherConfig(NamedTuple):
+    """Kafka's keys. A producer cannot send a batch larger than ``socket_request_max_bytes``; a batch always comes
+    whole."""
+
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_response_max_bytes: int = 10 << 20
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_backoff_ms: int = 1_000
+    replica_socket_timeout_ms: int = 30_000
+    socket_request_max_bytes: int = 100 << 20
+
+
+class PartitionFetchState:
+    """A partition that is followed in ``leader_epoch``, and its errors. After ``failures`` in a row, the last of which
+    was ``error``, it is not fetched before ``waits_until``, in seconds (0: it does not wait)."""
+
+    __slots__ = ("error", "failures", "leader_epoch", "replica", "waits_until")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.leader_epoch = replica.leader_epoch
+        self.waits_until = 0.0
+        self.failures = 0
+        self.error = ""
+
+    def failed(self, error: str, now: float, most_ms: int) -> bool:
+        """Wait longer after each failure. Return True once, when the failures have lasted long enough to be logged:
+        the first ones come from leaders that do not know yet that they lead."""
+        self.waits_until = now + _backoff_ms(_FIRST_WAIT_MS, self.failures, most_ms) / 1000
+        self.failures += 1
+        self.error = error
+        return self.failures == _LOGGED_FAILURE
+
+    def retry(self) -> None:
+        """Fetch it again: the backoff is over."""
+        self.waits_until = 0.0
+
+    def succeeded(self) -> None:
+        self.failures = 0
+        self.error = ""
+
+
+def _backoff_ms(first_ms: int, failures: int, most_ms: int) -> int:
+    """Return a time that doubles with each failure.
+
+    >>> [_backoff_ms(20, failures, 100) for failures in range(4)]
+    [20, 40, 80, 100]
+    """
+    return min(first_ms << min(failures, 16), most_ms)
 
 
 class Fetcher:
@@ -72,7 +122,7 @@ class Fetcher:
         self,
         leader: BrokerRegistration,
         listener: str,
-        membership: Registered,
+        membership: CurrentMember,
         config: FetcherConfig | None = None,
         *,
         ground: Ground,
@@ -157,7 +207,7 @@ class Fetcher:
                     failures = failures + 1 if self._is_failing else 0
                     self._note(error)
                     self._something.clear()
-                    await self._pause(growing(_FIRST_BACKOFF_MS, failures, self._config.replica_fetch_backoff_ms))
+                    await self._pause(_backoff_ms(_FIRST_BACKOFF_MS, failures, self._config.replica_fetch_backoff_ms))
                 finally:
                     self._hang_up_now()
         finally:
@@ -271,7 +321,7 @@ class Fetcher:
             for key, followed in [*self._waiting.items()]:
                 if followed.waits_until <= now:
                     del self._waiting[key]
-                    followed.waits_until = 0.0
+                    followed.retry()
                     self._changed[key] = None
 
     def _next_end(self) -> float:
@@ -358,11 +408,7 @@ class Fetcher:
     def _take(self, key: PartitionKey, followed: PartitionFetchState, answer: ReplicaAnswer, records: Buffer) -> None:
         replica, asked = followed.replica, self._session.asked[key]
         try:
-            try:
-                replica.take(asked, answer, records)
-            except UnexpectedAppendOffsetError:
-                if not begin_at_batch(replica, asked, answer, records):
-                    raise
+            replica.take(asked, answer, records)
         except SeglogError as error:
             self._refused(key, followed, error)
         except Exception as error:  # the others are not to miss their records

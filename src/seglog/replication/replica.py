@@ -23,9 +23,19 @@ from seglog.cluster.model import (
     offline_name,
 )
 from seglog.core.error_codes import ErrorCode
-from seglog.core.errors import CutRefusedError, LogDirFullError, NotEnoughReplicasError, NotLeaderError
+from seglog.core.errors import (
+    CutRefusedError,
+    FencedLeaderEpochError,
+    LogDirFullError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    UnexpectedAppendOffsetError,
+    UnknownLeaderEpochError,
+)
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
-from seglog.replication.leader_epochs import LeaderEpochChecks
+from seglog.records import view
+from seglog.records.batch import entries
 from seglog.replication.progress import FetchTimes, Progress
 from seglog.replication.truncation import start_of_reading, truncation_point
 from seglog.replication.waiters import GrowthListener
@@ -87,7 +97,7 @@ def _nothing(replica: Replica) -> None:
     del replica
 
 
-class Replica(LeaderEpochChecks):
+class Replica:
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
 
     While our session is in doubt (`doubt`) a leader commits only if that is safe whoever else has been elected
@@ -268,6 +278,10 @@ class Replica(LeaderEpochChecks):
         self.in_doubt = self.is_suspended = False
         self.wake()
 
+    def forget_version(self) -> None:
+        """Take the next state whatever its version is."""
+        self.version = -1
+
     def doubt(self) -> None:
         """The store has not confirmed our session for too long; `weigh` says what that means for a leader."""
         self.in_doubt = True
@@ -333,6 +347,31 @@ class Replica(LeaderEpochChecks):
             self.directory.health.check()
             raise NotLeaderError(f"{self.topic_partition} is led by another broker")
         return self.progress
+
+    # Leader epochs
+
+    def check_epoch(self, current_epoch: int) -> None:
+        """Refuse a client whose metadata are older or newer than ours (KIP-320)."""
+        if current_epoch == NO_EPOCH or current_epoch == self.leader_epoch:
+            return
+        if current_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
+        raise UnknownLeaderEpochError(f"{self.topic_partition} has leader epoch {self.leader_epoch}")
+
+    def end_offset_for(self, epoch: int) -> EpochEnd:
+        """Return the end of the largest epoch at or below ``epoch`` (KIP-101)."""
+        if epoch == self.leader_epoch:
+            return EpochEnd(epoch=epoch, end_offset=self.log.log_end_offset)
+        return self.log.end_offset_for_epoch(epoch)
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
+        """Return where the reader's log diverges from this one, or None (KIP-595)."""
+        if last_fetched_epoch == NO_EPOCH:
+            return None
+        end = self.end_offset_for(last_fetched_epoch)
+        if end.epoch == NO_EPOCH or end.end_offset < 0:
+            raise OffsetOutOfRangeError(f"{self.topic_partition} knows nothing of epoch {last_fetched_epoch}")
+        return end if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset else None
 
     # What a leader does
 
@@ -502,13 +541,37 @@ class Replica(LeaderEpochChecks):
             return
         self.refused_cut = -1
         if records:
-            log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
+            try:
+                log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
+            except UnexpectedAppendOffsetError:
+                if not self._starts_inside(answer, records):
+                    raise
+                log.append(records, leader_epoch=self.leader_epoch, origin=Origin.REPLICATION)
             self._unseen += len(records)
         committed = min(answer.high_watermark, log.flushed_end)
         if committed > log.high_watermark:
             self._commit(committed)
         if answer.log_start_offset > log.log_start_offset:
             self.directory.delete_records(*self.topic_partition, min(answer.log_start_offset, log.high_watermark))
+
+    def _starts_inside(self, answer: ReplicaAnswer, records: Buffer) -> bool:
+        """If the log is empty and its end lies inside the first batch of ``records``, start it again at that batch
+        (``Partition.appendRecordsToFollowerOrFutureReplica``). DeleteRecords may leave a leader's log starting there.
+
+        A log that ends at or before the leader's start has nothing of the leader's either. It may be another history,
+        whose epochs the leader no longer knows; Kafka's follower fails there. The log's start becomes the leader's
+        again when the batch is committed.
+        """
+        log = self.log
+        end, entry = log.log_end_offset, next(entries(records), None)
+        has_nothing = log.log_start_offset == end or end <= answer.log_start_offset
+        if entry is None or not has_nothing:
+            return False
+        header = view.describe(records, entry)
+        if not header.base_offset < end <= header.last_offset:
+            return False
+        self.directory.truncate_fully_and_start_at(*self.topic_partition, header.base_offset)
+        return True
 
     def out_of_range(self, leader_start: int, leader_end: int) -> None:
         """The leader's log has nothing at our end: it ends before, or begins behind (``fetchOffsetAndTruncate``)."""

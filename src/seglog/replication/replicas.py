@@ -214,7 +214,7 @@ class Replicas:
         self._has_resigned = False
         for key, replica in list(self._by_key.items()):
             if not was_in_doubt:
-                replica.version = -1  # it may be another life of ours
+                replica.forget_version()  # this broker may have a new epoch
             elif replica.trust():
                 self._advance(replica)
                 self._tell(replica)

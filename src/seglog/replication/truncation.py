@@ -7,13 +7,8 @@ nothing else (KAFKA-14704), and asks again.
 
 from __future__ import annotations
 
-from typing import Final
-
 from seglog.core.types import NO_EPOCH
 from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
-
-STALLED_MS: Final = 1_000
-"""How long a partition is left alone after an error."""
 
 
 def truncation_point(diverging: EpochEnd, epochs: LeaderEpochs, log_end: int) -> int:

@@ -10,9 +10,9 @@ from uuid import UUID
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topic, Topics
 from seglog.coordinators.committed_offsets import FetchedOffset
-from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.coordinator_shard import CoordinatorShard, OffsetCommit, OffsetCommitRequest
 from seglog.coordinators.group_coordinator import GroupCoordinator
+from seglog.coordinators.group_messages import CoordinatorError
 from seglog.coordinators.group_records import NO_RETENTION
 from seglog.core.error_codes import ErrorCode
 from seglog.protocol.apis import ApiKey

@@ -11,9 +11,9 @@ from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topics
 from seglog.coordinators.classic_group import ClassicGroup
-from seglog.coordinators.coordinator_error import CoordinatorError
 from seglog.coordinators.group_coordinator import GroupCoordinator
 from seglog.coordinators.group_messages import (
+    CoordinatorError,
     JoinGroupRequest,
     JoinGroupResult,
     LeavingMember,
