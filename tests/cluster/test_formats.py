@@ -92,7 +92,7 @@ def test_a_registered_broker_of_the_first_release_says_nothing_and_counts(tmp_pa
 def test_the_command_that_raises_it(tmp_path: Path, seglog: Run) -> None:
     address = f"sqlite:{tmp_path / 'store'}"
     ran = seglog("cluster", "upgrade", "--store", address)
-    assert (ran.code, ran.err.count("there is no such metadata store")) == (2, 1)
+    assert (ran.code, ran.err.count("there is no cluster at")) == (2, 1)
     run(tmp_path, _nothing)
     ran = seglog("cluster", "upgrade", "--store", address)
     assert (ran.code, ran.out) == (0, b"raised the format of the metadata from 1 to %d\n" % OURS.high)

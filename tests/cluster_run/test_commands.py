@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,13 @@ def test_a_broker_that_does_not_start_ends_all_and_is_named(tmp_path: Path) -> N
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, run: Run) -> None:
-    ran = run("cluster", "status", "--store", f"sqlite:{tmp_path}/none")
-    assert (ran.code, ran.err) == (2, f"seglog: {tmp_path}/none: there is no such metadata store\n")
+    store = f"sqlite:{tmp_path}/none"
+    ran = run("cluster", "status", "--store", store)
+    advice = f"there is no cluster at {store}; to begin one: seglog cluster up --store {store}"
+    assert (ran.code, ran.err) == (2, f"seglog: {advice}\n")
     assert not (tmp_path / "none").exists()
+    ran = run("cluster", "status", "--store", "a-name")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert ran.err.startswith("seglog: there is no cluster at 'a-name': the address of a metadata store is sqlite:")
+    sqlite3.connect(tmp_path / "none").close()
+    assert run("cluster", "status", "--store", store).err == f"seglog: {advice}\n"

@@ -7,12 +7,15 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from seglog.cluster.store import MetadataStore
-from seglog.cluster.store_address import open_store
+from seglog.cluster.store import MetadataStore, StoreError
+from seglog.cluster.store_address import FORMS, SQLITE, open_store, parse_store
 from seglog.core.clock import SystemClock
+from seglog.core.errors import InvalidConfigError
+from seglog.core.fs import OsFs
 
 T = TypeVar("T")
 _SESSION_MS: Final = 10_000
+_BEGIN: Final = "to begin one: seglog cluster up --store "
 
 Store = Annotated[
     str,
@@ -27,8 +30,33 @@ Store = Annotated[
 
 async def with_store(address: str, act: Callable[[MetadataStore], Awaitable[T]], *, must_exist: bool = True) -> T:
     """Open the store, run ``act`` and close the store. Raises `StoreError` or `InvalidConfigError`."""
+    if must_exist:
+        _check_address(address)
     store = await open_store(address, clock=SystemClock(), session_timeout_ms=_SESSION_MS, must_exist=must_exist)
     try:
         return await act(store)
     finally:
         await store.close()
+
+
+def _check_address(address: str) -> None:
+    try:
+        where = parse_store(address)
+    except InvalidConfigError as error:
+        if ":" in address:
+            raise
+        raise InvalidConfigError(
+            f"there is no cluster at {address!r}: the address of a metadata store is {FORMS}; {_BEGIN}ADDRESS"
+        ) from error
+    if where.kind == SQLITE and not OsFs().exists(where.path):
+        raise StoreError(no_cluster(address))
+
+
+def no_cluster(address: str) -> str:
+    """The text of an error, which also says how to list the clusters and how to begin one."""
+    where = parse_store(address)
+    found = f"there is no cluster at {address}"
+    if where.kind == SQLITE:
+        return f"{found}; {_BEGIN}{address}"
+    server = where.servers[0]
+    return f"{found}; to list the clusters: zkCli.sh -server {server} ls /seglog; {_BEGIN}{address}"

@@ -9,16 +9,20 @@ from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
-from seglog.cli.cluster.store_session import with_store
+from seglog.cli.cluster.store_session import no_cluster, with_store
 from seglog.cluster import model
+from seglog.cluster.backup import CLUSTER
 from seglog.cluster.election import missing_candidates
 from seglog.cluster.health import BrokerStatus, ClusterStatus, PartitionStatus
-from seglog.cluster.store import VersionedValue
+from seglog.cluster.store import StoreError, VersionedValue
 
 
 def look(address: str) -> ClusterStatus:
     """Brokers and partitions. Raises `StoreError` or `InvalidConfigError`."""
-    return read(asyncio.run(with_store(address, lambda store: store.load(""))))
+    values = asyncio.run(with_store(address, lambda store: store.load("")))
+    if CLUSTER not in values:
+        raise StoreError(no_cluster(address))
+    return read(values)
 
 
 def with_reports(seen: ClusterStatus, known: ClusterStatus) -> ClusterStatus:
@@ -76,7 +80,7 @@ def read(values: Mapping[str, VersionedValue]) -> ClusterStatus:
         for (topic_id, number), replicas in assigned.items()
     ]
     return ClusterStatus(
-        cluster_id=_field(values, "cluster", "cluster.id") or "",
+        cluster_id=_field(values, CLUSTER, "cluster.id") or "",
         controller=_controller(values),
         brokers=dict(sorted(brokers.items())),
         partitions=tuple(sorted(partitions, key=lambda one: one.place)),
