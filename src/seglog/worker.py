@@ -22,11 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return keep(path, float(linger))
         case ["warm"]:
-            from seglog.cli.dump.fast_text import warm_text
             from seglog.storage.precompile import warm
 
             warm()
-            warm_text()
             return 0
         case other:
             print(f"seglog.worker: no job {' '.join(other)!r}: compact, keep or warm", file=sys.stderr)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from seglog.cli.dump import log_text
 from seglog.records.encoding import NewRecord, encode_batch
 from seglog.records.record import end_txn_marker
+from seglog.storage.offline import inspect
 from tests.cli.logs import write_index, write_log, write_time_index
-from tests.cli.made_logs import legacy_message
+from tests.cli.made_logs import legacy_message, some_log
 from tests.cli.run import Run
 
 _EMPTY_NAME = "00000000000000000000"
@@ -120,6 +124,19 @@ def test_reports_offset_gaps_without_counting_damage(run: Run, tmp_path: Path) -
     ran = run("dump", "--deep-iteration", log)
     assert ran.code == 0
     assert ran.err == f"Non-consecutive offsets in {log}\n  3 is followed by 9\n"
+
+
+def test_chunks_of_a_few_batches_give_the_same_text(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gaps within and between chunks."""
+    random = Random(2)
+    log = write_log(tmp_path, [batch for _ in range(40) for batch in some_log(random)])
+    assert log.stat().st_size > 10_000
+    for options in ((), ("--deep-iteration",), ("--print-data-log",), ("--print-data-log", "--skip-record-metadata")):
+        whole = run("dump", *options, log)
+        with monkeypatch.context() as patch:
+            patch.setattr(log_text, "read_chunks", partial(inspect.read_chunks, size=1000))
+            assert run("dump", *options, log) == whole
+        assert not options or "is followed by" in whole.err
 
 
 def test_harmless_index_mismatches_are_not_damage(run: Run, tmp_path: Path) -> None:

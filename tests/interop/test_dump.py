@@ -13,8 +13,6 @@ from random import Random
 
 import pytest
 
-from seglog.cli.dump import command as dump_command
-from seglog.cli.dump.fast_text import render_fast
 from seglog.records.encoding import NewRecord, encode_batch
 from tests.cases import case
 from tests.cli.made_logs import damage, some_log, write_partition
@@ -62,14 +60,6 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     return run_here(capfdbinary)
 
 
-@pytest.fixture(params=["plain", "fast"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Small files take the plain path; here both are tried on each."""
-    if request.param == "fast":
-        monkeypatch.setattr(dump_command, "_render", render_fast)
-    return str(request.param)
-
-
 def _logs(random: Random, root: Path, count: int) -> Iterator[list[str]]:
     for number in range(count):
         batches = some_log(random)
@@ -81,18 +71,18 @@ def _logs(random: Random, root: Path, count: int) -> Iterator[list[str]]:
         yield ["--files", f"{number}/{_LOG}", *random.choice(_LOG_OPTIONS)]
 
 
-def test_damaged_logs_of_all_formats(path: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", [11, 12])
+def test_damaged_logs_of_all_formats(seed: int, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    seed = {"plain": 11, "fast": 12}[path]
     _compare(tmp_path, list(_logs(Random(seed), tmp_path, 400)), run)
 
 
-def test_text_that_is_no_utf8(path: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_utf8(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sequence of up to three bytes of each kind, and many of four, as key and in the middle of a value."""
     monkeypatch.chdir(tmp_path)
     kinds = bytes.fromhex("41 80 8f 90 9f a0 bf c0 c2 df e0 e1 ed ef f0 f1 f4 f5 f8 ff")
     short = [bytes(parts) for size in (1, 2, 3) for parts in itertools.product(kinds, repeat=size)]
-    random = Random({"plain": 1, "fast": 2}[path])
+    random = Random(1)
     long = [bytes(random.choices(kinds, k=4)) for _ in range(20_000)]
     records = [NewRecord(b"<" + text + b">", key=text, timestamp=1) for text in short + long]
     (tmp_path / _LOG).write_bytes(encode_batch(records))

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from seglog.cli.dump.index_text import IndexFindings, dump_offset_index, dump_time_index, dump_txn_index
-from seglog.cli.dump.log_text import ChunkText, log_title, render_plain
-from seglog.cli.dump.options import Decoder, DumpOptions
-from seglog.cli.dump.snapshot_text import dump_snapshot
+from seglog.cli.dump.index_text import IndexFindings, dump_offset_index, dump_snapshot, dump_time_index, dump_txn_index
+from seglog.cli.dump.lax_records import Decoder
+from seglog.cli.dump.log_text import DumpOptions, dump_log
 from seglog.cli.offline.files import CHECKPOINT, expand_files, java_path, open_file
 from seglog.cli.options import ISOLATION_LEVELS, check_choice
-from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
-from seglog.core.errors import CorruptError, CorruptSnapshotError, MissingExtraError
-from seglog.core.extras import require
-from seglog.core.fs import File, Fs, OsFs
+from seglog.cli.output import DAMAGE, FINE, Out, fail, warn
+from seglog.core.errors import CorruptError, CorruptSnapshotError
+from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT32
-from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.storage.formats.paths import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
-from seglog.storage.offline.inspect import Chunk, read_chunks
-
-_SAMPLE_BYTES: Final = 256 << 10
-_MANY_LINES: Final = 400_000
-"""From this many lines on, the compiled loops save more time than their start takes (a second)."""
 
 
 def dump(
@@ -145,35 +136,6 @@ def dump_text(fs: Fs, named: list[str], options: DumpOptions, out: Out) -> int:
     return DAMAGE if run.damage else FINE
 
 
-def _render(file: File, size: int, options: DumpOptions) -> Iterator[tuple[Chunk, ChunkText]]:
-    """Use the compiled loops if they are installed and worth their start."""
-    if options.decoder is None and _estimate_lines(file, size, options) > _MANY_LINES:
-        try:
-            require("numba", "fast", purpose="dumping large logs fast")
-        except MissingExtraError as error:
-            warn(f"seglog: {error}")
-        else:
-            from seglog.cli.dump.fast_text import render_fast
-
-            return render_fast(file, size, options)
-    return render_plain(file, size, options)
-
-
-def _estimate_lines(file: File, size: int, options: DumpOptions) -> int:
-    """The number of lines of the text, judged by the start of the log."""
-    try:
-        sample = next(read_chunks(file, 0, size, size=_SAMPLE_BYTES), None)
-    except CorruptError:
-        return 0
-    if sample is None:
-        return 0
-    lines = len(sample.starts)
-    if options.deep:
-        headers = (entry for entry in sample.entries() if entry.magic == 2 and entry.size >= BATCH_OVERHEAD)
-        lines += sum(read_header(sample.data, entry.position).records_count for entry in headers)
-    return lines * size // sample.end
-
-
 class _TextDump:
     """Prints one file after the other; counts the damage and keeps the notes that follow on stderr."""
 
@@ -213,31 +175,11 @@ class _TextDump:
         self.damage += findings.damage
 
     def _log(self, path: str, shown: str, name: str) -> None:
-        self._out.line(log_title(name))
-        file = open_file(self._fs, path)
-        size = min(file.size(), self._options.max_bytes)
-        position, last = 0, None
-        gaps: list[tuple[int, int]] = []
-        with progress(name, size) as advance:
-            for chunk, text in _render(file, size, self._options):
-                for part in text.parts:
-                    self._out.raw(part)
-                if text.first is not None:
-                    if last is not None and text.first != last + 1:
-                        gaps.append((last, text.first))
-                    gaps += text.gaps
-                    last = text.last
-                self.damage += text.invalid
-                position = chunk.position + chunk.end
-                advance(chunk.end)
-                if text.error is not None:
-                    raise text.error
-        if position < size and self._options.max_bytes == MAX_INT32:
-            self._out.line(f"Found {size - position} invalid bytes at the end of {name}")
-            self.damage += 1
-        if gaps:
+        findings = dump_log(open_file(self._fs, path), name, self._options, self._out)
+        self.damage += findings.damage
+        if findings.gaps:
             self._gap_notes.append(f"Non-consecutive offsets in {os.path.abspath(shown)}")
-            self._gap_notes += [f"  {before} is followed by {after}" for before, after in gaps]
+            self._gap_notes += [f"  {before} is followed by {after}" for before, after in findings.gaps]
 
     def _snapshot(self, path: str) -> None:
         try:

@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from seglog.cli.dump.options import Decoder
+from seglog.cli.dump.lax_records import Decoder
 from seglog.core.errors import CorruptRecordError
 from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8

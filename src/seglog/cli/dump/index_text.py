@@ -1,4 +1,4 @@
-"""The text of ``.index``, ``.timeindex`` and ``.txnindex`` files as Kafka 4.3's DumpLogSegments prints it.
+"""The text of ``.index``, ``.timeindex``, ``.txnindex`` and ``.snapshot`` files as Kafka 4.3's DumpLogSegments does.
 
 Entries are compared with the log beside them; mismatches go to stderr, in Kafka's words. Not all of them are damage:
 up to Kafka 3.9 an index entry stands for a whole append, and a time index entry may point into a batch.
@@ -12,16 +12,17 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from seglog.cli.dump.lax_records import lax_messages, lax_records
-from seglog.cli.dump.log_text import base_offset
-from seglog.cli.dump.options import DumpOptions
+from seglog.cli.dump.log_text import DumpOptions, base_offset
 from seglog.cli.offline.files import open_file, read_file
 from seglog.cli.output import Out
-from seglog.core.errors import CorruptError, CorruptIndexError
+from seglog.core.errors import CorruptError, CorruptIndexError, CorruptSnapshotError
 from seglog.core.fs import File, Fs
-from seglog.core.types import NO_TIMESTAMP
+from seglog.core.types import MAX_INT32, NO_TIMESTAMP
 from seglog.records.batch import LOG_OVERHEAD, MAGIC_POSITION, read_header
-from seglog.records.java_text import int64
+from seglog.records.java_text import int32, int64, optional_long
 from seglog.storage.formats.paths import INDEX, LOG
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.offline.inspect import read_chunks
@@ -30,7 +31,10 @@ _WARM_BYTES: Final = 8192
 """The end of an index, which Kafka searches first (``AbstractIndex.java``)."""
 _TXN_ENTRY: Final = Struct(">bxqqqq")
 """The tool reads only the first of the version's two bytes."""
-assert _TXN_ENTRY.size == 34
+_SNAPSHOT_HEADER: Final = Struct(">hIi")
+_SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
+_SNAPSHOT_CRC_START: Final = 6
+assert (_TXN_ENTRY.size, _SNAPSHOT_HEADER.size, _SNAPSHOT_ENTRY.size) == (34, 10, 46)
 
 
 class IndexFindings(NamedTuple):
@@ -128,15 +132,35 @@ def dump_time_index(fs: Fs, path: str, shown: str, options: DumpOptions, out: Ou
 def dump_txn_index(fs: Fs, path: str, out: Out) -> None:
     """Print a ``.txnindex``. Like Kafka, ignore bytes after the last whole entry."""
     data = read_file(fs, path)
-    entries = [_TXN_ENTRY.unpack_from(data, start) for start in range(0, len(data) // 34 * 34, 34)]
+    entries = list(_TXN_ENTRY.iter_unpack(data[: len(data) // _TXN_ENTRY.size * _TXN_ENTRY.size]))
     for slot, (version, *_) in enumerate(entries):
         if version > 0:
-            raise CorruptIndexError(f"unknown version {version}", position=slot * 34, file=path)
+            raise CorruptIndexError(f"unknown version {version}", position=slot * _TXN_ENTRY.size, file=path)
     for version, producer_id, first, last, stable in entries:
         out.line(
             f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
             f"lastStableOffset: {stable}"
         )
+
+
+def dump_snapshot(fs: Fs, path: str, out: Out) -> None:
+    """Print a line for each producer, in file order. Raises `CorruptSnapshotError` before the first line.
+
+    As in ``ProducerStateManager.readSnapshot``, bytes after the last entry are ignored if the CRC covers them;
+    `seglog.storage.log.producers` refuses them.
+    """
+    for fields in _snapshot_entries(read_file(fs, path), path):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn = fields
+        text = (
+            f"producerId: {producer_id} producerEpoch: {epoch} coordinatorEpoch: {coordinator_epoch} "
+            f"currentTxnFirstOffset: {optional_long(txn if txn >= 0 else None)} lastTimestamp: {timestamp}"
+        )
+        if last_offset >= 0:
+            text += (
+                f" firstSequence: {_decrement_sequence(last_sequence, delta)} lastSequence: {last_sequence} "
+                f"lastOffset: {last_offset} offsetDelta: {delta} timestamp: {timestamp}"
+            )
+        out.line(text)
 
 
 class _TimeProblems:
@@ -224,7 +248,7 @@ def _timestamps(log: File, batch: _LogBatch) -> list[int]:
     data = log.pread(batch.size, batch.position)
     if data[MAGIC_POSITION] in (0, 1):
         return [message.timestamp for message in lax_messages(data, 0, len(data))]
-    return [record.timestamp for record in lax_records(data, 0, len(data), read_header(data))]
+    return [timestamp for _, timestamp, *_ in lax_records(data, 0, len(data), read_header(data))]
 
 
 def _lookup(index: bytes, target: int) -> int:
@@ -276,3 +300,26 @@ def _check_sanity(path: str, data: bytes, entry: Struct, base: int) -> None:
 
 def _beside(path: str, kind: str) -> str:
     return os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + kind)
+
+
+def _snapshot_entries(data: bytes, path: str) -> list[tuple[int, ...]]:
+    if len(data) < _SNAPSHOT_HEADER.size:
+        raise CorruptSnapshotError(f"{len(data)} bytes are too few for a snapshot", file=path)
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
+    if version != 1:
+        raise CorruptSnapshotError(f"unknown version {version}", position=0, file=path)
+    if not 0 <= count <= (len(data) - _SNAPSHOT_HEADER.size) // _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshotError(f"{count} entries in {len(data)} bytes", position=_SNAPSHOT_CRC_START, file=path)
+    computed = crc32c(memoryview(data)[_SNAPSHOT_CRC_START:])
+    if crc != computed:
+        raise CorruptSnapshotError(f"the stored CRC {crc} differs from the computed {computed}", position=2, file=path)
+    return [
+        _SNAPSHOT_ENTRY.unpack_from(data, _SNAPSHOT_HEADER.size + slot * _SNAPSHOT_ENTRY.size) for slot in range(count)
+    ]
+
+
+def _decrement_sequence(sequence: int, decrement: int) -> int:
+    """``DefaultRecordBatch.decrementSequence``: wraps from 0 to 2^31-1."""
+    if sequence < decrement:
+        return int32(MAX_INT32 - (decrement - sequence) + 1)
+    return int32(sequence - decrement)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from seglog.cli.dump.lax_records import LaxRecord, increment_sequence, lax_messages, lax_records
-from seglog.cli.dump.options import DumpOptions
+from seglog.cli.dump.lax_records import Decoder, increment_sequence, lax_messages, lax_records
+from seglog.cli.output import Out, progress
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.fs import File
-from seglog.core.types import Buffer
+from seglog.core.types import MAX_INT32, Buffer
 from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import (
     BATCH_OVERHEAD,
@@ -39,19 +38,30 @@ _TIMESTAMP_NAMES: Final = ("CreateTime", "LogAppendTime")
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
-class ChunkText(NamedTuple):
-    """The text of some batches, in pieces of UTF-8, and the facts that the lines around it need.
+class DumpOptions(NamedTuple):
+    """The options of DumpLogSegments.
 
-    ``first`` and ``last``: offsets of the first and last record (None without records); ``gaps``: pairs of
-    adjacent records with offsets missing between them; ``invalid``: batches with a wrong CRC; ``error``: ends the dump.
+    ``deep``: a line for each record; ``contents``: with key and value; ``skip_metadata``: with nothing else.
+    ``sanity_only``: check indexes as a broker does at its start; ``quiet``: verify indexes and print no entries.
+    ``max_message_bytes``: the largest batch that an index entry may point to. ``max_bytes``: of each log.
     """
 
-    parts: Sequence[bytes | memoryview]
-    first: int | None
-    last: int | None
+    deep: bool = False
+    contents: bool = False
+    skip_metadata: bool = False
+    decoder: Decoder | None = None
+    sanity_only: bool = False
+    quiet: bool = False
+    max_message_bytes: int = 5 << 20
+    max_bytes: int = MAX_INT32
+
+
+class LogFindings(NamedTuple):
+    """``damage``: batches with a wrong CRC, and one for bytes after the last whole batch; ``gaps``: the offsets on both
+    sides of missing ones."""
+
+    damage: int
     gaps: list[tuple[int, int]]
-    invalid: int
-    error: CorruptError | None
 
 
 def log_title(name: str) -> str:
@@ -74,15 +84,20 @@ def base_offset(name: str) -> int:
     return int(number)
 
 
-def render_plain(file: File, size: int, options: DumpOptions) -> Iterator[tuple[Chunk, ChunkText]]:
-    """The chunks of the first ``size`` bytes of a log, and their text."""
-    for chunk in read_chunks(file, 0, size):
-        yield chunk, render_chunk(chunk, file, options)
-
-
-def render_chunk(chunk: Chunk, file: File, options: DumpOptions) -> ChunkText:
-    """The lines of a chunk's batches, in plain Python."""
-    return _Renderer(chunk, file, options).render()
+def dump_log(file: File, name: str, options: DumpOptions, out: Out) -> LogFindings:
+    """Print a log. Raises `CorruptError`, after all text before it, at bytes that Kafka's tool cannot read either."""
+    out.line(log_title(name))
+    text = _LogText(file, options, out)
+    size, position = min(file.size(), options.max_bytes), 0
+    with progress(name, size) as advance:
+        for chunk in read_chunks(file, 0, size):
+            text.write(chunk)
+            position = chunk.position + chunk.end
+            advance(chunk.end)
+    if position < size and options.max_bytes == MAX_INT32:
+        out.line(f"Found {size - position} invalid bytes at the end of {name}")
+        text.damage += 1
+    return LogFindings(text.damage, text.gaps)
 
 
 def _attribute_texts(attributes: int) -> tuple[str, str | None, str]:
@@ -103,42 +118,35 @@ def _unknown_codec(attributes: int, offset: int) -> CorruptBatchError:
     return CorruptBatchError(f"unknown compression type {attributes & CODEC_MASK}", offset=offset)
 
 
-class _Renderer:
-    """Collects the text of one chunk."""
+class _LogText:
+    """Writes the text of one log, chunk by chunk. A batch may end in the middle of a line."""
 
-    def __init__(self, chunk: Chunk, file: File, options: DumpOptions) -> None:
-        self._chunk = chunk
-        self._view = memoryview(chunk.data)
+    def __init__(self, file: File, options: DumpOptions, out: Out) -> None:
         self._file = file
         self._options = options
+        self._out = out
+        self._chunk = Chunk(0, b"", [], 0)
         self._parts: list[str] = []
-        self._first: int | None = None
         self._next: int | None = None
-        self._gaps: list[tuple[int, int]] = []
-        self._invalid = 0
+        self.gaps: list[tuple[int, int]] = []
+        self.damage = 0
 
-    def render(self) -> ChunkText:
-        error = None
-        position, data, starts, end = self._chunk
+    def write(self, chunk: Chunk) -> None:
+        self._chunk = chunk
         start = 0
         try:
-            for start, following in zip(starts, [*starts[1:], end], strict=True):
-                if data[start + MAGIC_POSITION] in (0, 1):
+            for start, following in zip(chunk.starts, [*chunk.starts[1:], chunk.end], strict=True):
+                if chunk.data[start + MAGIC_POSITION] in (0, 1):
                     self._legacy_batch(start, following)
                 else:
                     self._batch(start, following)
-        except CorruptError as problem:
-            error = type(problem)(
-                problem.reason, position=position + start, file=self._file.path, offset=problem.offset
-            )
-        return ChunkText(
-            ["".join(self._parts).encode()],
-            self._first,
-            None if self._next is None else self._next - 1,
-            self._gaps,
-            self._invalid,
-            error,
-        )
+        except CorruptError as error:
+            raise type(error)(
+                error.reason, position=chunk.position + start, file=self._file.path, offset=error.offset
+            ) from error
+        finally:
+            self._out.write("".join(self._parts))
+            self._parts.clear()
 
     def _batch(self, start: int, end: int) -> None:
         header = self._header(start, end)
@@ -171,8 +179,10 @@ class _Renderer:
         if codec is None:
             self._parts.append(text)
             raise _unknown_codec(attributes, base)
-        is_valid = end - start >= BATCH_OVERHEAD and crc32c(self._view[start + CRC_START : end]) == crc
-        self._invalid += not is_valid
+        is_valid = (
+            end - start >= BATCH_OVERHEAD and crc32c(memoryview(self._chunk.data)[start + CRC_START : end]) == crc
+        )
+        self.damage += not is_valid
         self._parts.append(
             f"{text} position: {self._chunk.position + start} {time_name}: {max_time} size: {end - start} "
             f"magic: {magic} compresscodec: {codec} crc: {crc} isvalid: {'true' if is_valid else 'false'}\n"
@@ -190,13 +200,12 @@ class _Renderer:
         return read_header(self._file.pread(BATCH_OVERHEAD, self._chunk.position + start))
 
     def _records(self, start: int, end: int, header: BatchHeader, time_name: str) -> None:
-        append, note, options = self._parts.append, self._note, self._options
-        is_control = header.is_control
+        append, options, is_control = self._parts.append, self._options, header.is_control
         contents = options.contents and not is_control
-        for record in lax_records(self._chunk.data, start, end, header):
-            offset, timestamp, sequence, key, value, header_keys = record
+        is_plain = contents and options.decoder is None and not options.skip_metadata
+        for offset, timestamp, sequence, key, value, header_keys in lax_records(self._chunk.data, start, end, header):
             if offset != self._next:
-                note(offset)
+                self._note_gap(offset)
             self._next = offset + 1
             if not options.skip_metadata:
                 append(
@@ -204,10 +213,16 @@ class _Renderer:
                     f"valueSize: {-1 if value is None else len(value)} sequence: {sequence} "
                     f"headerKeys: [{','.join(header_keys) if header_keys else ''}]"
                 )
-                if is_control:
-                    append(_control_text(record))
+            if is_plain:  # in place: a call would take a tenth of the time
+                append(
+                    f"{'' if key is None else f' key: {decode_utf8(key)}'}"
+                    f"{'' if value is None else f' payload: {decode_utf8(value)}'}\n"
+                )
+                continue
+            if is_control and not options.skip_metadata:
+                append(_control_text(offset, key, value))
             if contents:
-                self._contents(key, value, offset)
+                append(self._contents(key, value, offset))
             append("\n")
 
     def _legacy_batch(self, start: int, end: int) -> None:
@@ -223,8 +238,8 @@ class _Renderer:
             timestamp = int.from_bytes(data[start + 18 : start + 26], signed=True)
             time_name = _TIMESTAMP_NAMES[attributes >> 3 & 1]
         crc = int.from_bytes(data[start + LOG_OVERHEAD : start + MAGIC_POSITION])
-        is_valid = crc == zlib.crc32(self._view[start + MAGIC_POSITION : end])
-        self._invalid += not is_valid
+        is_valid = crc == zlib.crc32(memoryview(data)[start + MAGIC_POSITION : end])
+        self.damage += not is_valid
         self._parts.append(
             f" position: {self._chunk.position + start} {time_name}: {timestamp} size: {end - start} magic: {magic} "
             f"compresscodec: {codec} crc: {crc} isvalid: {boolean(is_valid)}\n"
@@ -233,7 +248,7 @@ class _Renderer:
             return
         for message in lax_messages(data, start, end):
             if message.offset != self._next:
-                self._note(message.offset)
+                self._note_gap(message.offset)
             self._next = message.offset + 1
             if not self._options.skip_metadata:
                 self._parts.append(
@@ -241,43 +256,37 @@ class _Renderer:
                     f"valueSize: {message.value_size} isValid: {boolean(message.is_valid)} crc: {message.crc}"
                 )
             if self._options.contents:
-                self._contents(message.key, message.value, message.offset)
+                self._parts.append(self._contents(message.key, message.value, message.offset))
             self._parts.append("\n")
 
-    def _note(self, offset: int) -> None:
-        """Note that the record at ``offset`` is the first or does not follow the one before."""
-        if self._next is None:
-            self._first = offset
+    def _note_gap(self, offset: int) -> None:
+        if self._next is not None:
+            self.gaps.append((self._next - 1, offset))
+
+    def _contents(self, key: Buffer | None, value: Buffer | None, offset: int) -> str:
+        decoder = self._options.decoder
+        if decoder is None:
+            text = "" if key is None else f" key: {decode_utf8(key)}"
+            text += "" if value is None else f" payload: {decode_utf8(value)}"
         else:
-            self._gaps.append((self._next - 1, offset))
-
-    def _contents(self, key: Buffer | None, value: Buffer | None, offset: int) -> None:
-        prefix = "| " if self._options.skip_metadata else " "
-        if self._options.decoder is None:
-            key_text = None if key is None else decode_utf8(key)
-            value_text = None if value is None else decode_utf8(value)
-        else:
-            key_text, value_text = self._options.decoder(key, value, offset)
-        if key_text is not None:
-            self._parts.append(f"{prefix}key: {key_text}")
-            prefix = " "
-        if value_text is not None:
-            self._parts.append(f"{prefix}payload: {value_text}")
+            key_text, value_text = decoder(key, value, offset)
+            text = "" if key_text is None else f" key: {key_text}"
+            text += "" if value_text is None else f" payload: {value_text}"
+        return f"|{text}" if text and self._options.skip_metadata else text
 
 
-def _control_text(record: LaxRecord) -> str:
+def _control_text(offset: int, key: bytes | None, value: bytes | None) -> str:
     """The text of a control record: the end of a transaction, or a message of KRaft."""
-    key, value = record.key, record.value
     if key is None or len(key) < 4 or key[0] & 0x80:
-        raise CorruptRecordError("a control record without a version and a type", offset=record.offset)
+        raise CorruptRecordError("a control record without a version and a type", offset=offset)
     kind = int.from_bytes(key[2:4], signed=True)
     if kind in (0, 1):
         if value is None or len(value) < 6 or value[0] & 0x80:
-            raise CorruptRecordError("a transaction marker without a coordinator epoch", offset=record.offset)
+            raise CorruptRecordError("a transaction marker without a coordinator epoch", offset=offset)
         epoch = int.from_bytes(value[2:6], signed=True)
         return f" endTxnMarker: {'COMMIT' if kind else 'ABORT'} coordinatorEpoch: {epoch}"
     if 2 <= kind <= 6:
         from seglog.cli.dump.decoders import control_text
 
-        return control_text(kind, value, record.offset)
+        return control_text(kind, value, offset)
     return f" controlType: UNKNOWN({kind})"
