@@ -18,7 +18,7 @@ from seglog.core.errors import InvalidConfigError, LogDirInUseError, UnknownTopi
 from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
-from seglog.spark.jobs.compact.job import CompactionResult, buckets, compact, stretches
+from seglog.spark.jobs.compact import CompactionResult, buckets, compact, stretches
 from seglog.storage import compaction
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir

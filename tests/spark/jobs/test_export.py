@@ -18,7 +18,7 @@ from seglog.core.errors import InvalidConfigError, InvalidRecordError, OffsetOut
 from seglog.core.fs import OsFs
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.spark.jobs.export import ExportInUseError, export
-from seglog.spark.jobs.export.state import OWN, locked, read_state
+from seglog.spark.jobs.export_state import OWN, locked, read_state
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 

@@ -22,8 +22,9 @@ from seglog.core.errors import AdoptError, InvalidConfigError, SeglogError
 from seglog.core.fs import OsFs
 from seglog.records.partitioner import partition_for_key
 from seglog.spark.jobs.ingest import Columns, Input, ingest
-from seglog.spark.jobs.ingest.columns import json_rows, make_records, names_of
-from seglog.spark.jobs.ingest.splits import BLOCK, count_lines, read_lines, split_text
+from seglog.spark.jobs.input.columns import make_records, names_of
+from seglog.spark.jobs.input.json_text import json_rows
+from seglog.spark.jobs.input.splits import BLOCK, count_lines, read_lines, split_text
 from seglog.storage.offline.verify import verify
 from tests.cases import case
 from tests.cli.run import Run, run_here
@@ -71,7 +72,7 @@ def test_ranges_of_text_have_every_line_once(tmp_path: Path, ending: bytes) -> N
         path.write_bytes(data)
         found, numbers = [], []
         for split in split_text(fs, [str(path)], rng.choice((1, 7, 100, 5000)), whole=False):
-            for part in read_lines(fs, split):
+            for part in read_lines(split):
                 found += [part.data[start:end] for start, end in zip(part.starts, part.ends, strict=False)]
                 first = count_lines(fs, str(path), split.start) + part.first
                 numbers += list(range(first, first + len(part.ends)))
@@ -89,7 +90,7 @@ def test_lines_larger_than_a_block_and_compressed_files(tmp_path: Path) -> None:
         found = [
             part.data[start:end]
             for split in split_text(fs, [str(tmp_path / name)], share, whole=False)
-            for part in read_lines(fs, split)
+            for part in read_lines(split)
             for start, end in zip(part.starts, part.ends, strict=False)
         ]
         assert found == lines, (name, share)
@@ -187,7 +188,7 @@ def test_csv_by_key(spark: SparkSession, tmp_path: Path, log_dir: str) -> None:
 def test_small_tasks_keep_the_order(
     spark: SparkSession, tmp_path: Path, log_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seglog.spark.jobs.ingest import job
+    from seglog.spark.jobs import ingest as job
 
     monkeypatch.setattr(job, "_SMALLEST_TASK", 1000)
     (tmp_path / "web.log").write_text("".join(f"line {number}\n" for number in range(3000)))

@@ -42,7 +42,7 @@ def compact(
     """Compact topics as Kafka's cleaner does. A damaged partition is not changed; the exit code is then 1."""
     check_paths([path])
     with session("compact", master, conf) as spark:
-        from seglog.spark.jobs.compact import job
+        from seglog.spark.jobs import compact as job
 
         with progress("compacting", measure([path], fs=OsFs())) as advance:
             done = job.compact(

@@ -51,7 +51,7 @@ def export(
     job fails."""
     options = _options(topic, option)
     with session("export", master, conf) as spark:
-        from seglog.spark.jobs.export import job
+        from seglog.spark.jobs import export as job
 
         with progress("exporting", measure([path], fs=OsFs())) as advance:
             done = job.export(

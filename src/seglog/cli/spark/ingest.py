@@ -39,7 +39,7 @@ class FieldOptions(NamedTuple):
     ] = None
 
     def columns(self, headers: Mapping[str, str]) -> Columns:
-        from seglog.spark.jobs.ingest.columns import Columns
+        from seglog.spark.jobs.input.columns import Columns
 
         given: dict[str, Any] = self._asdict()
         del given["header"]
@@ -117,9 +117,9 @@ def ingest(
     options = key_values("--option", option, shape="NAME=VALUE")
     with session("ingest", master, conf) as spark:
         from seglog.core.fs import OsFs
-        from seglog.spark.jobs.ingest import job
-        from seglog.spark.jobs.ingest.rows import Format
-        from seglog.spark.jobs.ingest.splits import list_files
+        from seglog.spark.jobs import ingest as job
+        from seglog.spark.jobs.input.recipe import Format
+        from seglog.spark.jobs.input.splits import list_files
 
         if file_format is not None:
             check_choice("--format", file_format, get_args(Format))

@@ -21,7 +21,7 @@ from seglog.core.errors import InvalidRecordError
 from seglog.core.fs import File, Fs
 from seglog.core.types import Buffer
 from seglog.core.utf8 import decode_utf8
-from seglog.spark.jobs.export.state import StagedFile
+from seglog.spark.jobs.export_state import StagedFile
 
 ROW_GROUP_BYTES: Final = 16 << 20
 BUFFERED_BYTES: Final = 64 << 20

@@ -1,8 +1,8 @@
-"""Which bytes of files are new to a topic: what an earlier job has read is passed over, what has grown is gone on with.
+"""Selects the bytes of files that no earlier job has read into a topic.
 
-A file is known again by its path, or by device and inode if it was renamed (a log that was rotated), and by digests of
-its first bytes and of those before the position that was reached. Another beginning makes it another file. One that
-begins as before and differs later was edited: its rows cannot be told from those that are ingested, so it is refused.
+A job recognizes a file by its path, or by device and inode if it was renamed (a rotated log), and by digests of its
+first bytes and of those before the position that was reached. If the first bytes differ, it is another file. If only
+the later ones differ, the file was edited: new rows cannot be told from ingested ones, so the job refuses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIGESTED: Final = 64 << 10
 
 
 class NewBytes(NamedTuple):
-    """What a job has to read of a file."""
+    """The bytes of a file that a job must read."""
 
     path: str
     start: int
@@ -29,8 +29,10 @@ class NewBytes(NamedTuple):
 
 
 class NewInput(NamedTuple):
-    """``new`` has the files with something to read, ``known`` counts the others; ``unfinished`` are the bytes of last
-    lines without an end, which are left."""
+    """``new`` has the files with new bytes, ``known`` counts the others.
+
+    ``unfinished`` has the size of each last line without a line end, which is left for later.
+    """
 
     new: tuple[NewBytes, ...]
     known: int
@@ -49,11 +51,11 @@ def select_new(
     again: bool,
     take_unfinished: bool,
 ) -> NewInput:
-    """Of files, what the ``marks`` of a topic do not have yet.
+    """The bytes of ``paths`` that the ``marks`` of the topic do not cover.
 
-    Files that are ``whole`` are read in one piece (Parquet, compressed files, CSV over several lines); of others only
-    complete lines are, unless ``take_unfinished``. With ``again`` all is new. `InvalidConfigError` on a file that was
-    changed where it was read already.
+    If ``whole``, files are read in one piece (Parquet, CSV with values over several lines), as compressed files always
+    are. Otherwise only complete lines are read, unless ``take_unfinished``. With ``again`` everything is new. Raises
+    `InvalidConfigError` if a file was changed in the part that was read before.
     """
     mine = [] if again else [mark for mark in marks if (mark.topic, mark.topic_id) == (topic, topic_id)]
     by_path = {mark.path: mark for mark in mine}
@@ -95,14 +97,14 @@ def _resume(
     at_path: InputMark | None,
     by_inode: Mapping[tuple[int, int], InputMark],
 ) -> tuple[int, InputMark | None]:
-    """Where to go on, and by which mark the file was known again."""
+    """The position to continue from, and the mark by which the file was recognized."""
     moved = by_inode.get((state.st_dev, state.st_ino))
     for mark in dict.fromkeys((at_path, moved)):
         if mark is None or not mark.position or size < min(mark.position, _DIGESTED):
             continue
         is_unchanged = size == mark.position and state.st_mtime_ns // 1_000_000 != mark.mtime_ms
         if mark is not at_path and is_unchanged:
-            continue  # the inode was given to another file: a rename keeps the time
+            continue  # another file reuses the inode: a rename would have kept the time
         if _digest(file, 0, min(mark.position, _DIGESTED)) != mark.head:
             continue
         if size < mark.position or _digests(file, mark.position)[1] != mark.tail:
@@ -128,7 +130,7 @@ def _digest(file: File, start: int, size: int) -> str:
 
 
 def _last_line_end(file: File, size: int) -> int:
-    """The position behind the last line end."""
+    """The position after the last line end."""
     end = size
     while end:
         start = max(end - _DIGESTED, 0)

@@ -12,8 +12,8 @@ import pytest
 from seglog.core.errors import CorruptCheckpointError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.spark.jobs.export.files import DayWriter
-from seglog.spark.jobs.export.state import (
+from seglog.spark.jobs.export_files import DayWriter
+from seglog.spark.jobs.export_state import (
     OWN,
     ExportState,
     StagedFile,

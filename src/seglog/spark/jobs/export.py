@@ -2,7 +2,7 @@
 
 Workers read like ``spark.read.format("seglog")``, with its options, and write Parquet themselves: no row passes through
 the JVM. Files are finished in staging. Then one atomic replacement of the state in the output commits the run, and its
-files get their names (`seglog.spark.jobs.export.state`). A job that dies before the commit has exported nothing; one
+files get their names (`seglog.spark.jobs.export_state`). A job that dies before the commit has exported nothing; one
 that dies after it is finished by the next. A reader of the output finds each record once or not yet. The log directory
 is only read, and may be in use. All machines must see both paths.
 """
@@ -20,9 +20,9 @@ from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.extras import require
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import TopicPartition
+from seglog.spark.jobs import export_state
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
-from seglog.spark.jobs.export import state as export_state
-from seglog.spark.jobs.export.state import ExportInUseError, ExportState, StagedFile
+from seglog.spark.jobs.export_state import ExportInUseError, ExportState, StagedFile
 from seglog.spark.options.read_options import ReadOptions, parse_options
 from seglog.spark.read.offsets import DATA_LOSS_HINT
 from seglog.spark.read.planning import ReadRange
@@ -306,7 +306,7 @@ def _work(
     def work(task: ReadRange) -> Iterator[StagedFile]:
         from pyspark.sql.datasource import InputPartition
 
-        from seglog.spark.jobs.export import files as export_files
+        from seglog.spark.jobs import export_files
 
         name, offsets = task.topic_partition, task.offsets
         writer = export_files.DayWriter(

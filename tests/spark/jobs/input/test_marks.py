@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.jobs.ingest.marks import NewInput, select_new
+from seglog.spark.jobs.input.marks import NewInput, select_new
 from seglog.storage.adopt import InputMark, Ledger
 from tests.cases import case
 

@@ -1,16 +1,15 @@
-"""One task's rows: from the lines or row groups of a split to records, and what is done about those that are bad.
+"""Reads the rows of a split as records, and finds the bad ones.
 
-Text is parsed a block at a time. A block that cannot be is halved until the line is found that is at fault: so an error
-names it, and skipping costs what is bad and no more.
+Text is parsed a block at a time. If a block cannot be parsed, it is halved until the bad line is found: an error names
+the line, and skipping costs nothing but that line.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,69 +19,28 @@ import pyarrow.json as pjson
 
 from seglog.core.errors import SeglogError
 from seglog.core.fs import Fs
-from seglog.spark.jobs.ingest.columns import LINE, Columns, json_rows, make_records
-from seglog.spark.jobs.ingest.json_rows import NotAnObjectError, parse_objects, text_column, typed_column
-from seglog.spark.jobs.ingest.splits import LineBlock, Split, count_lines, open_stream, read_lines, read_row_groups
+from seglog.spark.jobs.input.columns import LINE, make_records
+from seglog.spark.jobs.input.json_text import NotAnObjectError, json_rows, parse_objects, text_column, typed_column
+from seglog.spark.jobs.input.recipe import Recipe
+from seglog.spark.jobs.input.splits import LineBlock, Split, count_lines, open_stream, read_lines, read_row_groups
 
-Format = Literal["csv", "json", "parquet", "text"]
-PATTERNS: Final = {
-    "common": (
-        r'^(?P<host>\S+) (?P<ident>\S+) (?P<user>\S+) \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" '
-        r"(?P<status>\d{3}) (?P<size>\S+)$"
-    ),
-    "combined": (
-        r'^(?P<host>\S+) (?P<ident>\S+) (?P<user>\S+) \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" '
-        r'(?P<status>\d{3}) (?P<size>\S+) "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)"'
-    ),
-}
-"""The log formats of Apache and nginx. Their time is ``%d/%b/%Y:%H:%M:%S %z``."""
-_GROUP: Final = re.compile(r"\(\?P<(\w+)>")
 _MINUS_ZERO: Final = re.compile(rb"-0(?![.0-9eE])")
-"""An integer that a typed reader makes 0."""
+"""Minus zero as an integer, which a typed reader turns into 0."""
 _EXAMPLES: Final = 3
 _SHOWN: Final = 120
 _NOT_ONE_ROW: Final = "the line is not one row: for values that go over several lines there is --multiline"
 
 
 class BadLineError(SeglogError):
-    """A line or row of a file that cannot become a record; says which and why."""
+    """A line or row cannot become a record. Names the file, the line and the reason."""
 
 
 class _NoRowError(Exception):
-    """Some lines are not as many rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How rows become records; goes to the workers. ``names`` are the columns of the first file of CSV.
-
-    ``schema`` are fields of JSON that can be read by type without a loss; where a block does not fit, and where there
-    is none, lines are read one by one. With ``is_typed`` the user has given types, and what does not fit is bad.
-
-    ``needed`` are the columns that are asked for; with ``*`` among them all are.
-    """
-
-    format: Format
-    columns: Columns
-    needed: tuple[str, ...]
-    names: tuple[str, ...] = ()
-    header: bool = True
-    delimiter: str = ","
-    quote: str | None = '"'
-    multiline: bool = False
-    null_value: str | None = None
-    schema: pa.Schema | None = None
-    is_typed: bool = False
-    pattern: str | None = None
-    skip_bad: bool = False
-
-    @property
-    def wants_all(self) -> bool:
-        return "*" in self.needed
+    """Lines and rows differ in number."""
 
 
 class SplitRows:
-    """Reads one split. ``bad`` counts the lines that were left out, ``examples`` are the first of them."""
+    """Reads one split. ``bad`` counts the lines that were skipped, ``examples`` describes the first few."""
 
     def __init__(self, fs: Fs, recipe: Recipe, split: Split) -> None:
         self._fs = fs
@@ -93,20 +51,20 @@ class SplitRows:
         self.examples: list[str] = []
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """All records of the split, in its order. `BadLineError` at the first line that is none, unless skipped."""
+        """The records in order. Raises `BadLineError` at the first bad line, unless the recipe says to skip it."""
         recipe = self._recipe
         if recipe.format == "parquet":
             wanted = None if recipe.wants_all else list(recipe.needed)
-            yield from self._from_rows(read_row_groups(self._fs, self._split, wanted), "row")
+            yield from self._from_rows(read_row_groups(self._split, wanted), "row")
         elif recipe.multiline:
             yield from self._from_rows(self._multiline(), "record")
         else:
             skip = 1 if recipe.format == "csv" and recipe.header else 0
-            for lines in read_lines(self._fs, self._split, skip=skip):
+            for lines in read_lines(self._split, skip=skip):
                 make, where = partial(self._of_lines, lines), partial(self._line, lines)
                 yield from self._isolate(make, 0, len(lines.ends), where)
 
-    # Finding what is bad
+    # Bad lines
 
     def _isolate(
         self, make: Callable[[int, int], pa.RecordBatch], low: int, high: int, where: Callable[[int], str]
@@ -182,7 +140,7 @@ class SplitRows:
             raise _NoRowError(str(error)) from error
 
     def _check_quotes(self, texts: pa.Array) -> None:
-        """A line with half of a pair of quotes is not one row, though the parser may take it for one."""
+        """Reject a line with an odd number of quotes: it is not a whole row, though the parser may accept it."""
         quote = self._recipe.quote
         if quote and pc.any(pc.equal(pc.bit_wise_and(pc.count_substring(texts, quote), 1), 1)).as_py():
             raise _NoRowError(_NOT_ONE_ROW)
@@ -204,7 +162,7 @@ class SplitRows:
             batch = pa.RecordBatch.from_arrays([*found.flatten(), texts], [*groups, LINE])
         named = batch.select([name for name in batch.schema.names if name != LINE])
         made = make_records(recipe.columns, len(texts), _columns_of(batch, lambda: json_rows(named)), texts)
-        for at, reason in bad:  # now that these lines are not looked at again
+        for at, reason in bad:  # only now: if `make_records` fails, the halves of the block report them
             self._found_bad(self._line(lines, at), reason)
         return made
 
@@ -228,7 +186,7 @@ class SplitRows:
         )
 
     def _csv_types(self) -> Any:
-        """Every value is the text that stands in the file."""
+        """Every value is the text in the file."""
         recipe = self._recipe
         wanted = list(recipe.names) if recipe.wants_all else [name for name in recipe.needed if name in self._names]
         return pcsv.ConvertOptions(
@@ -272,9 +230,9 @@ class SplitRows:
 
         form = self._csv_format()
         form.invalid_row_handler = handle
-        with open_stream(self._fs, self._split.path) as file:
+        with open_stream(self._split.path) as file:
             stream: Any = pcsv.open_csv(
-                pa.PythonFile(file, "r"),
+                file,
                 read_options=pcsv.ReadOptions(
                     use_threads=False, column_names=list(self._names), skip_rows=1 if recipe.header else 0
                 ),
@@ -284,19 +242,8 @@ class SplitRows:
             yield from stream
 
 
-def kept_groups(pattern: str, needed: tuple[str, ...]) -> str:
-    """The pattern without the groups that nobody asks for: what is not captured costs less.
-
-    >>> kept_groups(r"(?P<host>[a-z]+) (?P<user>[a-z]+)", ("user",))
-    '(?:[a-z]+) (?P<user>[a-z]+)'
-    """
-    if "*" in needed:
-        return pattern
-    return _GROUP.sub(lambda match: match[0] if match[1] in needed else "(?:", pattern)
-
-
 def _texts(lines: LineBlock, low: int, high: int) -> pa.Array:
-    """The lines without their ends, as an array of bytes."""
+    """The lines without their line ends, as an array of bytes."""
     start, end = int(lines.starts[low]), int(lines.starts[high])
     data = np.frombuffer(lines.data, np.uint8)[start:end]
     ends, following = lines.ends[low:high] - start, lines.starts[low + 1 : high + 1] - start

@@ -27,7 +27,7 @@ from seglog.core.extras import require
 from seglog.core.fs import Fs
 from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
-from seglog.spark.jobs.compact.staging import StagedGroup, staged_round
+from seglog.spark.jobs.compact_staging import StagedGroup, staged_round
 from seglog.spark.jobs.driver import Progress, watched
 from seglog.storage import compaction
 from seglog.storage.compaction.cleanable import Cleanable
@@ -226,7 +226,7 @@ class _CompactionRun:
         )
 
     def _work(self, log: Log, round_: Round, staging: str) -> list[StagedGroup]:
-        from seglog.spark.jobs.compact import tasks
+        from seglog.spark.jobs import compact_tasks as tasks
         from seglog.storage.compaction.parts import new_hash_key
 
         groups = group_sources(

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from seglog.core.fs import Fs
-from seglog.spark.jobs.compact.staging import StagedGroup, staged_round
+from seglog.spark.jobs.compact_staging import StagedGroup, staged_round
 from seglog.storage.compaction import carry_out, plan
 from seglog.storage.compaction import round as rounds
 from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
-from seglog.spark.jobs.ingest.columns import json_rows
-from seglog.spark.jobs.ingest.job import Columns, Input, plan_input
-from seglog.spark.jobs.ingest.json_rows import parse_objects, text_column
-from seglog.spark.jobs.ingest.rows import BadLineError, SplitRows
-from seglog.spark.jobs.ingest.splits import BadFileError
+from seglog.spark.jobs.input.columns import Columns
+from seglog.spark.jobs.input.json_text import json_rows, parse_objects, text_column
+from seglog.spark.jobs.input.recipe import Input, plan_input
+from seglog.spark.jobs.input.rows import BadLineError, SplitRows
+from seglog.spark.jobs.input.splits import BadFileError
 from tests.cases import case
 
 Record = tuple[bytes | None, bytes | None, int | None]
