@@ -1,4 +1,4 @@
-"""`python -m docs_site [--write]`: gather the site's pages; or draw the layouts of `docs/formats.md` again."""
+"""`python -m docs_site [--write]`: gather the site's pages; or write again what the code defines in `docs/`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Final
 
 from docs_site.layouts import redraw
 from docs_site.pages import gather
+from docs_site.spark_options import write_tables
 
 _ROOT: Final = Path(__file__).parents[1]
 _FORMATS: Final = _ROOT / "docs" / "formats.md"
+_SPARK: Final = _ROOT / "docs" / "spark.md"
 
 if "--write" in sys.argv[1:]:
     _FORMATS.write_text(redraw(_FORMATS.read_text()))
+    _SPARK.write_text(write_tables(_SPARK.read_text()))
 else:
     gather(_ROOT, _ROOT / ".cache" / "docs")

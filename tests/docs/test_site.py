@@ -12,10 +12,11 @@ import pytest
 
 from docs_site import chart, layouts
 from docs_site.pages import gather
+from docs_site.spark_options import write_tables
 from seglog.cli.main import COMMANDS, GROUPS
 from seglog.core.broker_config import BROKER_KEYS
 from seglog.protocol.apis import APIS, name_of
-from seglog.spark.options import read_options, write_options
+from seglog.spark.options import read_options
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -73,14 +74,12 @@ def test_reference_names_every_command_key_and_api(site: Path) -> None:
     assert [name for name in map(name_of, APIS) if f" {name} |" not in apis] == []
 
 
-def test_spark_page_names_every_option() -> None:
-    """``paths`` is how Spark hands over ``load([…])``; options of one family share a row."""
+def test_spark_page_has_the_tables_of_options() -> None:
     page = (_ROOT / "docs" / "spark.md").read_text()
-    rows = "\n".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| "))
-    named = set(re.findall(r"`([\w.]+?)(?:\.[*<][^`]*)?`", rows))
-    families = ("compression.", "kafkaConsumer.", "fetchOffset.", "kafka.")
-    wanted = {name for name in {*read_options.OPTIONS, *write_options.OPTIONS} if not name.startswith(families)}
-    assert wanted - named == {"paths"}
+    assert write_tables(page) == page, "run: python -m docs_site --write"
+    assert re.findall(r"<!-- options: (\S+) -->", page) == ["read", "stream", "write"]
+    ignored = [row.name for row in read_options.OPTIONS.values() if row.use == "none"]
+    assert [name for name in ignored if f"`{name.split('.')[0]}" not in page] == []
 
 
 def test_tests_that_show_a_kip_exist() -> None:

@@ -4,8 +4,15 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.bounds import EARLIEST, LATEST, TimestampBound
-from seglog.spark.options.read_options import Assign, Subscribe, SubscribePattern, parse_options
+from seglog.spark.options.read_options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    TimestampBound,
+    parse_options,
+)
 
 PATH = {"path": "/data"}
 

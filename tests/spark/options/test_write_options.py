@@ -8,7 +8,6 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.records.compression import Codec
 from seglog.spark.options.write_options import (
-    DEFAULT_BATCH_SIZE,
     Transaction,
     WriteOptions,
     check_columns,
@@ -23,8 +22,8 @@ def parse(**options: str) -> WriteOptions:
 
 def test_nothing_but_a_path() -> None:
     found = parse()
-    assert found == WriteOptions(path="/data")
-    assert (found.batch_size, found.codec(LogConfig())) == (DEFAULT_BATCH_SIZE, (Codec.NONE, None))
+    assert (found.path, found.topic, found.topic_config, found.transaction) == ("/data", None, {}, None)
+    assert (found.batch_size, found.codec(LogConfig())) == (16384, (Codec.NONE, None))
 
 
 def test_everything() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.bounds import EARLIEST, LATEST, Bound, TimestampBound, parse_offsets
+from seglog.spark.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, parse_offsets
 from seglog.spark.read.offsets import ResolvedRanges, resolve
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 

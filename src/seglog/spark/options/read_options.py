@@ -1,29 +1,46 @@
 """The options of ``spark.read.format("seglog")``: names, values and valid combinations.
 
-Options of Spark's Kafka connector keep their names and meanings (``KafkaSourceProvider.scala``). Spark passes option
-names in lower case; messages use the spelling of the table below.
+Options of Spark's Kafka connector keep their names and meanings (``KafkaSourceProvider.scala``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import TopicPartition
-from seglog.spark.options import values as text
-from seglog.spark.options.bounds import EARLIEST, LATEST, Bound, TimestampBound, option_name, parse_offsets
+from seglog.spark.options import option as text
+from seglog.spark.options.option import Option, OptionTable, OptionValues
 from seglog.spark.options.topic_pattern import compile_java
 
-DEFAULT_MAX_BYTES: Final = 128 << 20
-DEFAULT_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""Stand for the offset at an end of the log, in options as in Kafka's protocol."""
+
+Offsets = int | Mapping[TopicPartition, int]
+"""EARLIEST, LATEST, or an offset for each partition, which may also be one of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampBound:
+    """The first offset of a record with this timestamp (ms) or a later one, for all partitions or for each.
+
+    If no record is that late, an end is the latest offset, and ``strategy`` decides about a start.
+    """
+
+    timestamps: int | Mapping[TopicPartition, int]
+    strategy: Literal["error", "latest"] = "error"
+
+
+Bound = Offsets | TimestampBound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """These topics, whole."""
+    """All partitions of these topics."""
 
     topics: tuple[str, ...]
 
@@ -43,39 +60,39 @@ class Assign:
 
 
 Selection = Subscribe | SubscribePattern | Assign | None
-"""None: every topic there is."""
+"""None: every topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The options of one ``load()``, checked.
 
-    ``notes`` are warnings about options that have no effect here. ``columns``, ``keys`` and ``until`` are None if they
-    are not set; ``replica`` is ``longest``, a broker's id or a log directory.
+    ``notes`` are warnings about options without effect. ``columns``, ``keys`` and ``until`` are None if they are not
+    set. ``replica`` is ``longest``, a broker's id or a log directory.
     """
 
     paths: tuple[str, ...]
-    view: str = "records"
-    selection: Selection = None
-    starting: Bound = EARLIEST
-    ending: Bound = LATEST
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    min_partitions: int | None = None
-    max_records: int | None = None
-    max_bytes: int = DEFAULT_MAX_BYTES
-    parallelism: int | None = None
-    columns: tuple[str, ...] | None = None
-    keys: tuple[bytes | None, ...] | None = None
-    read_committed: bool = False
-    include_control: bool = False
-    until: str | None = None
-    replica: str = "longest"
-    permissive: bool = False
-    max_offsets_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
-    notes: tuple[str, ...] = ()
+    view: str
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    fail_on_data_loss: bool
+    include_headers: bool
+    min_partitions: int | None
+    max_records: int | None
+    max_bytes: int
+    parallelism: int | None
+    columns: tuple[str, ...] | None
+    keys: tuple[bytes | None, ...] | None
+    read_committed: bool
+    include_control: bool
+    until: str | None
+    replica: str
+    permissive: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    notes: tuple[str, ...]
 
 
 def _subscribe(name: str, value: str) -> Subscribe:
@@ -95,55 +112,119 @@ def _pattern(name: str, value: str) -> SubscribePattern:
 
 
 def _timestamps(name: str, value: str) -> Mapping[TopicPartition, int]:
-    return text.per_partition(name, value, low=0, example=text.TIMESTAMPS_EXAMPLE)
+    example = '{"flights": {"0": 1357000000000}} (milliseconds since 1970)'
+    return text.per_partition(name, value, low=0, example=example)
 
 
-OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
-    "path": lambda name, value: (text.text(name, value),),
-    "paths": lambda name, value: tuple(text.json_list(name, value, '["/data/a", "/data/b"]')),
-    "view": text.choice("records", "batches", "segments", "group-offsets"),
-    "subscribe": _subscribe,
-    "subscribePattern": _pattern,
-    "assign": lambda name, value: Assign(partitions=text.partitions(name, value)),
-    "startingOffsets": parse_offsets,
-    "endingOffsets": parse_offsets,
-    "startingOffsetsByTimestamp": _timestamps,
-    "endingOffsetsByTimestamp": _timestamps,
-    "startingTimestamp": text.number(0),
-    "endingTimestamp": text.number(0),
-    "startingOffsetsByTimestampStrategy": text.choice("error", "latest"),
-    "failOnDataLoss": text.boolean,
-    "includeHeaders": text.boolean,
-    "minPartitions": text.number(),
-    "maxRecordsPerPartition": text.number(),
-    "maxBytesPerPartition": text.size,
-    "parallelism": text.number(),
-    "columns": text.names,
-    "keyEquals": lambda name, value: (text.key(name, value),),
-    "keyIn": text.keys,
-    "isolationLevel": text.choice("read_uncommitted", "read_committed"),
-    "kafka.isolation.level": text.choice("read_uncommitted", "read_committed"),
-    "includeControl": text.boolean,
-    "until": text.choice("highWatermark", "logEnd"),
-    "replica": text.text,
-    "mode": text.choice("failFast", "permissive"),
-    "maxOffsetsPerTrigger": text.number(),
-    "minOffsetsPerTrigger": text.number(),
-    "maxTriggerDelay": text.duration_ms,
-    "groupIdPrefix": text.text,
-    "kafkaConsumer.pollTimeoutMs": text.text,
-    "fetchOffset.numRetries": text.text,
-    "fetchOffset.retryIntervalMs": text.text,
-}
-"""Every option with its parser. Spark passes ``load([…])`` as ``paths``."""
+def parse_offsets(name: str, value: str) -> Offsets:
+    """``earliest``, ``latest`` or ``{"topic": {"0": 12}}``."""
+    word = value.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    example = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest), or earliest, or latest'
+    return text.per_partition(name, value, low=EARLIEST, example=example)
 
-_SPELLING: Final = {name.lower(): name for name in OPTIONS}
+
+def option_name(side: Literal["starting", "ending"], bound: Bound) -> str:
+    """The option that sets such a bound."""
+    if not isinstance(bound, TimestampBound):
+        return f"{side}Offsets"
+    return f"{side}Timestamp" if isinstance(bound.timestamps, int) else f"{side}OffsetsByTimestamp"
+
+
+_BY_PARTITION: Final = '`{"a": {"0": 1357000000000}}`'
+_OFFSETS: Final = '`earliest`, `latest` or `{"a": {"0": 17, "1": -2}}`'
+_ISOLATION: Final = text.choice("read_uncommitted", "read_committed")
+_TRUE_FALSE: Final = "`true`, `false`"
+OPTIONS: Final = OptionTable(
+    Option("path", lambda name, value: (text.text(name, value),),
+           "a log directory, a partition's directory, a glob, or several with commas between",
+           "Directories of several brokers count as one set of topics: see "
+           "[below](#directories-of-several-brokers).", default=(), default_text="required"),
+    Option("paths", lambda name, value: tuple(text.json_list(name, value, '["/a", "/b"]')), "a JSON list",
+           "The form in which Spark passes `load([…])`.", default=()),
+    Option("subscribe", _subscribe, "`a,b`",
+           "Topics. At most one of `subscribe`, `subscribePattern` and `assign` may be set.",
+           default_text="every topic except Kafka's internal ones"),
+    Option("subscribePattern", _pattern, "a Java regular expression",
+           "Topics whose whole name matches."),
+    Option("assign", lambda name, value: Assign(partitions=text.partitions(name, value)), '`{"a": [0, 1]}`',
+           "Partitions."),
+    Option("startingOffsets", parse_offsets, _OFFSETS,
+           "The first offset to read; -2 is the earliest. A batch query refuses `latest` and -1.",
+           default_text="`earliest`; in streams `latest`"),
+    Option("endingOffsets", parse_offsets, _OFFSETS,
+           "The offset at which to stop; -1 is the latest. Refuses `earliest` and -2. Not in streams.",
+           default=LATEST, default_text="`latest`"),
+    Option("startingOffsetsByTimestamp", _timestamps, _BY_PARTITION,
+           "Start at the first record with this timestamp (ms) or a later one. Overrides `startingOffsets`."),
+    Option("endingOffsetsByTimestamp", _timestamps, _BY_PARTITION,
+           "Stop before the first such record. Overrides `endingOffsets`. Not in streams."),
+    Option("startingTimestamp", text.number(0), "milliseconds",
+           "The same for all partitions. Overrides both."),
+    Option("endingTimestamp", text.number(0), "milliseconds",
+           "The same for all partitions. Overrides both. Not in streams."),
+    Option("startingOffsetsByTimestampStrategy", text.choice("error", "latest"), "`error`, `latest`",
+           "What to do if every record is earlier than the timestamp.", default="error"),
+    Option("failOnDataLoss", text.boolean, _TRUE_FALSE,
+           "`false`: read from the nearest offset that exists, with a warning.", default=True),
+    Option("minPartitions", text.number(), "a number",
+           "Plan at least about this many tasks, with exactly the connector's ranges."),
+    Option("maxRecordsPerPartition", text.number(), "a number",
+           "Plan tasks of at most this many offsets, with exactly the connector's ranges."),
+    Option("maxBytesPerPartition", text.size, "bytes, as in `128m`",
+           "Split tasks at batch boundaries that the sparse index knows, so that one large partition keeps all "
+           "cores busy.", default=128 << 20, default_text="`128m`"),
+    Option("parallelism", text.number(), "a number",
+           "How many tasks run at once. Large partitions are split for that many cores; if there are more than four "
+           "partitions per core, small ones share a task. seglog sees `--conf`, `--master`, `--num-executors` and "
+           "the like, but not `spark-defaults.conf`: then it plans tasks of 32 MiB.",
+           default_text="what the driver's command line says"),
+    Option("includeHeaders", text.boolean, _TRUE_FALSE,
+           "Add the column `headers`.", default=False),
+    Option("columns", text.names, "`key, offset` or a JSON list",
+           "Only these are decoded; also `isControl, isTransactional, producerId, producerEpoch, sequence, "
+           'leaderEpoch`. `.schema("offset bigint, value binary")` does the same.',
+           default_text="the connector's seven"),
+    Option("keyEquals", lambda name, value: (text.key(name, value),), "text, `hex:…` or `base64:…`",
+           "Only records with this key. Compared before a record is copied; other records never leave the worker."),
+    Option("keyIn", text.keys, "a JSON list of keys",
+           "Only records with one of these keys; `null` stands for no key."),
+    Option("isolationLevel", _ISOLATION, "`read_uncommitted`, `read_committed`",
+           "`read_committed` reads up to the last stable offset, without aborted transactions.",
+           default_text="`read_uncommitted`"),
+    Option("kafka.isolation.level", _ISOLATION, "the same",
+           "The connector's name for `isolationLevel`."),
+    Option("includeControl", text.boolean, _TRUE_FALSE,
+           "Transaction markers as rows.", default=False),
+    Option("until", text.choice("highWatermark", "logEnd"), "`highWatermark`, `logEnd`",
+           "Where the log ends for this query. A warning names the file with the high watermark: `seglog.watermarks` "
+           "of a running `seglog serve`, which is never stale, or `replication-offset-checkpoint`, which is up to five "
+           "seconds old.",
+           default_text="`highWatermark` if the directory is in use or there are several replicas; else `logEnd`"),
+    Option("replica", text.text, "`longest`, a broker's id, a log directory",
+           "Which of several replicas to read; `longest` is the one that can be read furthest.", default="longest"),
+    Option("mode", text.choice("failFast", "permissive"), "`failFast`, `permissive`",
+           "`failFast`: damage ends the query with file, position, offset and reason. `permissive`: damage is "
+           "skipped, counted and logged.", default="failFast"),
+    Option("view", text.choice("records", "batches", "segments", "group-offsets"),
+           "`records`, `batches`, `segments`, `group-offsets`",
+           "See [below](#views). Not in streams.", default="records"),
+    Option("maxOffsetsPerTrigger", text.number(), "a number",
+           "At most this many offsets in a micro-batch.", use="stream"),
+    Option("minOffsetsPerTrigger", text.number(), "a number",
+           "Wait until this many offsets are new …", use="stream"),
+    Option("maxTriggerDelay", text.duration_ms, "a duration, as in `15m`",
+           "… but not longer than this.", default=15 * 60 * 1000, default_text="`15m`", use="stream"),
+    Option("groupIdPrefix", text.text, "", "", use="none"),
+    Option("kafkaConsumer.pollTimeoutMs", text.text, "", "", use="none"),
+    Option("fetchOffset.numRetries", text.text, "", "", use="none"),
+    Option("fetchOffset.retryIntervalMs", text.text, "", "", use="none"),
+)  # fmt: skip
+"""Every option of the source, except those of Kafka's client (``kafka.*``), which have no effect on files."""
+
 _SPARKS_OWN: Final = frozenset({"owner", "provider", "location", "comment", "external", "is_managed_location"})
-"""Spark adds these to the options of ``CREATE TABLE … USING seglog``."""
-_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_OF_BROKERS: Final = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-                      "fetchOffset.retryIntervalMs")  # fmt: skip
-"""Options of the connector that are about fetching from a broker."""
+"""Options that Spark adds in ``CREATE TABLE … USING seglog``."""
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "set option startingOffsets to earliest or latest",
     "kafka.key.deserializer": "keys are bytes: cast the column",
@@ -152,8 +233,6 @@ _REFUSED: Final = {
     "kafka.interceptor.classes": "records are returned as they are in the files",
 }
 """The connector refuses these too, so that a query means the same in both."""
-
-
 _HINT: Final = " (a SQL table keeps its options only if it is created without a list of columns)"
 
 
@@ -161,8 +240,8 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     """Check all options together; an `InvalidConfigError` names the option, its value and the allowed values.
 
     A ``stream`` refuses options about ends and starts at LATEST by default. A batch query refuses a start at the latest
-    offset and an end at the earliest, and notes options of streams. ``stream=None`` means not known yet, as when Spark
-    asks for the schema: then only options that both refuse are refused.
+    offset and an end at the earliest, and notes options of streams. With ``stream=None``, before it is known which of
+    the two will follow, it refuses only what both refuse.
 
     >>> parse_options({"path": "/data", "subscribe": "flights", "startingOffsets": "earliest"}).selection
     Subscribe(topics=('flights',))
@@ -172,7 +251,7 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
     seglog.core.errors.InvalidConfigError: unknown option 'startingOffset'; did you mean startingOffsets?
     """
     values, brokers = _values(options)
-    paths = values.get("path", ()) + values.get("paths", ())
+    paths = values.of("path") + values.of("paths")
     if not paths:
         raise InvalidConfigError(
             "option path is missing: set it to a log directory, a partition's directory or a glob"
@@ -186,50 +265,48 @@ def parse_options(options: Mapping[str, str], *, stream: bool | None = False) ->
         _check_stream(values)
     elif stream is False:
         _check_batch(starting, ending)
-    most, least = values.get("maxOffsetsPerTrigger"), values.get("minOffsetsPerTrigger")
+    most, least = values.of("maxOffsetsPerTrigger"), values.of("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise InvalidConfigError(f"option minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
     return ReadOptions(
         paths=paths,
-        view=values.get("view", "records"),
+        view=values.of("view"),
         selection=selection,
         starting=starting,
         ending=ending,
-        fail_on_data_loss=values.get("failOnDataLoss", True),
-        include_headers=values.get("includeHeaders", False),
-        min_partitions=values.get("minPartitions"),
-        max_records=values.get("maxRecordsPerPartition"),
-        max_bytes=values.get("maxBytesPerPartition", DEFAULT_MAX_BYTES),
-        parallelism=values.get("parallelism"),
-        columns=values.get("columns"),
+        fail_on_data_loss=values.of("failOnDataLoss"),
+        include_headers=values.of("includeHeaders"),
+        min_partitions=values.of("minPartitions"),
+        max_records=values.of("maxRecordsPerPartition"),
+        max_bytes=values.of("maxBytesPerPartition"),
+        parallelism=values.of("parallelism"),
+        columns=values.of("columns"),
         keys=keys,
         read_committed=_isolation(values) == "read_committed",
-        include_control=values.get("includeControl", False),
-        until=values.get("until"),
-        replica=values.get("replica", "longest"),
-        permissive=values.get("mode") == "permissive",
+        include_control=values.of("includeControl"),
+        until=values.of("until"),
+        replica=values.of("replica"),
+        permissive=values.of("mode") == "permissive",
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay_ms=values.get("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
+        max_trigger_delay_ms=values.of("maxTriggerDelay"),
         notes=_notes(values, brokers, stream=stream),
     )
 
 
-def _values(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _values(options: Mapping[str, str]) -> tuple[OptionValues, list[str]]:
     """The parsed options by name, and the names of options for a Kafka client."""
-    values: dict[str, Any] = {}
-    brokers = []
+    values, brokers = OptionValues(OPTIONS), []
     for key, value in options.items():
         lower = key.lower()
         if lower in _REFUSED:
             raise InvalidConfigError(f"option {key} is not supported: {_REFUSED[lower]}")
-        if lower in _SPELLING:
-            name = _SPELLING[lower]
-            values[name] = OPTIONS[name](name, value)
+        if (option := OPTIONS.find(key)) is not None:
+            values.add(option, value)
         elif lower.startswith("kafka."):
             brokers.append(key)
         elif lower not in _SPARKS_OWN and not lower.startswith("option."):
-            raise text.unknown(key, _SPELLING)
+            raise OPTIONS.unknown(key)
     return values, sorted(brokers)
 
 
@@ -241,7 +318,7 @@ def _only_one(values: Mapping[str, Any], *names: str) -> Any:
 
 
 def _isolation(values: Mapping[str, Any]) -> str | None:
-    """By our name or the connector's; both may be given if they agree."""
+    """The level by our name or the connector's; if both are set, they must agree."""
     levels = {values[name] for name in ("isolationLevel", "kafka.isolation.level") if name in values}
     if len(levels) > 1:
         raise InvalidConfigError(
@@ -251,9 +328,9 @@ def _isolation(values: Mapping[str, Any]) -> str | None:
     return levels.pop() if levels else None
 
 
-def _bound(values: Mapping[str, Any], side: str, default: int) -> Bound:
+def _bound(values: OptionValues, side: str, default: int) -> Bound:
     """By the connector's precedence: one timestamp, then timestamps of partitions, then offsets."""
-    strategy: Literal["error", "latest"] = values.get("startingOffsetsByTimestampStrategy", "error")
+    strategy: Literal["error", "latest"] = values.of("startingOffsetsByTimestampStrategy")
     for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
         if name in values:
             return TimestampBound(timestamps=values[name], strategy=strategy)
@@ -261,11 +338,11 @@ def _bound(values: Mapping[str, Any], side: str, default: int) -> Bound:
     return bound
 
 
-def _check_stream(values: Mapping[str, Any]) -> None:
+def _check_stream(values: OptionValues) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in values:
             raise InvalidConfigError(f"option {name}: a stream has no end; use a batch query, or Trigger.AvailableNow")
-    if values.get("view", "records") != "records":
+    if values.of("view") != "records":
         raise InvalidConfigError(
             f"option view is {values['view']!r}: a stream has only the view records; use a batch query"
         )
@@ -300,8 +377,8 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
 
 
 def _notes(values: Mapping[str, Any], brokers: list[str], *, stream: bool | None) -> tuple[str, ...]:
-    brokers = brokers + [name for name in _OF_BROKERS if name in values]
+    brokers = brokers + [name for name in values if OPTIONS[name].use == "none"]
     notes = [f"seglog reads files and connects to no broker: it ignores {', '.join(brokers)}"] if brokers else []
     if not stream:
-        notes += [f"option {name} is ignored in a batch query" for name in _OF_STREAMS if name in values]
+        notes += [f"option {name} is ignored in a batch query" for name in values if OPTIONS[name].use == "stream"]
     return tuple(notes)

@@ -1,30 +1,26 @@
 """The options of ``df.write.format("seglog")``, and the columns that a frame must have.
 
 Names and meanings are those of the sink of Spark's Kafka connector (``KafkaWriter.scala``), of Kafka's producer
-(``compression.type``, ``batch.size``), and of Delta for ``txnAppId`` and ``txnVersion``. ``kafka.compression.type``
-and ``kafka.batch.size``, as the connector is given them, are the same as without ``kafka.``.
+(``compression.type``, ``batch.size``), and of Delta (``txnAppId``, ``txnVersion``).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from seglog.core.config import PRODUCER, LogConfig
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.records.compression import Codec, check_level
-from seglog.spark.options import values as parsers
+from seglog.spark.options import option as parsers
+from seglog.spark.options.option import Option, OptionTable, OptionValues
 
-DEFAULT_BATCH_SIZE: Final = 16384
-"""``batch.size`` of Kafka's producer."""
-DEFAULT_BUFFER_BYTES: Final = 16 << 20
-"""Bytes of rows that a task holds before it writes them; it needs about five times as much memory."""
 STREAM_LINGER_SECONDS: Final = 5
-"""How long a stream keeps the directory open after a micro-batch by default, for the next one."""
+"""How long a stream keeps the directory open after a micro-batch, unless the option says otherwise."""
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,12 +31,12 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
     "headers": (_HEADERS,),
 }
-"""The columns that are written, with their allowed Spark types. Other columns are ignored."""
+"""The columns that the sink writes, with the Spark types that they may have. It ignores other columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A job's name in the ledger. Each version of an application is adopted once, in ascending order."""
+    """A job's name in the ledger. An application's versions are adopted once each, in ascending order."""
 
     application: str
     version: int
@@ -53,21 +49,21 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of one ``save()`` or ``start()``, checked; ``ignored`` are ``kafka.*`` options without effect."""
+    """The options of one ``save()`` or ``start()``, checked. ``ignored`` are ``kafka.*`` options without effect."""
 
     path: str
-    topic: str | None = None
-    compression: Codec | None = None
-    level: int | None = None
-    batch_size: int = DEFAULT_BATCH_SIZE
-    buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    num_partitions: int | None = None
-    create_topics: Mapping[str, int | None] = field(default_factory=dict)
-    topic_config: Mapping[str, str] = field(default_factory=dict)
-    transaction: Transaction | None = None
-    allow_foreign: bool = False
-    linger_seconds: int | None = None
-    ignored: tuple[str, ...] = ()
+    topic: str | None
+    compression: Codec | None
+    level: int | None
+    batch_size: int
+    buffer_bytes: int
+    num_partitions: int | None
+    create_topics: Mapping[str, int | None]
+    topic_config: Mapping[str, str]
+    transaction: Transaction | None
+    allow_foreign: bool
+    linger_seconds: int | None
+    ignored: tuple[str, ...]
 
     def codec(self, config: LogConfig) -> tuple[Codec, int | None]:
         """Codec and level of batches for a topic: its own ``compression.type`` if it has one, else the option's."""
@@ -138,27 +134,42 @@ def _topics(name: str, value: str) -> dict[str, int | None]:
 
 _LEVELS: Final = {f"compression.{codec.name.lower()}.level": codec for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)}
 _LEVEL: Final = parsers.number(-131072, 22)
-OPTIONS: Final[Mapping[str, Callable[[str, str], Any]]] = {
-    "path": parsers.word,
-    "topic": parsers.topic,
-    "includeHeaders": parsers.boolean,
-    "compression.type": _codec,
-    "compression.level": _LEVEL,
-    **dict.fromkeys(_LEVELS, _LEVEL),
-    "batch.size": parsers.number(1, MAX_INT32),
-    "bufferBytes": parsers.number(1 << 16, 1 << 30),
-    "numPartitions": parsers.number(1, MAX_INT32),
-    "createTopics": _topics,
-    "txnAppId": parsers.word,
-    "txnVersion": parsers.number(0, MAX_INT64),
-    "allowForeign": parsers.boolean,
-    "lingerSeconds": parsers.number(0, 24 * 60 * 60),
-}
-"""Every option with its parser, except ``topic.<key of Kafka's topic configuration>``."""
+OPTIONS: Final = OptionTable(
+    Option("path", parsers.word, "a log directory",
+           "Created if it does not exist.", default_text="required"),
+    Option("topic", parsers.topic, "a name",
+           "The topic of all rows. Created if it does not exist, with `numPartitions` and `topic.*`.",
+           default_text="the column `topic`"),
+    Option("numPartitions", parsers.number(1, MAX_INT32), "a number",
+           "Partitions of a topic that is created.", default_text="1"),
+    Option("createTopics", _topics, '`a,b` or `{"a": 4}`',
+           "Topics to create that the column names."),
+    Option("compression.type", _codec, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
+           "The codec of batches, unless the topic's `compression.type` names one.", default_text="`none`"),
+    Option("compression.level", _LEVEL, "a number",
+           "The level of that codec.", default_text="the codec's own"),
+    *(Option(name, _LEVEL, "a number", "The level if `compression.type` is this codec, as in Kafka's producer.")
+      for name in _LEVELS),
+    Option("batch.size", parsers.number(1, MAX_INT32), "bytes",
+           "The size at which a batch is full, as in Kafka's producer.", default=16384),
+    Option("txnAppId", parsers.word, "a name",
+           "The application of a batch job that is adopted once, however often it runs. Needs `txnVersion`."),
+    Option("txnVersion", parsers.number(0, MAX_INT64), "a number",
+           "The version of that job. It must rise from job to job."),
+    Option("bufferBytes", parsers.number(1 << 16, 1 << 30), "64 KiB to 1 GiB, in bytes",
+           "Rows that a task holds before it writes them. The task takes about five times as much memory.",
+           default=16 << 20),
+    Option("allowForeign", parsers.boolean, "`true`, `false`",
+           "Also write to topics that a Kafka broker created: only safe if they have one replica.", default=False),
+    Option("lingerSeconds", parsers.number(0, 24 * 60 * 60), "seconds",
+           "How long the directory stays open after the last job.", default_text="0; in streams 5"),
+    Option("includeHeaders", parsers.boolean, "`true`, `false`",
+           "Without effect: the column `headers` is written if the frame has it.", use="none"),
+)  # fmt: skip
+"""Every option of the sink, except ``topic.<key of Kafka's topic configuration>``."""
 
-_SPELLING: Final = {name.lower(): name for name in OPTIONS}
 _KAFKA: Final = frozenset({"compression.type", "batch.size", *_LEVELS})
-"""Keys of the producer that also have an effect with the connector's prefix ``kafka.``."""
+"""Keys of Kafka's producer that the connector takes with the prefix ``kafka.``; here both spellings work."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "owner", "provider", "location"})
 
 
@@ -168,7 +179,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     >>> parse_write_options({"path": "/data", "topic": "flights", "compression.type": "zstd"}).compression
     <Codec.ZSTD: 4>
     """
-    values: dict[str, Any] = {}
+    values = OptionValues(OPTIONS)
     topic_config: dict[str, str] = {}
     ignored = []
     for key, text in options.items():
@@ -180,11 +191,10 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             lower = lower.removeprefix("kafka.")
         if lower.startswith("topic."):
             topic_config[lower.removeprefix("topic.")] = text
-        elif lower in _SPELLING:
-            name = _SPELLING[lower]
-            values[name] = OPTIONS[name](name, text)
+        elif (option := OPTIONS.find(lower)) is not None:
+            values.add(option, text)
         elif lower not in _SPARKS_OWN:
-            raise parsers.unknown(key, _SPELLING)
+            raise OPTIONS.unknown(key)
     if "path" not in values:
         raise InvalidConfigError("option path is missing: set it to the log directory to write to")
     if "://" in values["path"] and not values["path"].startswith("file:"):
@@ -195,17 +205,17 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     codec, level = _compression(values)
     return WriteOptions(
         path=values["path"],
-        topic=values.get("topic"),
+        topic=values.of("topic"),
         compression=codec,
         level=level,
-        batch_size=values.get("batch.size", DEFAULT_BATCH_SIZE),
-        buffer_bytes=values.get("bufferBytes", DEFAULT_BUFFER_BYTES),
-        num_partitions=values.get("numPartitions"),
-        create_topics=values.get("createTopics", {}),
+        batch_size=values.of("batch.size"),
+        buffer_bytes=values.of("bufferBytes"),
+        num_partitions=values.of("numPartitions"),
+        create_topics=values.of("createTopics") or {},
         topic_config=topic_config,
         transaction=_transaction(values),
-        allow_foreign=values.get("allowForeign", False),
-        linger_seconds=values.get("lingerSeconds"),
+        allow_foreign=values.of("allowForeign"),
+        linger_seconds=values.of("lingerSeconds"),
         ignored=tuple(sorted(ignored)),
     )
 

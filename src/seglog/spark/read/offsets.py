@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from seglog.core.errors import InvalidConfigError, OffsetOutOfRangeError
 from seglog.core.types import TopicPartition
-from seglog.spark.options.bounds import EARLIEST, LATEST, Bound, TimestampBound, option_name
+from seglog.spark.options.read_options import EARLIEST, LATEST, Bound, TimestampBound, option_name
 from seglog.spark.read.ranges import OffsetRange, PartitionExtent
 
 FindByTime = Callable[[PartitionExtent, int], int | None]

@@ -24,8 +24,7 @@ from seglog.core.clock import Clock, SystemClock
 from seglog.core.errors import UnknownTopicError
 from seglog.core.fs import OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.spark.options.bounds import LATEST, Bound, TimestampBound
-from seglog.spark.options.read_options import Assign, ReadOptions
+from seglog.spark.options.read_options import LATEST, Assign, Bound, ReadOptions, TimestampBound
 from seglog.spark.read.batch_reader import SeglogReader
 from seglog.spark.read.directories.partitions import MissingDirectory, find_partitions
 from seglog.spark.read.ranges import PartitionExtent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from seglog.core.ground import Ground
 from seglog.records.columns import HEADERS
 from seglog.records.partitioner import partition_for_key
 from seglog.records.record import Record
-from seglog.spark.options.write_options import WriteOptions
+from seglog.spark.options.write_options import parse_write_options
 from seglog.spark.write.directories import task_writer
 from seglog.spark.write.directories.task_writer import Target, TaskWriter, WritePlan
 from seglog.storage.adopt import StagedPart, adopt
@@ -63,7 +64,12 @@ def plan_of(directory: LogDir, **options: Any) -> WritePlan:
     }
     if topic := options.get("topic"):
         targets = {topic: targets[topic]}
-    return WritePlan(job="job", directory=directory.path, options=WriteOptions(path="", **options), targets=targets)
+    return WritePlan(
+        job="job",
+        directory=directory.path,
+        options=replace(parse_write_options({"path": "/"}), **options),
+        targets=targets,
+    )
 
 
 def write(directory: LogDir, batches: list[pa.RecordBatch], *, task: str = "0", **options: Any) -> list[StagedPart]:

@@ -1,20 +1,77 @@
-"""Parsers of option values. An `InvalidConfigError` names the option, its text and the values that are allowed."""
+"""A table of options: each row has an option's name, parser and default, and its row in the documentation.
+
+The parsers take an option's name and text. Their `InvalidConfigError` names both, and the values that are allowed.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64, TopicPartition, validate_topic
 
-PARTITIONS_EXAMPLE: Final = '{"flights": [0, 1]}'
-OFFSETS_EXAMPLE: Final = '{"flights": {"0": 1234, "1": -2}} (-2 is earliest, -1 latest)'
-TIMESTAMPS_EXAMPLE: Final = '{"flights": {"0": 1357000000000}} (milliseconds since 1970)'
+
+class Option(NamedTuple):
+    """One option. ``values``, ``default_text`` and ``doc`` are Markdown for `docs/spark.md`.
+
+    ``use`` says where it has an effect: everywhere, in streams only, or nowhere (options of the Kafka connector that
+    concern its brokers).
+    """
+
+    name: str
+    parse: Callable[[str, str], Any]
+    values: str
+    doc: str
+    default: Any = None
+    default_text: str = ""
+    use: str = "any"
+
+
+class OptionTable(Mapping[str, Option]):
+    """Options by name. Spark passes names in lower case; `find` takes them in any case."""
+
+    def __init__(self, *rows: Option) -> None:
+        self._rows = {row.name: row for row in rows}
+        self._by_lower = {row.name.lower(): row for row in rows}
+
+    def __getitem__(self, name: str) -> Option:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def find(self, name: str) -> Option | None:
+        return self._by_lower.get(name.lower())
+
+    def unknown(self, name: str) -> InvalidConfigError:
+        """The error for an option that does not exist; it suggests the nearest one."""
+        nearest = get_close_matches(name.lower(), self._by_lower, n=1, cutoff=0.0)
+        return InvalidConfigError(f"unknown option {name!r}; did you mean {self._by_lower[nearest[0]].name}?")
+
+
+class OptionValues(dict[str, Any]):
+    """The values that a user gave, by name of the option; `of` is the default where there is none."""
+
+    def __init__(self, table: OptionTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def add(self, option: Option, text: str) -> None:
+        self[option.name] = option.parse(option.name, text)
+
+    def of(self, name: str) -> Any:
+        return self[name] if name in self else self._table[name].default
+
+
+_PARTITIONS_EXAMPLE: Final = '{"flights": [0, 1]}'
 
 
 def text(name: str, value: str) -> str:
@@ -24,7 +81,7 @@ def text(name: str, value: str) -> str:
 
 
 def word(name: str, value: str) -> str:
-    """A text without the spaces around it."""
+    """Text without surrounding spaces."""
     return text(name, value).strip()
 
 
@@ -47,7 +104,7 @@ def number(low: int = 1, high: int = MAX_INT64) -> Callable[[str, str], int]:
 
 
 def choice(*words: str) -> Callable[[str, str], str]:
-    """One of ``words``, in whatever case."""
+    """One of ``words``, in any case."""
 
     def parse(name: str, value: str) -> str:
         for word in words:
@@ -62,7 +119,7 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def size(name: str, value: str) -> int:
-    """Bytes, with Spark's suffixes."""
+    """A size in bytes, with Spark's suffixes."""
     match = re.fullmatch(r"([0-9]{1,19})\s*([kmg]?)b?", value.strip().lower())
     if not match or int(match[1]) == 0:
         raise InvalidConfigError(f"option {name} is {value!r}: it must be a size above 0, as in 134217728 or 128m")
@@ -75,7 +132,7 @@ _MILLISECONDS: Final = {
 
 
 def duration_ms(name: str, value: str) -> int:
-    """A time as Spark's ``JavaUtils.timeStringAs`` takes it, in milliseconds; a bare number is milliseconds.
+    """A duration in milliseconds, in the syntax of Spark's ``JavaUtils.timeStringAs``; the default unit is ms.
 
     >>> duration_ms("maxTriggerDelay", "15m")
     900000
@@ -118,12 +175,12 @@ def topic(name: str, value: str) -> str:
 
 
 def partitions(name: str, value: str) -> tuple[TopicPartition, ...]:
-    """``{"topic": [0, 1]}``: sorted, each once, at least one."""
+    """``{"topic": [0, 1]}``: at least one partition; sorted, without repetitions."""
     found: set[TopicPartition] = set()
-    for each, numbers in json_object(name, value, PARTITIONS_EXAMPLE).items():
+    for each, numbers in json_object(name, value, _PARTITIONS_EXAMPLE).items():
         if not isinstance(numbers, list) or not all(_is_int(partition, 0, MAX_INT32) for partition in numbers):
             raise InvalidConfigError(
-                f"option {name}, topic {each!r}: it must have a list of partitions, as in {PARTITIONS_EXAMPLE}"
+                f"option {name}, topic {each!r}: it must have a list of partitions, as in {_PARTITIONS_EXAMPLE}"
             )
         found.update(TopicPartition(topic(name, each), partition) for partition in numbers)
     if not found:
@@ -132,7 +189,7 @@ def partitions(name: str, value: str) -> tuple[TopicPartition, ...]:
 
 
 def per_partition(name: str, value: str, *, low: int, example: str) -> dict[TopicPartition, int]:
-    """``{"topic": {"0": number}}``, numbers from ``low`` on: offsets, or timestamps."""
+    """``{"topic": {"0": number}}``, with offsets or timestamps of at least ``low``."""
     found: dict[TopicPartition, int] = {}
     for each, entries in json_object(name, value, example).items():
         if not isinstance(entries, dict):
@@ -156,7 +213,7 @@ def _is_int(value: object, low: int, high: int) -> bool:
 def key(name: str, value: str) -> bytes:
     """A record's key: the text itself in UTF-8, or bytes as ``hex:00ff`` or ``base64:AP8=``.
 
-    A text that begins like one of these is written ``text:hex:…``.
+    A key that begins like one of these needs the prefix ``text:``, as in ``text:hex:…``.
 
     >>> key("keyEquals", "N14228"), key("keyEquals", "hex:00ff"), key("keyEquals", "text:hex:00ff")
     (b'N14228', b'\\x00\\xff', b'hex:00ff')
@@ -175,7 +232,7 @@ def key(name: str, value: str) -> bytes:
 
 
 def keys(name: str, value: str) -> tuple[bytes | None, ...]:
-    """A JSON list of what `key` takes; null is a record without key."""
+    """A JSON list of keys as `key` takes them; null stands for records without a key."""
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
@@ -195,9 +252,3 @@ def names(name: str, value: str) -> tuple[str, ...]:
     if not found:
         raise InvalidConfigError(f"option {name} is {value!r}: it names no column")
     return found
-
-
-def unknown(option: str, spelling: Mapping[str, str]) -> InvalidConfigError:
-    """The error for an option that does not exist; it suggests the nearest of ``spelling`` (by lower case)."""
-    nearest = get_close_matches(option.lower(), spelling, n=1, cutoff=0.0)
-    return InvalidConfigError(f"unknown option {option!r}; did you mean {spelling[nearest[0]]}?")
