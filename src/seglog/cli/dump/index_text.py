@@ -217,7 +217,7 @@ class _Batches:
 
 def _walk(log: File, start: int) -> Iterator[_LogBatch]:
     for chunk in read_chunks(log, start):
-        for entry in chunk.entries():
+        for entry in chunk.entries:
             yield _describe(log, chunk.data, entry.position, chunk.position + entry.position, entry.size)
 
 

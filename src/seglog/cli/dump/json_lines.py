@@ -116,7 +116,7 @@ def _entries(fs: Fs, path: str, max_bytes: int) -> Iterator[_Fields]:
 
 def _batches(chunk: Chunk) -> Iterator[_Fields]:
     data = chunk.data
-    for entry in chunk.entries():
+    for entry in chunk.entries:
         magic, position = entry.magic, chunk.position + entry.position
         try:
             header = view.describe(data, entry, deep=False)
@@ -208,7 +208,7 @@ class _RecordDump:
     def _chunk(self, chunk: Chunk, path: str, prefix: str, aborted: AbortedFilter, end: int | None) -> bool:
         """Print a chunk's records. Returns False at ``end``, the last stable offset."""
         data = chunk.data
-        for entry in chunk.entries():
+        for entry in chunk.entries:
             try:
                 view.check(data, entry)
                 header = view.describe(data, entry, deep=False)

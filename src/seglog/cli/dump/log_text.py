@@ -125,7 +125,7 @@ class _LogText:
         self._file = file
         self._options = options
         self._out = out
-        self._chunk = Chunk(0, b"", [], 0)
+        self._chunk = Chunk(0, b"", [])
         self._parts: list[str] = []
         self._next: int | None = None
         self.gaps: list[tuple[int, int]] = []
@@ -135,8 +135,9 @@ class _LogText:
         self._chunk = chunk
         start = 0
         try:
-            for start, following in zip(chunk.starts, [*chunk.starts[1:], chunk.end], strict=True):
-                if chunk.data[start + MAGIC_POSITION] in (0, 1):
+            for start, size, _, magic in chunk.entries:
+                following = start + size
+                if magic in (0, 1):
                     self._legacy_batch(start, following)
                 else:
                     self._batch(start, following)

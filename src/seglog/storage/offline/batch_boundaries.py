@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, Protocol, overload
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File, Fs
-from seglog.records.batch import BATCH_OVERHEAD, BATCH_PREFIX, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY
+from seglog.records.batch import BATCH_OVERHEAD, ENTRY_PREFIX, MAGIC_POSITION, last_offset_of
+from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.paths import INDEX, LOG
 from seglog.storage.log.index import OFFSET_ENTRY, OffsetPosition, last_true
 
@@ -50,52 +51,13 @@ def find_end(fs: Fs, segment: HasBytes, *, permissive: bool = False) -> tuple[in
     if segment.size > _WINDOW:
         position = IndexBoundaries(fs, segment).last()
     with closing(fs.open(segment.log, write=False)) as file:
-        hops = _Hops(file, segment)
         try:
-            while (batch := hops.at(position)) is not None:
-                position += batch.size
-                end_offset = batch.last_offset + 1
-        except CorruptBatchError:
-            if not permissive:
+            for entry, at, data in walk(file, position, segment.size, window=_WINDOW, whole=False):
+                position, end_offset = at + entry.size, last_offset_of(data, entry) + 1
+        except CorruptBatchError as error:
+            if not permissive and any(file.pread(ENTRY_PREFIX.size, error.position)):
                 raise
         return position, end_offset
-
-
-class _Batch(NamedTuple):
-    """A batch or legacy message, known from its first bytes."""
-
-    size: int
-    last_offset: int
-
-
-class _Hops:
-    """Batch headers of one segment, read through a window."""
-
-    def __init__(self, file: File, segment: HasBytes) -> None:
-        self._file = file
-        self._segment = segment
-        self._start = 0
-        self._window = b""
-
-    def at(self, position: int) -> _Batch | None:
-        """The batch at ``position``, None where no whole one is; `CorruptBatchError` where none can be."""
-        left = self._segment.size - position
-        if left <= MAGIC_POSITION:
-            return None
-        here = position - self._start
-        if here < 0 or here + BATCH_PREFIX.size > len(self._window):
-            self._start, here = position, 0
-            self._window = self._file.pread(min(_WINDOW, left), position).ljust(BATCH_PREFIX.size, b"\0")
-        offset, length, _, magic, _, _, last_delta = BATCH_PREFIX.unpack_from(self._window, here)
-        if (offset, length, magic) == (0, 0, 0):
-            return None
-        smallest = BATCH_OVERHEAD if magic == 2 else MIN_ENTRY
-        if not 0 <= magic <= 2 or length < smallest - LOG_OVERHEAD:
-            reason = f"no batch starts here: magic {magic}, size {length}"
-            raise CorruptBatchError(reason, position=position, file=self._segment.log)
-        if length + LOG_OVERHEAD > left:
-            return None
-        return _Batch(length + LOG_OVERHEAD, offset + (last_delta if magic == 2 else 0))
 
 
 class IndexBoundaries:
@@ -171,10 +133,10 @@ class IndexBoundaries:
         if not 0 < entry.position < self._segment.size:
             return False
         try:
-            batch = _Hops(log, self._segment).at(entry.position)
+            step = next(walk(log, entry.position, self._segment.size, window=BATCH_OVERHEAD, whole=False), None)
         except CorruptBatchError:
             return False
-        return batch is not None and self._segment.base_offset <= batch.last_offset <= entry.offset
+        return step is not None and self._segment.base_offset <= last_offset_of(step.data, step.entry) <= entry.offset
 
 
 class _IndexEntries(Sequence[OffsetPosition]):
@@ -207,11 +169,9 @@ class _IndexEntries(Sequence[OffsetPosition]):
 
 def _hop(log: File, segment: HasBytes) -> list[OffsetPosition]:
     """What a whole index would say, an entry for each `_WINDOW` bytes."""
-    hops, position = _Hops(log, segment), 0
-    entries: list[OffsetPosition] = []
+    found: list[OffsetPosition] = []
     with suppress(CorruptBatchError):  # whoever reads there will say so
-        while (batch := hops.at(position)) is not None:
-            if position >= (entries[-1].position if entries else 0) + _WINDOW:
-                entries.append(OffsetPosition(batch.last_offset, position))
-            position += batch.size
-    return entries
+        for entry, position, data in walk(log, 0, segment.size, window=_WINDOW, whole=False):
+            if position >= (found[-1].position if found else 0) + _WINDOW:
+                found.append(OffsetPosition(last_offset_of(data, entry), position))
+    return found

@@ -197,7 +197,7 @@ def _batches(fs: Fs, side: Side, first: int, end: int) -> Iterator[_Batch]:
         start = IndexBoundaries(fs, segment).start_of(low) if low > segment.base_offset else 0
         with closing(fs.open(segment.log, write=False)) as file:
             for chunk in read_chunks(file, start, segment.size):
-                for entry in chunk.entries():
+                for entry in chunk.entries:
                     try:
                         header = view.describe(chunk.data, entry)
                     except CorruptError as error:

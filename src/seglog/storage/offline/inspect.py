@@ -12,38 +12,28 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File
-from seglog.core.types import NO_TIMESTAMP
-from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, Entry, read_header
+from seglog.core.types import NO_TIMESTAMP, Buffer
+from seglog.records.batch import CODEC_MASK, LOG_OVERHEAD, MAGIC_POSITION, MIN_ENTRY, Entry, entries, read_header
+from seglog.storage.formats.batch_walk import walk
 
 CHUNK_BYTES: Final = 4 << 20
 _WINDOW_BYTES: Final = 4 << 10
 """Read at a time where only headers matter: one page, often with several small batches in it."""
-_HEADER_UP_TO_MAGIC: Final = 17
-_SMALLEST: Final = 14
-"""The smallest size a message of version 0 can have behind its first 12 bytes; Kafka stops at anything less."""
-_PREFIX: Final = Struct(">qi")
-_LEGACY: Final = Struct(">q8xbb")
 _INT64: Final = Struct(">q")
-_UP_TO_MAGIC: Final = Struct(">q8xb")
 
 
 class Chunk(NamedTuple):
-    """Whole entries of a log file: ``data`` begins at file position ``position``; ``starts`` are positions in data.
-
-    The last entry ends at ``end`` in data.
-    """
+    """Whole entries of a log file, of whatever magic. ``data`` begins at file position ``position``."""
 
     position: int
     data: bytes
-    starts: list[int]
-    end: int
+    entries: list[Entry]
 
-    def entries(self) -> Iterator[Entry]:
-        """Each entry with its position in ``data``, of whatever magic."""
-        data = self.data
-        for start, following in zip(self.starts, [*self.starts[1:], self.end], strict=True):
-            offset, magic = _UP_TO_MAGIC.unpack_from(data, start)
-            yield Entry(start, following - start, offset, magic)
+    @property
+    def end(self) -> int:
+        """Where the last entry ends in ``data``."""
+        last = self.entries[-1]
+        return last.position + last.size
 
 
 def read_chunks(file: File, start: int = 0, end: int | None = None, *, size: int = CHUNK_BYTES) -> Iterator[Chunk]:
@@ -53,47 +43,25 @@ def read_chunks(file: File, start: int = 0, end: int | None = None, *, size: int
     `CorruptBatchError` at an entry whose size cannot be, after all before it were handed out.
     """
     limit = file.size() if end is None else end
-    position = start
-    while position < limit - _HEADER_UP_TO_MAGIC:
-        data = file.pread(min(size, limit - position), position)
-        if len(data) <= _HEADER_UP_TO_MAGIC:  # the file has become shorter since we asked
+    position, wanted = start, size
+    while position < limit:
+        data = file.pread(min(wanted, limit - position), position)
+        whole: list[Entry] = []
+        try:
+            whole.extend(entries(data, lax=True))
+        except CorruptBatchError as error:
+            if not whole:
+                raise error.at(file=file.path, base=position) from error
+        if whole:
+            chunk = Chunk(position, data, whole)
+            yield chunk
+            position, wanted = position + chunk.end, size
+        elif len(data) <= LOG_OVERHEAD or wanted >= limit - position:
             return
-        starts, used = _whole_entries(data, limit - position)
-        if not starts:
-            used = _size_at(data, 0, position, file.path)
-            if used > limit - position:
+        else:  # an entry that is larger than a chunk
+            wanted = max(2 * wanted, int.from_bytes(data[8:12]) + LOG_OVERHEAD)
+            if wanted > limit - position:
                 return
-            data = file.pread(used, position)
-            starts = [0]
-        if len(data) < used:
-            return
-        yield Chunk(position, data, starts, used)
-        position += used
-
-
-def _whole_entries(data: bytes, left: int) -> tuple[list[int], int]:
-    """Where whole entries start in ``data``, and where the last one ends; ``left`` bytes of the file begin there."""
-    unpack = _PREFIX.unpack_from
-    starts: list[int] = []
-    position, available = 0, len(data)
-    while position < left - _HEADER_UP_TO_MAGIC and available - position >= LOG_OVERHEAD:
-        length = unpack(data, position)[1]
-        following = position + LOG_OVERHEAD + length
-        if length < _SMALLEST or following > available:
-            break
-        starts.append(position)
-        position = following
-    return starts, position
-
-
-def _size_at(data: bytes, at: int, position: int, file: str) -> int:
-    """Bytes of the whole entry at ``at`` in data, which is at ``position`` in the file."""
-    offset, length = _PREFIX.unpack_from(data, at)
-    if length < _SMALLEST:
-        raise CorruptBatchError(
-            f"size {length} is under {_SMALLEST}, the smallest there is", position=position, file=file, offset=offset
-        )
-    return LOG_OVERHEAD + int(length)
 
 
 class BatchFacts(NamedTuple):
@@ -123,24 +91,13 @@ def iter_headers(file: File, start: int = 0, end: int | None = None) -> Iterator
 
     Ends where the next one is not all there. Raises `CorruptBatchError` at a size or format that cannot be.
     """
-    limit = file.size() if end is None else end
-    position, window, data = start, start, b""
-    while position < limit - _HEADER_UP_TO_MAGIC:
-        if position + BATCH_OVERHEAD > window + len(data):
-            window, data = position, file.pread(min(_WINDOW_BYTES, limit - position), position)
-            if len(data) <= _HEADER_UP_TO_MAGIC:
-                return
-        at = position - window
-        size = _size_at(data, at, position, file.path)
-        if size > limit - position:
-            return
-        yield _facts(data, at, position, size, file.path)
-        position += size
+    for entry, position, data in walk(file, start, end, window=_WINDOW_BYTES, whole=False):
+        yield _facts(data, entry, position, file.path)
 
 
-def _facts(data: bytes, at: int, position: int, size: int, file: str) -> BatchFacts:
-    offset, magic, attributes = _LEGACY.unpack_from(data, at)
-    if magic == 2 and size >= BATCH_OVERHEAD:
+def _facts(data: Buffer, entry: Entry, position: int, file: str) -> BatchFacts:
+    at, size, offset, magic = entry
+    if magic == 2:
         header = read_header(data, at)
         first_timestamp = header.base_timestamp if header.delete_horizon_ms is None else header.max_timestamp
         return BatchFacts(
@@ -155,9 +112,9 @@ def _facts(data: bytes, at: int, position: int, size: int, file: str) -> BatchFa
             codec=header.codec,
             is_control=header.is_control,
         )
-    if magic not in (0, 1) or size < 26 + 8 * magic:
+    if size < MIN_ENTRY + 8 * magic:
         raise CorruptBatchError(f"{size} bytes of format {magic}", position=position, file=file, offset=offset)
-    codec = attributes & CODEC_MASK
+    codec = data[at + MAGIC_POSITION + 1] & CODEC_MASK
     timestamp = _INT64.unpack_from(data, at + 18)[0] if magic else NO_TIMESTAMP
     return BatchFacts(
         position=position,

@@ -75,7 +75,7 @@ def _last_stable_offset(fs: Fs, partition: str, below: int) -> int | None:
 def _note_transactions(fs: Fs, path: str, start: int, below: int, opened: dict[int, int]) -> None:
     """Note in ``opened`` what a log's batches of these offsets open and end: producer id to first offset."""
     for chunk in read_chunks(fs.open(path, write=False)):
-        for entry in chunk.entries():
+        for entry in chunk.entries:
             if entry.magic < 2 or entry.size < BATCH_OVERHEAD:
                 continue
             header = read_header(chunk.data, entry.position)

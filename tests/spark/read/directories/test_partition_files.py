@@ -132,7 +132,7 @@ def test_damage_at_the_end_is_named(tmp_path: Path) -> None:
     Path(segment.log).write_bytes(Path(segment.log).read_bytes() + b"\xff" * 100)
     with pytest.raises(CorruptBatchError) as damage:
         read_extent(FS, str(tmp_path / "t-0"), TopicPartition("t", 0), 0)
-    assert str(damage.value).startswith(f"{segment.log}, position {positions[-1]}: no batch starts here")
+    assert str(damage.value).startswith(f"{segment.log}, position {positions[-1]}, offset -1: unknown magic -1")
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "2.8.2"])

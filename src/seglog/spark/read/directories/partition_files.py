@@ -89,7 +89,7 @@ def epoch_before(fs: Fs, extent: PartitionExtent, offset: int) -> EpochEntry | N
     found = None
     with closing(fs.open(segment.log, write=False)) as file:
         for chunk in read_chunks(file, IndexBoundaries(fs, segment).start_of(offset - 1), segment.size, size=1 << 16):
-            for entry in chunk.entries():
+            for entry in chunk.entries:
                 if entry.offset >= offset:
                     return found
                 found = (

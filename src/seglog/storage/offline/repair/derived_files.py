@@ -38,7 +38,7 @@ def build_indexes(file: File, base_offset: int, interval: int) -> Indexes:
             last_time = peak
 
     for chunk in read_chunks(file):
-        for entry in chunk.entries():
+        for entry in chunk.entries:
             header = view.describe(chunk.data, entry, deep=False)
             if header.max_timestamp > peak:
                 peak, peak_offset = header.max_timestamp, header.last_offset

@@ -175,7 +175,7 @@ def _batches(file: PatchedFile, facts: Facts, holes: Sequence[Hole]) -> Iterator
     ends = [*(hole.start for hole in holes), file.size()]
     for start, end in zip(starts, ends, strict=True):
         for chunk in read_chunks(file, start, end):
-            for entry in chunk.entries():
+            for entry in chunk.entries:
                 header = view.describe(chunk.data, entry, limit=facts.limit)
                 epoch = header.leader_epoch if entry.magic == 2 else LEGACY
                 position = chunk.position + entry.position

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Collection, Iterator, Mapping
-from struct import Struct
+from contextlib import suppress
 from typing import Final
 
 from crc32c import crc32c
@@ -12,7 +12,7 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptCheckpointError, CorruptError
 from seglog.core.fs import File, Fs, NotRegularFileError
 from seglog.records import view
-from seglog.records.batch import LOG_OVERHEAD
+from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
 from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, Sealed, decode_manifest, difference, exchanged
 from seglog.storage.offline.findings import Finding, damage
@@ -20,7 +20,6 @@ from seglog.storage.offline.inspect import read_chunks
 from seglog.storage.offline.verify.indexes import NO_PROBES, Probes
 
 _WINDOW: Final = 64 << 10
-_LENGTH: Final = Struct(">8xi")
 
 
 def read_sealed(
@@ -88,7 +87,7 @@ def tail_of(fs: Fs, paths: SegmentPaths, probes: Probes) -> tuple[int, int] | No
     found = (paths.base_offset, 0)
     try:
         for chunk in read_chunks(file, probes.positions[-1] if probes.positions else 0):
-            for entry in chunk.entries():
+            for entry in chunk.entries:
                 last = entry
             header = view.describe(chunk.data, last, deep=False)
             found = header.next_offset, header.crc
@@ -101,18 +100,8 @@ def tail_of(fs: Fs, paths: SegmentPaths, probes: Probes) -> tuple[int, int] | No
 
 def chain_of(file: File) -> int:
     """The chain over a log's batches, by their sizes alone: see `seglog.storage.log.manifest`."""
-    size = file.size()
-    position = chain = 0
-    while position < size:
-        window = memoryview(file.pread(min(_WINDOW, size - position), position))
-        at, limit = 0, len(window) - CHAINED
-        if limit < 0:
-            break
-        while at <= limit:
-            chain = crc32c(window[at : at + CHAINED], chain)
-            length = _LENGTH.unpack_from(window, at)[0]
-            if length <= 0:
-                return chain
-            at += length + LOG_OVERHEAD
-        position += at
+    chain = 0
+    with suppress(CorruptError):
+        for entry, _, data in walk(file, window=_WINDOW, whole=False):
+            chain = crc32c(data[entry.position : entry.position + CHAINED], chain)
     return chain

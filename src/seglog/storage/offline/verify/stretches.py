@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
+from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File
 from seglog.records.batch import (
     BATCH_OVERHEAD,
@@ -18,6 +21,7 @@ from seglog.records.batch import (
     MAGIC_POSITION,
     MIN_ENTRY,
     Entry,
+    entries,
 )
 from seglog.storage.offline.findings import Finding, Severity, damage
 from seglog.storage.offline.verify.batches import check_batch
@@ -236,11 +240,5 @@ class StretchWalk:
 
 def _whole_entries(data: bytes, stop: int) -> Iterator[Entry]:
     """Entries that are whole in ``data`` and begin before ``stop``, up to the first that is none."""
-    unpack, position, end = ENTRY_PREFIX.unpack_from, 0, len(data)
-    while position < stop and end - position > MAGIC_POSITION:
-        offset, length, _, magic = unpack(data, position)
-        size = length + LOG_OVERHEAD
-        if not 0 <= magic <= 2 or size < _SMALLEST[magic] or size > end - position:
-            return
-        yield Entry(position, size, offset, magic)
-        position += size
+    with suppress(CorruptBatchError):
+        yield from takewhile(lambda entry: entry.position < stop, entries(data))
