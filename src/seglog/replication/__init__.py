@@ -1,1 +1,1 @@
-"""A partition with its role, and who waits for what in it."""
+"""Replicas of partitions: leaders, followers, and the requests that wait for them."""

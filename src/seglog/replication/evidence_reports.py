@@ -1,6 +1,6 @@
-"""What replicas of partitions without a leader have, on its way to the metadata store: the controller decides by it.
+"""Reports the evidence of replicas without a leader to the metadata store, for the controller to decide by.
 
-After a power cut that may be thousands of partitions of each broker, all at once: they are written in few commits.
+After a power cut each broker may have thousands of such partitions at once, so they are written in few commits.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ _CHANGED: Final = (VersionChangedError, NoSuchNameError, NameExistsError, Unknow
 
 
 class EvidenceReports:
-    """``report`` gives the state with our evidence, to be written at the version that the view has; None: there is
-    nothing to say. Brokers that write the same partitions get in each other's way, and try again at different times.
-    """
+    """``report`` returns the state with this broker's evidence, to be written at the view's version, or None if there
+    is nothing to report. Brokers that write the same partitions conflict, and retry after different delays."""
 
     def __init__(
         self, store: MetadataStore, view: ClusterView, node_id: int, report: Callable[[Key], PartitionState | None]
@@ -49,7 +48,7 @@ class EvidenceReports:
         self._writing: asyncio.Task[None] | None = None
 
     def want(self, key: Key) -> None:
-        """Report this partition soon, if there is something to say then."""
+        """Report this partition soon, if it still has something to report then."""
         self._wanted.add(key)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write_all(), name="seglog-evidence")
@@ -69,11 +68,11 @@ class EvidenceReports:
             except StoreClosedError:
                 return
             except StoreFailedError as error:
-                _logger.warning("what replicas have cannot be reported yet: %s", error)
+                _logger.warning("the evidence of replicas cannot be reported yet: %s", error)
                 self._wanted.update(keys)
                 await asyncio.sleep(_RETRY_SECONDS)
-            except Exception:  # or partitions would stay without a leader
-                _logger.exception("what replicas have cannot be reported yet")
+            except Exception:  # if this task ended, partitions would stay without a leader
+                _logger.exception("the evidence of replicas cannot be reported yet")
                 self._wanted.update(keys)
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -89,7 +88,7 @@ class EvidenceReports:
         except _CHANGED:
             await asyncio.sleep(self._jitter)
             found = await self._store.get_many([step.name for step in steps])
-            # Those that have changed are reported anew by who follows the view, the others by the next round.
+            # `Replicas` reports changed partitions again when it sees them, the next round the others.
             self._view.note_all(NamedValue(step.name, found.get(step.name)) for step in steps)
             self._wanted.update(parse_partition_name(name) for name in found)
         else:

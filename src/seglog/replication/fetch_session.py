@@ -1,8 +1,8 @@
-"""What the leader knows of what a follower wants: its session's other end (KIP-227, ``FetchSessionHandler``). Pure.
+"""The follower's end of a fetch session (KIP-227, ``FetchSessionHandler``). Pure.
 
-The first request names every partition, those after it what has changed. What an answer does not name has no news, and
-costs nothing on either side. If it was asked for anew that is an answer, too: what the leader has told before is still
-so. When nobody can be sure any more that both ends have the same, all begins anew.
+The first request names every partition, later ones only those that have changed. A partition that an answer does not
+name has no news, and costs nothing on either side. If the request named it, that is an answer too: the leader's last
+positions still hold. When the two ends may differ, the session starts again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FULL: Final = 0
 """The epoch that asks for a new session."""
 NO_SESSION: Final = 0
 SESSION_ERRORS: Final = frozenset({70, 71, 106})
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR: begin anew."""
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR: start a new session."""
 
 PartitionKey = tuple[bytes, int]
-"""A topic's id, as it is on the wire, and the partition's number."""
+"""A topic's id, as on the wire, and the partition's number."""
 
 
 class FetchSession:
-    """``asked``: what was last asked of each partition, as the leader has it; ``told``: what it told last, high
+    """``asked`` is the last fetch of each partition, as the leader knows it; ``told`` the leader's last answer: high
     watermark and log start."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class FetchSession:
         return self._epoch == FULL
 
     def has(self, key: PartitionKey, leader_epoch: int, offset: int) -> bool:
-        """Whether the leader knows already that this is wanted."""
+        """Whether the leader knows this fetch already."""
         asked = self.asked.get(key)
         return (
             asked is not None
@@ -52,11 +52,11 @@ class FetchSession:
         )
 
     def doubt(self, key: PartitionKey) -> None:
-        """What the leader has told of it was not taken: ask again, even if the question is the same."""
+        """The last answer was not applied: name the partition again even if the fetch is the same."""
         self._doubted.add(key)
 
     def restart(self) -> None:
-        """Begin anew with the next request, which also ends the session that there may be."""
+        """Start a new session with the next request, which also closes the old one."""
         self._epoch = FULL
 
     def request(
@@ -65,7 +65,8 @@ class FetchSession:
         wanted: Iterable[tuple[PartitionKey, ReplicaFetch]],
         forgotten: Iterable[PartitionKey],
     ) -> bytes:
-        """The next request: of ``wanted`` what the leader does not know yet. ``head`` is about no session."""
+        """Return the next request: those of ``wanted`` that the leader does not know yet. ``head`` has no session
+        fields."""
         asked = self.asked
         if self.is_full:
             asked.clear()
@@ -92,29 +93,29 @@ class FetchSession:
         return write_request(head._replace(session_id=self._session_id, session_epoch=self._epoch), changed, gone)
 
     def answered(self, response: FetchResponse) -> list[PartitionKey]:
-        """The leader has done what was asked; what was asked for anew and has no news.
+        """Apply the leader's answer. Return the partitions that the request named and the answer does not.
 
-        `InvalidRequestError` if it is not the answer to what was asked.
+        Raises `InvalidRequestError` if it does not answer the request.
         """
         asked, told = self.asked, self.told
         answered = set()
         for topic_id, number, error, high_watermark, log_start_offset, _, _ in response.partitions:
             key = (topic_id, number)
             if key not in asked:
-                raise InvalidRequestError(f"partition {number} of topic id {topic_id.hex()}, which was not asked for")
+                raise InvalidRequestError(f"partition {number} of topic id {topic_id.hex()}, which was not requested")
             answered.add(key)
             if not error:
                 told[key] = (high_watermark, log_start_offset)
         session_id = response.session_id
         if self.is_full:
             if len(answered) < len(asked):
-                raise InvalidRequestError(f"{len(answered)} partitions, where {len(asked)} were asked for")
+                raise InvalidRequestError(f"{len(answered)} partitions, but {len(asked)} were requested")
             self._session_id = session_id
-            # A leader without room for a session is asked for everything again and again.
+            # A leader without room for a session gets full requests.
             self._epoch = FULL if session_id == NO_SESSION else 1
             return []
         if session_id not in (self._session_id, NO_SESSION):
-            raise InvalidRequestError(f"session {session_id}, where {self._session_id} was asked")
+            raise InvalidRequestError(f"session {session_id}, but {self._session_id} was requested")
         if session_id == NO_SESSION:
             self._session_id, self._epoch = NO_SESSION, FULL
         else:

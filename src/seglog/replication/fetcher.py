@@ -1,11 +1,13 @@
-"""Reads from one leader everything that this broker follows there (``AbstractFetcherThread``).
+"""Fetches from one leader every partition that this broker follows there (``AbstractFetcherThread``).
 
-One connection, one fetch session, one request at a time: each request says where our logs end, each answer has what
-comes there, or where a log has to be cut. Partitions that have no news are in neither, and cost nothing.
+It has one connection, one fetch session and one request at a time. A request names the log ends of the followed
+partitions; the answer has the records after them, or points of divergence. Partitions without news are in neither and
+cost nothing.
 
-A request may wait at the leader for ``replica.fetch.wait.max.ms``. A partition that is followed meanwhile does not wait
-for that, since whoever writes it with acks=all would: if no answer is there a moment later we hang up, and begin a new
-session with it. While more may follow, as after the loss of a broker, requests wait for `_SETTLING_MS` only.
+A request may wait at the leader for ``replica.fetch.wait.max.ms``. A partition that is added meanwhile must not wait
+that long, since producers with acks=all would wait too: if no answer arrives a moment later, the fetcher closes the
+connection and starts a new session with the partition. While more partitions may follow, as after the loss of a broker,
+requests wait only `_SETTLING_MS`.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ _FIRST_WAIT_MS: Final = 20
 """A leader may learn a moment after its followers that it leads. A follower that asks too early must not lose a second
 by that."""
 _PATIENCE_MS: Final = 20
-"""How long an answer may take before we hang up on it."""
+"""How long an answer may take before the fetcher closes the connection for a new partition."""
 _SETTLING_MS: Final = 50
 _TURN_SECONDS: Final = 0.005
-"""For how long answers are taken while others wait."""
+"""How long answers are applied before other tasks get a turn."""
 _HEADS_BYTES: Final = 16 << 20
-"""What may stand between the records of an answer: some hundred bytes for each partition."""
+"""Room for the fields between the records of an answer: some hundred bytes per partition."""
 
 
 class CurrentMember(Protocol):
@@ -112,10 +114,10 @@ def _backoff_ms(first_ms: int, failures: int, most_ms: int) -> int:
 
 
 class Fetcher:
-    """Fetches from the broker ``leader``, by its listener of that name. While this broker is not in the cluster, so
-    that it is nobody, nothing is asked.
+    """Fetches from the broker ``leader`` at its listener of that name. While this broker is not registered, it fetches
+    nothing.
 
-    `follow` and `unfollow` count from the next request on. An answer that has come too late for that is passed over.
+    `follow` and `unfollow` take effect with the next request; an answer that comes later is ignored.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class Fetcher:
         self._workers = ground.workers
         self._followed: dict[PartitionKey, PartitionFetchState] = {}
         self._changed: dict[PartitionKey, None] = {}
-        """What has to be looked at before the next request."""
+        """Partitions to check before the next request."""
         self._waiting: dict[PartitionKey, PartitionFetchState] = {}
         self._session = FetchSession()
         self._link: PeerConnection | None = None
@@ -148,17 +150,17 @@ class Fetcher:
         self._is_failing = False
 
     def __len__(self) -> int:
-        """How many partitions are followed."""
+        """The number of followed partitions."""
         return len(self._followed)
 
     @property
     def is_connected(self) -> bool:
         return self._link is not None and not self._link.is_closed
 
-    # What to follow
+    # Following
 
     def follow(self, replica: Replica) -> None:
-        """Follow it from now on, in the epoch that it has now; nothing changes if it is followed in that already."""
+        """Follow the replica in its current epoch. Nothing changes if it is followed in that epoch already."""
         key = (replica.topic_id.bytes, replica.topic_partition.partition)
         followed = self._followed.get(key)
         if followed is not None and followed.replica is replica and followed.leader_epoch == replica.leader_epoch:
@@ -168,13 +170,13 @@ class Fetcher:
         self._changed[key] = None
         self._something.set()
         if self._session.has(key, replica.leader_epoch, replica.log.log_end_offset):
-            return  # the leader has not forgotten it yet
+            return  # the leader still has it in its session
         now = self._followed_at = self._now()
         if self._answer_due > now + _SETTLING_MS / 1000 and not self._hung_up:
             asyncio.get_running_loop().call_later(_PATIENCE_MS / 1000, self._hang_up, self._requests)
 
     def unfollow(self, key: tuple[UUID, int]) -> None:
-        """Forget a partition, if it is followed."""
+        """Stop following a partition, if it is followed."""
         topic_id, number = key
         self._drop((topic_id.bytes, number))
 
@@ -184,7 +186,7 @@ class Fetcher:
             self._changed[key] = None
 
     def _hang_up(self, request: int) -> None:
-        """If that request is still the one, and nothing of its answer is there."""
+        """Close the connection if this request is still waiting and no byte of its answer has arrived."""
         link = self._link
         if link is not None and self._requests == request and self._answer_due and not link.is_receiving:
             self._hung_up = True
@@ -193,7 +195,7 @@ class Fetcher:
     # The loop
 
     async def run(self) -> None:
-        """Fetch, until cancelled. Only an error that nobody has foreseen ends it."""
+        """Fetch until cancelled. Only an unexpected error ends it."""
         failures = 0
         try:
             while True:
@@ -223,16 +225,16 @@ class Fetcher:
     def _note(self, error: Exception) -> None:
         if not self._is_failing:
             self._is_failing = True
-            why = str(error) or type(error).__name__  # TimeoutError says nothing else
-            _logger.warning("broker %d cannot be fetched from, and is asked again: %s", self.leader.node_id, why)
+            why = str(error) or type(error).__name__  # TimeoutError has no text
+            _logger.warning("fetching from broker %d fails, and is retried: %s", self.leader.node_id, why)
 
     def _note_success(self) -> None:
         if self._is_failing:
             self._is_failing = False
-            _logger.info("broker %d is fetched from again", self.leader.node_id)
+            _logger.info("fetching from broker %d works again", self.leader.node_id)
 
     async def _pause(self, milliseconds: float) -> None:
-        """Wait so long, or until something is followed."""
+        """Wait until the time is over or a partition is added."""
         try:
             async with asyncio.timeout(milliseconds / 1000):
                 await self._something.wait()
@@ -240,7 +242,7 @@ class Fetcher:
             pass
 
     async def _until_needed(self) -> None:
-        """Wait until there is something to ask for and we are somebody."""
+        """Wait until this broker is registered and there is something to fetch."""
         while True:
             self._something.clear()
             self._end_waits()
@@ -268,7 +270,7 @@ class Fetcher:
         return self._link
 
     async def _fetch_from(self, link: PeerConnection) -> None:
-        """Ask again and again, until there is nothing to ask for."""
+        """Fetch until there is nothing to fetch."""
         while True:
             self._end_waits()
             await self._flush()
@@ -292,12 +294,12 @@ class Fetcher:
                     await self._take_all(link, response)
                     self._take_quiet(quiet)
             except InvalidRequestError as error:
-                raise PeerConnectionLostError(f"the answer of {link.peer} is none: {error}") from error
+                raise PeerConnectionLostError(f"the answer of {link.peer} is invalid: {error}") from error
 
     # A request
 
     async def _flush(self) -> None:
-        """Bring to the disk what ``flush.messages`` wants to be there before it is asked what comes next."""
+        """Flush what ``flush.messages`` requires before the next offsets are fetched."""
         while due := [(key, one) for key, one in self._to_ask() if one.replica.log.needs_flush]:
             await asyncio.gather(*(self._flush_one(key, one) for key, one in due))
 
@@ -315,7 +317,7 @@ class Fetcher:
                 self._refused(key, followed, error)
 
     def _end_waits(self) -> None:
-        """Partitions that have waited long enough after an error are asked for again."""
+        """Fetch partitions again whose backoff is over."""
         if self._waiting:
             now = self._now()
             for key, followed in [*self._waiting.items()]:
@@ -328,7 +330,7 @@ class Fetcher:
         return min(followed.waits_until for followed in self._waiting.values())
 
     def _wait_ms(self) -> int:
-        """How long the leader may wait: not beyond the time at which another partition is to be asked for."""
+        """Return how long the leader may wait: at most until another partition is due."""
         config, now = self._config, self._now()
         wait_ms = config.replica_fetch_wait_max_ms
         if now - self._followed_at < wait_ms / 1000:
@@ -362,14 +364,14 @@ class Fetcher:
     # An answer
 
     def _understood(self, answer: memoryview) -> FetchResponse | None:
-        """The answer; None if the session has to begin anew."""
+        """Decode the answer. None if the session has to start again."""
         response = replica_fetch.read_response(answer)
         session = self._session
         if response.error in SESSION_ERRORS and not session.is_full:
             session.restart()
             return None
         if response.error:
-            raise RequestFailedError(f"it refuses with error {response.error}")
+            raise RequestFailedError(f"it answers with error {response.error}")
         return response
 
     async def _take_all(self, link: PeerConnection, response: FetchResponse) -> None:
@@ -383,7 +385,7 @@ class Fetcher:
                 continue
             self._changed[key] = None
             if self._session.asked[key].leader_epoch != followed.replica.leader_epoch:
-                continue  # an answer to a question of an earlier epoch
+                continue  # it answers a fetch of an earlier epoch
             if partition.error == OFFSET_OUT_OF_RANGE:
                 outside.append((key, followed))
             elif partition.error:
@@ -399,7 +401,7 @@ class Fetcher:
             await self._find_the_way_back(link, outside)
 
     def _take_quiet(self, keys: list[PartitionKey]) -> None:
-        """Partitions without news: what was told before was perhaps not taken, as that was for another question."""
+        """Apply the last known positions of partitions without news: they may have been answers to another question."""
         for key in keys:
             followed, told = self._followed.get(key), self._session.told.get(key)
             if followed is not None and told is not None and not followed.waits_until:
@@ -411,7 +413,7 @@ class Fetcher:
             replica.take(asked, answer, records)
         except SeglogError as error:
             self._refused(key, followed, error)
-        except Exception as error:  # the others are not to miss their records
+        except Exception as error:  # the other partitions must still get their records
             if not followed.failures:
                 _logger.exception("%s cannot be followed", replica.topic_partition)
             self._failed(key, followed, repr(error))
@@ -420,26 +422,26 @@ class Fetcher:
                 followed.succeeded()
 
     def _refused(self, key: PartitionKey, followed: PartitionFetchState, error: SeglogError) -> None:
-        """Our own log does not take it."""
+        """This broker's own log refuses the answer."""
         if isinstance(error, (LogDirOfflineError, LogClosedError)):
-            _logger.warning("%s is not followed any more: %s", followed.replica.topic_partition, error)
+            _logger.warning("%s is no longer followed: %s", followed.replica.topic_partition, error)
             self._drop(key)
         else:
             self._failed(key, followed, str(error))
 
     def _failed(self, key: PartitionKey, followed: PartitionFetchState, error: str) -> None:
-        """Leave this partition alone for a while, and the others as they are."""
+        """Back off from this partition only."""
         self._session.doubt(key)
         self._changed[key] = None
         self._waiting[key] = followed
         if followed.failed(error, self._now(), self._config.replica_fetch_backoff_ms):
             name = followed.replica.topic_partition
-            _logger.warning("%s cannot be followed, and is asked for again: %s", name, error)
+            _logger.warning("%s cannot be followed, and is retried: %s", name, error)
 
     async def _find_the_way_back(
         self, link: PeerConnection, outside: list[tuple[PartitionKey, PartitionFetchState]]
     ) -> None:
-        """Our logs end where the leader has nothing: ask where its logs begin and end."""
+        """These logs end where the leader has nothing: ask where the leader's logs begin and end."""
         asked = {key: self._session.asked[key] for key, _ in outside}
         names = {key: followed.replica.topic_partition for key, followed in outside}
         wanted = [(names[key], asked[key].leader_epoch) for key, _ in outside]
@@ -455,7 +457,7 @@ class Fetcher:
                 continue
             if one.error:
                 self._failed(
-                    key, followed, f"broker {self.leader.node_id} answers a question for offsets with {one.error}"
+                    key, followed, f"broker {self.leader.node_id} answers a request for offsets with error {one.error}"
                 )
                 continue
             end = replica.log.log_end_offset

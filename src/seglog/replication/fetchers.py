@@ -1,4 +1,5 @@
-"""Whom this broker follows: a `Fetcher` for each leader, as long as there is something to follow."""
+"""The leaders that this broker follows: one `Fetcher` for each leader with followed partitions
+(``ReplicaFetcherManager``)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _AGAIN_SECONDS: Final = 1.0
 
 
 class LeaderReader(Protocol):
-    """Reads from one leader (`seglog.replication.fetcher.Fetcher`)."""
+    """Fetches from one leader (`seglog.replication.fetcher.Fetcher`). A broker that is alone does not import the
+    fetcher."""
 
     def follow(self, replica: Replica, /) -> None: ...
 
@@ -27,7 +29,7 @@ class LeaderReader(Protocol):
 
 
 class Fetchers:
-    """``make`` makes a reader of a leader in one of its lives."""
+    """``make`` makes the fetcher for one epoch of a leader."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Fetchers:
         self._readers: dict[int, tuple[int, LeaderReader, asyncio.Task[None]]] = {}
 
     def follow(self, key: Key, replica: Replica) -> None:
-        """From the leader that the replica has now, in the epoch that it has now."""
+        """Follow the replica's current leader in its current epoch."""
         leader = replica.leader
         if self._leaders.get(key, NO_LEADER) not in (NO_LEADER, leader):
             self.unfollow(key)
@@ -53,7 +55,7 @@ class Fetchers:
         before = self._readers.get(leader)
         reader = self._reader(leader)
         if before is not None and reader is not before[1]:
-            self._again(leader)  # the leader is in another life, and the others are followed there too
+            self._again(leader)  # the leader has a new epoch: follow the other partitions there too
         elif reader is not None:
             reader.follow(replica)
 
@@ -64,7 +66,7 @@ class Fetchers:
             self._readers[leader][1].unfollow(key)
 
     def _reader(self, leader: int) -> LeaderReader | None:
-        """None while the broker is not there: `brokers_changed` begins then."""
+        """Return the fetcher; None while the broker is not registered: `brokers_changed` starts it then."""
         broker = self._brokers().get(leader)
         if broker is None:
             return None
@@ -80,7 +82,7 @@ class Fetchers:
         return reader
 
     def _ended(self, leader: int, task: asyncio.Task[None]) -> None:
-        """By an error that nobody has foreseen: replicas that follow nobody would be missed by everyone."""
+        """An unexpected error ended the fetcher: start another one, or all would miss these replicas."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         _log.critical("%s has ended: %s", task.get_name(), error, exc_info=error)
@@ -92,7 +94,7 @@ class Fetchers:
             self._again(leader)
 
     def brokers_changed(self) -> None:
-        """A leader in another life has another address and knows nothing of our session."""
+        """Start new fetchers for leaders with a new epoch: they have another address and no session."""
         brokers = self._brokers()
         for leader, (epoch, _, task) in list(self._readers.items()):
             broker = brokers.get(leader)

@@ -1,7 +1,7 @@
-"""Flushes that ``flush.messages`` asks a leader for, off the event loop (group commit).
+"""Flushes a leader's logs off the event loop, as ``flush.messages`` asks for (group commit).
 
-While a log is being flushed, appends to it go on; the next flush is for all of them. So one partition costs one fsync
-at a time, however many clients write to it, and no client waits for the flush of another partition.
+Appends continue while a log is being flushed; the next flush covers all of them. So one partition costs one fsync at a
+time, however many clients write to it, and no client waits for the flush of another partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _logger: Final = logging.getLogger("seglog.replication")
 
 
 class GroupFlushes:
-    """One task for each partition that is being flushed; `close` waits for them."""
+    """Each partition that is being flushed has a task; `close` waits for them."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -27,7 +27,7 @@ class GroupFlushes:
         self._is_closed = False
 
     def due(self, partition: Replica) -> None:
-        """Flush its log, and tell it. If that is under way, once more afterwards."""
+        """Flush the partition's log, then call `Replica.flushed`. If a flush is running, another one follows."""
         if partition not in self._tasks and not self._is_closed:
             name = f"seglog-flush-{partition.topic_partition}"
             self._tasks[partition] = asyncio.get_running_loop().create_task(self._flush(partition), name=name)
@@ -39,8 +39,8 @@ class GroupFlushes:
                 try:
                     await self._workers.run(log.flush)
                 except (LogDirOfflineError, LogClosedError):
-                    return  # those who wait are told by what has failed or closed the log
-                except LogDirFullError as error:  # an index that has not found its place
+                    return  # whatever failed or closed the log wakes the waiters
+                except LogDirFullError as error:  # there is no room for an index
                     _logger.warning("%s is not flushed: %s", log.topic_partition, error)
                     await asyncio.sleep(_FULL_AGAIN_SECONDS)
                 else:
@@ -49,6 +49,6 @@ class GroupFlushes:
             del self._tasks[partition]
 
     async def close(self) -> None:
-        """Wait for the flushes that have begun; no others begin."""
+        """Wait for flushes that have begun; start no others."""
         self._is_closed = True
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

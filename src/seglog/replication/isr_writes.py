@@ -1,4 +1,4 @@
-"""What leaders find out about who is in sync, on its way to the metadata store."""
+"""Writes the ISRs that leaders propose into the metadata store (``AlterPartitionManager``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RETRY_SECONDS: Final = 0.2
 
 
 class IsrWrites:
-    """One change of a partition is on its way at a time; `close` gives up those that are."""
+    """Each partition has at most one change in flight; `close` cancels those in flight."""
 
     def __init__(
         self, store: MetadataStore, view: ClusterView, membership: Membership, now_ms: Callable[[], int]
@@ -40,7 +40,7 @@ class IsrWrites:
         self._writing: set[asyncio.Task[None]] = set()
 
     def propose(self, replica: Replica, *, shrinks: bool = False) -> None:
-        """Another ISR, if we lead and it has to be another one; nobody leaves it without ``shrinks``."""
+        """Write another ISR if this broker leads and the ISR has to change; only with ``shrinks`` do members leave."""
         progress = replica.progress
         if progress is None or not self._membership.is_certain:
             return
@@ -52,7 +52,7 @@ class IsrWrites:
             task.add_done_callback(self._writing.discard)
 
     def propose_joins(self, replica: Replica) -> None:
-        """As `propose`, where somebody could join."""
+        """As `propose`, if the ISR is incomplete."""
         progress = replica.progress
         if progress is not None and len(progress.state.isr) < len(progress.state.replicas):
             self.propose(replica)
@@ -63,12 +63,12 @@ class IsrWrites:
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     async def _write(self, replica: Replica, progress: Progress, proposed: PartitionState, version: int) -> None:
-        """By compare-and-set on the state that it was made from, at ``version``: ``progress`` may have a later one when
-        this begins. What becomes of it is taken up by who follows the view."""
+        """Compare and set the state from which ``proposed`` was made, at ``version``: ``progress`` may have a later one
+        by now. The view's listener takes over the result."""
         name, value = _name(replica), encode(proposed)
         if proposed.isr != progress.state.isr:
-            _logger.info("%s: in sync are %s now", replica.topic_partition, proposed.isr_nodes)
-        # An older copy of the store would count on who has left, or take what is written from now on for nothing.
+            _logger.info("%s: the ISR is now %s", replica.topic_partition, proposed.isr_nodes)
+        # Raise the generation: an older copy of the store names members that have left, or calls the partition new.
         is_forgotten = progress.state.is_new or not set(proposed.isr) >= set(progress.state.isr)
         try:
             if is_forgotten:
@@ -79,14 +79,14 @@ class IsrWrites:
             await self._read_again(replica, version, progress, proposed)
         except (VersionChangedError, NoSuchNameError, StoreFailedError):
             await self._refused(replica, progress, proposed)
-        except Exception:  # or the ISR of this partition would never change again
-            _logger.exception("%s: nobody knows whether its ISR was written", replica.topic_partition)
+        except Exception:  # else the ISR of this partition would never change again
+            _logger.exception("%s: it is unknown whether the ISR was written", replica.topic_partition)
             await self._read_again(replica, version, progress, proposed)
         else:
             self._view.note(name, value, written)
 
     async def _read_again(self, replica: Replica, version: int, progress: Progress, proposed: PartitionState) -> None:
-        """Nobody knows whether our change of that version was written: see what is there (KAFKA-2729)."""
+        """It is unknown whether the change was written: read the state (KAFKA-2729)."""
         while progress.proposed is proposed:
             try:
                 found = await self._store.get(_name(replica))
@@ -102,11 +102,12 @@ class IsrWrites:
             return
 
     async def _refused(self, replica: Replica, progress: Progress, proposed: PartitionState) -> None:
-        """Not at once: each fetch of a follower would propose the same on the same state, a thousand times a second."""
+        """Wait before the next proposal: each fetch of a follower would otherwise propose the same, a thousand times a
+        second."""
         await self._view.until(lambda: progress.proposed is not proposed, _RETRY_SECONDS)
         if progress.proposed is proposed:
             progress.refused()
-        self.propose(replica)  # nobody may ask for a quiet partition
+        self.propose(replica)  # a quiet partition may have no fetch that proposes it
 
 
 def _name(replica: Replica) -> str:

@@ -1,4 +1,5 @@
-"""Where a leader's logs begin and end, for a follower whose log is not within (``fetchOffsetAndTruncate``)."""
+"""Asks a leader where its logs begin and end, for a follower whose log end lies outside
+(``fetchOffsetAndTruncate``)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _TIMES: Final = (_EARLIEST, _LATEST)
 
 
 class LeaderOffsets(NamedTuple):
-    """``end`` is the log's end, since a replica asks; ``error`` is a code of Kafka's, 0 for none."""
+    """``end`` is the log end, because a replica asks; ``error`` is an error code of Kafka's, 0 for none."""
 
     error: int
     start: int
@@ -31,8 +32,8 @@ class LeaderOffsets(NamedTuple):
 async def ask_offsets(
     link: PeerConnection, node_id: int, wanted: Sequence[tuple[TopicPartition, int]], *, timeout: float
 ) -> Mapping[TopicPartition, LeaderOffsets]:
-    """``wanted``: partitions, and the leader epochs in which they are followed. As `PeerConnection.ask`, and
-    `InvalidRequestError` if the leader does not answer what was asked."""
+    """Return the offsets of each partition in ``wanted``, given with the leader epoch in which it is followed. Raises
+    what `Link.ask` raises, and `InvalidRequestError` if the leader does not answer the request."""
     answers = await asyncio.gather(
         *[link.ask(ApiKey.LIST_OFFSETS, _VERSION, _request(node_id, wanted, time), timeout=timeout) for time in _TIMES]
     )
@@ -57,7 +58,7 @@ def _request(node_id: int, wanted: Iterable[tuple[TopicPartition, int]], time: i
 
 
 def _read(answer: memoryview, names: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-    """Error and offset of each partition."""
+    """Return the error and offset of each partition."""
     schema = response_class(ApiKey.LIST_OFFSETS, _VERSION)
     found = {
         TopicPartition(topic.name, partition.partition_index): (partition.error_code, partition.offset)

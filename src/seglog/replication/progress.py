@@ -1,14 +1,14 @@
-"""What the leader of a partition knows of its followers, and what follows from it: the high watermark, and who is in
-sync. Pure; times are milliseconds of a clock that does not go back.
+"""A leader's view of its followers, from which the high watermark and the ISR follow. Pure; times are milliseconds of a
+monotonic clock.
 
-Rules of Kafka's ``Partition.scala`` and ``Replica.scala``, and of KIP-320, KIP-497 and KIP-966:
+The rules are those of Kafka's ``Partition.scala`` and ``Replica.scala``, and of KIP-320, KIP-497 and KIP-966:
 
-- the high watermark is the smallest end of the log over all who are, or may be just now, in the ISR (a change that is
-  on its way counts in both forms, KAFKA-13091), and of those who are about to join;
-- it does not advance while the ISR is smaller than ``min.insync.replicas``, nor beyond what a replica has asked for in
-  this very epoch: what it had before may yet be cut off;
-- a follower joins when it has everything committed and the start of the epoch (KAFKA-7128), and is out when it has not
-  had everything for ``replica.lag.time.max.ms``.
+- The high watermark is the smallest log end of all members of the ISR, of those of a proposed ISR (KAFKA-13091), and
+  of followers that are about to join.
+- It does not advance while the ISR is smaller than ``min.insync.replicas``, nor beyond an offset that a replica has
+  fetched in this epoch: what the replica had before may still be truncated.
+- A follower joins when it has everything committed and the start of the epoch (KAFKA-7128). It leaves when it has not
+  caught up for ``replica.lag.time.max.ms``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ UNKNOWN: Final = -1
 
 
 class FetchTimes:
-    """When a follower asked us last for anything at all, and the time ``before`` that. In a fetch session a partition
-    that has no news is in no request: that its follower is there shows here.
+    """The times of a follower's last request for any partition, and of the one ``before``. A fetch session does not
+    name partitions without news; these times show that the follower is still alive.
 
-    ``following_ms``: the follower sent its last request after this time. A request that arrives now may have been sent
-    long ago; but one that follows an answer of ours in the same session was sent after we had written that answer."""
+    ``following_ms``: the follower sent its last request after this time. A request may have been sent long before it
+    arrives, but one that follows an answer in the same session was sent after that answer was written.
+    """
 
     __slots__ = ("before_ms", "following_ms", "ms")
 
@@ -40,11 +41,11 @@ class FetchTimes:
         self.before_ms, self.ms = self.ms, now_ms
 
     def note_following(self, answered_ms: int) -> None:
-        """A request has come that the follower sent after our answer of that time."""
+        """A request has arrived that the follower sent after the answer of that time."""
         self.following_ms = answered_ms
 
     def as_it_is(self) -> FetchTimes:
-        """What is noted from here on does not count for this one."""
+        """Return a copy that later requests do not change."""
         found = FetchTimes(self.ms)
         found.before_ms = self.before_ms
         found.following_ms = self.following_ms
@@ -52,10 +53,11 @@ class FetchTimes:
 
 
 class Follower:
-    """A replica that fetches from us. ``end_offset`` is the next that it asks for, unknown until it does.
+    """A replica that fetches from this leader. ``end_offset`` is the next offset that it fetches, unknown before its
+    first fetch.
 
-    ``seen_end`` is where our log ended when it last asked for this partition: having come so far, it had everything
-    then, and has it for as long as it is heard of and this partition is not in its requests.
+    ``seen_end`` is the leader's log end when the follower last fetched this partition. A follower that has reached it
+    had everything then, and still has while its session is alive and does not name the partition.
     """
 
     __slots__ = ("_caught_up_ms", "broker_epoch", "end_offset", "heard", "log_start_offset", "seen_end")
@@ -70,7 +72,7 @@ class Follower:
 
     @property
     def caught_up_ms(self) -> int:
-        """When it last had everything."""
+        """The time when it last had everything."""
         has_all = self.seen_end != UNKNOWN and self.end_offset >= self.seen_end
         return max(self._caught_up_ms, self.heard.ms) if has_all else self._caught_up_ms
 
@@ -81,7 +83,7 @@ class Follower:
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, log_end: int, now_ms: int, heard: FetchTimes | None
     ) -> None:
-        """``heard`` is that of its session, which knows already that it has asked now."""
+        """Note a fetch. ``heard`` has the times of its session, which include this request."""
         if heard is None:
             self.heard.note(now_ms)
         else:
@@ -97,12 +99,12 @@ class Follower:
 
 
 class Progress:
-    """Of one leader in one epoch, from its first moment on."""
+    """The progress of one leader in one epoch, from its start."""
 
     def __init__(
         self, node_id: int, partition: str, stored: VersionedState, epoch_start: int, now_ms: int, *, lag_max_ms: int
     ) -> None:
-        """``partition`` as `offline_name` has it; ``epoch_start`` is where the log ended when this epoch began."""
+        """``partition`` as in `offline_name`; ``epoch_start`` is the log end when this epoch began."""
         self.node_id = node_id
         self._partition = partition
         self.state, self.version = stored
@@ -111,14 +113,15 @@ class Progress:
         self.begin(epoch_start, now_ms)
 
     def begin(self, epoch_start: int, now_ms: int) -> None:
-        """Know nothing of the followers; also when we were in doubt for a while, and lead on in the same epoch. What we
-        had proposed may be written yet, and counts."""
+        """Forget the followers. A leader that was in doubt and leads on in the same epoch does so too; what it had
+        proposed may still be written, and counts."""
         self.epoch_start = epoch_start
         self.followers = {node: Follower(now_ms) for node in self.state.replicas if node != self.node_id}
         self._note_members()
 
     def _note_members(self) -> None:
-        """Who counts for the high watermark: the union of both forms of the ISR while a change is on its way."""
+        """Collect the members that count for the high watermark: while a change is being written, those of both
+        ISRs."""
         members = set(self.state.isr)
         if self.proposed is not None:
             members.update(self.proposed.isr)
@@ -126,17 +129,18 @@ class Progress:
 
     @property
     def has_enough(self) -> bool:
-        """Whether anything can be committed now (else a produce request with acks=all is refused)."""
+        """Whether anything can be committed; if not, produce requests with acks=all are refused."""
         return len(self.state.isr) >= self.state.needed
 
     # While the metadata store is away
 
     def may_commit_unconfirmed(self, now_ms: int, silence_ms: int) -> bool:
-        """Whether committing is safe although another leader may have been elected that we have not heard of.
+        """Whether committing is safe although another leader may have been elected unnoticed.
 
-        Whoever was elected comes from the ISR, as written or as proposed, and no longer fetches from us: without its
-        fetch the high watermark stands still. That fences nothing if we are the whole ISR, unless nobody else has a
-        replica. If no member has fetched for ``silence_ms``, all may follow another leader, and so should clients.
+        A new leader comes from the ISR as written or as proposed, and no longer fetches from this one; without its
+        fetches the high watermark stands still. That fences nothing if this broker is the whole ISR, unless it has the
+        only replica. If no member has fetched for ``silence_ms``, all may follow another leader, and clients should
+        find it.
         """
         states = (self.state,) if self.proposed is None else (self.state, self.proposed)
         if any(len(state.isr) < state.needed for state in states):
@@ -150,8 +154,8 @@ class Progress:
         )
 
     def is_followed_since(self, asked_ms: int) -> bool:
-        """Whether every other member of the ISR, as written and as proposed, followed us after ``asked_ms``: then no
-        other leader had committed anything by that time."""
+        """Whether every other member of the ISR, as written and as proposed, has followed this leader after
+        ``asked_ms``: then no other leader had committed anything by that time."""
         for member in self._counted:
             follower = self.followers.get(member.node_id)
             if follower is None or follower.broker_epoch != member.epoch or follower.heard.following_ms <= asked_ms:
@@ -159,7 +163,7 @@ class Progress:
         return True
 
     def changed(self, stored: VersionedState, now_ms: int) -> None:
-        """The state was written, by us or by the controller, and we still lead in the same epoch."""
+        """The state was written, by this leader or by the controller, and this broker still leads in the same epoch."""
         if stored.version < self.version:
             return
         self.state, self.version = stored
@@ -173,7 +177,8 @@ class Progress:
         self._note_members()
 
     def unfollowed(self, heard: FetchTimes) -> None:
-        """Who is heard of there asks for this partition no more: that it still asks for others says nothing here."""
+        """The follower of ``heard`` no longer fetches this partition: its fetches of others say nothing about this
+        one."""
         for follower in self.followers.values():
             if follower.heard is heard:
                 follower.heard = heard.as_it_is()
@@ -183,8 +188,8 @@ class Progress:
     def high_watermark(
         self, current: int, flushed_end: int, brokers: Mapping[int, BrokerRegistration], now_ms: int
     ) -> int:
-        """What the high watermark is now; it never goes back in an epoch. ``flushed_end`` is where our own log ends, as
-        far as that may be told (`Log.flushed_end`)."""
+        """Return the high watermark; it never falls in an epoch. ``flushed_end`` is this log's end as far as it may be
+        acknowledged (`Log.flushed_end`)."""
         if not self.has_enough:
             return current
         found = flushed_end
@@ -201,7 +206,7 @@ class Progress:
     def _is_about_to_join(
         self, node: int, follower: Follower, brokers: Mapping[int, BrokerRegistration], now_ms: int
     ) -> bool:
-        """A high watermark that runs ahead of a follower which keeps up would never let it join."""
+        """Whether the high watermark waits for this follower: a follower that keeps up could otherwise never join."""
         return (
             self._may_join(node, follower, brokers)
             and follower.end_offset >= self.epoch_start
@@ -210,8 +215,8 @@ class Progress:
         )
 
     def _may_join(self, node: int, follower: Follower, brokers: Mapping[int, BrokerRegistration]) -> bool:
-        """Whether the broker is there, in the life in which it last fetched, and stays, and its disk works: else the
-        controller would take out whom we take in, again and again, while nothing is committed."""
+        """Whether the broker is registered in the epoch of its last fetch, is not stopping, and its disk works.
+        Otherwise the controller would remove it again, and again, and nothing would be committed meanwhile."""
         broker = brokers.get(node)
         return (
             broker is not None
@@ -231,12 +236,12 @@ class Progress:
         *,
         shrinks: bool = True,
     ) -> PartitionState | None:
-        """The state with the ISR that should be, to be written at `version`; None if it is as it is, or if a change is
-        on its way already. From here on both forms count, until `changed` or `refused`. A leader exists only where its
-        log is open, so the first proposal also tells the cluster that the partition `is_new` no more.
+        """Return the state with the right ISR, to be written at `version`; None if it is right, or if a change is being
+        written. From then on both ISRs count, until `changed` or `refused`. A leader exists only where its log is open,
+        so its first proposal also clears ``is_new``.
 
-        Without ``shrinks`` nobody leaves. A follower that has everything committed joins, also when it has not had
-        everything for long: it would leave and join with each of its fetches.
+        Without ``shrinks`` no member leaves. A follower joins if it has everything committed, even if it has not had
+        everything for long; otherwise it would leave and join with each fetch.
         """
         if self.proposed is not None:
             return None
@@ -267,6 +272,6 @@ class Progress:
         return not has_all and now_ms - follower.caught_up_ms > self.lag_max_ms
 
     def refused(self) -> None:
-        """What was proposed was certainly not written. If that is not certain, do nothing: `changed` will tell."""
+        """The proposal was certainly not written. If that is not certain, do nothing: `changed` follows."""
         self.proposed = None
         self._note_members()

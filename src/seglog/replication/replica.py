@@ -1,8 +1,8 @@
-"""Our replica of a partition in a cluster: whether it leads or follows, and what it does then.
+"""This broker's replica of a partition: it leads or follows.
 
-One writer: everything here runs on the broker's event loop, and between two awaits nothing else does, so that an append
-is atomic without a lock of its own. Nothing here waits or reads a clock: times are arguments, in milliseconds of a
-clock that does not go back.
+One writer: everything runs on the broker's event loop, and between two awaits nothing else does, so an append is atomic
+without a lock of its own. Nothing here waits or reads a clock: times are arguments, in milliseconds of a monotonic
+clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from seglog.storage.log.reads import Fetched, UpTo
 
 Brokers = Mapping[int, BrokerRegistration]
 NOT_PUBLISHED: Final = memoryview(array("q", (0, 0)))
-"""Where a replica leaves what nobody is to see."""
+"""The mark of a replica whose high watermark is not published."""
 COMMITTED: Final = 0
 KAFKA_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -56,14 +56,14 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTE
 
 
 def flush_now(replica: Replica) -> None:
-    """The flush that ``flush.messages`` asks for, while whoever appends waits."""
+    """Flush as ``flush.messages`` asks for, while the appender waits."""
     replica.log.flush()
     replica.flushed()
 
 
 class ReplicaFetch(NamedTuple):
-    """What a follower asks for. ``leader_epoch`` is the one that it follows in, ``last_epoch`` that of its last batch;
-    offsets are its log's end and start. ``min_one``: at least one batch, however large it is."""
+    """A follower's fetch. ``leader_epoch`` is the epoch in which it follows, ``last_epoch`` that of its last batch;
+    offsets are its log's end and start. ``min_one``: return at least one batch, however large."""
 
     node_id: int
     broker_epoch: int
@@ -77,7 +77,7 @@ class ReplicaFetch(NamedTuple):
 
 
 class SavedCut(NamedTuple):
-    """What was cut from a log, offsets from ``start`` to ``end`` (exclusive), and where a copy of it is."""
+    """Offsets ``start`` to ``end`` (exclusive) that were truncated, and the path of their copy."""
 
     start: int
     end: int
@@ -85,7 +85,7 @@ class SavedCut(NamedTuple):
 
 
 class ReplicaAnswer(NamedTuple):
-    """What it gets: a slice up to the log's end, or where the logs go apart."""
+    """The answer to a `ReplicaFetch`: a slice up to the log's end, or the point of divergence."""
 
     diverging: EpochEnd | None
     records: Fetched | None
@@ -100,26 +100,25 @@ def _nothing(replica: Replica) -> None:
 class Replica:
     """It leads, or follows ``leader``, in ``leader_epoch``, as the metadata store says (`apply`).
 
-    While our session is in doubt (`doubt`) a leader commits only if that is safe whoever else has been elected
-    (`Progress.may_commit_unconfirmed`); else it ``is_suspended``: it answers its followers, and no client.
+    While the broker's session is in doubt (`doubt`), a leader commits only if that is safe whoever else was elected
+    (`Progress.may_commit_unconfirmed`). Otherwise it ``is_suspended``: it answers its followers and no client.
 
-    ``followers`` are told when the end of the log grows, and by how much, and with 0 when only more is committed.
-    ``appended`` is told when it has been appended to as the leader,
-    and ``committed`` when the high watermark has moved.
+    ``followers`` are called when the log's end grows, with the number of bytes, and with 0 when only the high watermark
+    moves. ``waiters`` are called when consumers can see more. ``appended`` is called after an append of the leader,
+    ``committed`` after a move of the high watermark.
 
-    A follower never cuts what it knows to be committed, unless an unclean election has begun an epoch since that was
-    written: ``refused_cut`` is the offset at which its leader wants it to (-1: it does not), and ``refused`` is told.
-    ``saved`` is told of what was copied before it was cut.
+    A follower never truncates below its high watermark unless an unclean election began an epoch after those records
+    were written. ``refused_cut`` is the offset at which its leader wants it to (-1: none); ``refused`` is then called.
+    ``saved`` is called with a copy that was made before a truncation.
 
-    What went in and out since the start is counted for `seglog.broker.metrics`: appends, records, bytes. ``mark`` is
-    where readers of the directory see the high watermark and the last stable offset, two int64. ``waiters`` wait for
-    what consumers may see to grow.
+    Appends, records and bytes since the start are counted for `seglog.broker.metrics`. ``mark`` publishes the high
+    watermark and the last stable offset to readers of the directory, as two int64.
 
-    ``flush_due`` is told when ``flush.messages`` asks for a flush; it flushes the log, in a thread perhaps, and then
-    calls `flushed`. Until then nothing above `Log.flushed_end` is answered, committed or shown.
+    ``flush_due`` is called when ``flush.messages`` asks for a flush. It flushes the log, perhaps in a thread, and then
+    calls `flushed`. Until then nothing above `Log.flushed_end` is acknowledged, committed or shown.
 
-    The log of a broker that is alone moves its high watermark itself (`Log.hw_follows_end`): nobody is told of an
-    append then, and no epoch is begun before there is a record in it.
+    The log of a broker that is alone moves its high watermark itself (`Log.hw_follows_end`): ``appended`` is not
+    called, and an epoch begins only with its first record.
     """
 
     __slots__ = (
@@ -163,14 +162,14 @@ class Replica:
         log.defer_flushes()
         self._flush_due = flush_due
         self._unseen = 0
-        """Bytes that were appended since the high watermark moved."""
+        """Bytes appended since the high watermark moved."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self.waiters: dict[GrowthListener, None] = {}  # in the order in which they came: a run can be repeated
+        self.waiters: dict[GrowthListener, None] = {}  # ordered, so that a simulation can be repeated
         self.mark = NOT_PUBLISHED
         self.in_doubt = False
-        """Another broker may lead it, and the metadata store, which would know, cannot be asked."""
+        """Another broker may lead the partition, and the metadata store cannot be asked."""
         self.appends = self.messages_in = self.bytes_in = self.bytes_out = 0
         self.directory = directory
         self.leader = NO_LEADER
@@ -185,37 +184,39 @@ class Replica:
         self.saved: Callable[[Replica, SavedCut], None] = lambda _, __: None
         self._unclean_epoch = NO_EPOCH
         self._former: Progress | None = None
-        """When we resigned, if another ISR was on its way to the store."""
+        """The progress at the time of `resign`, if a proposed ISR was being written."""
         self.is_suspended = False
 
     @property
     def leads(self) -> bool:
-        """Whether it may be written, and asked for what is newest."""
+        """Whether it accepts writes and reads of the latest offsets."""
         return self.progress is not None and not self.is_suspended
 
     @property
     def is_placed(self) -> bool:
-        """Whether it leads or follows, so that what it shows is a part of what is committed."""
+        """Whether it leads or follows, so that what it shows is a prefix of what is committed."""
         return self.leader != NO_LEADER and not self.is_suspended
 
     @property
     def knows_committed(self) -> bool:
-        """Whether the high watermark is what is committed, and not less: that of a new leader may lag until its
-        followers have come to the start of its epoch."""
+        """Whether the high watermark is exact. That of a new leader may lag until its followers have reached the start
+        of its epoch."""
         return self.progress is not None and self.log.high_watermark >= self.progress.epoch_start
 
     def check_leads(self) -> None:
-        """`NotLeaderError` if another broker leads it, or nobody; `LogDirOfflineError` if its disk has failed."""
+        """Raise `NotLeaderError` if this broker does not lead the partition, `LogDirOfflineError` if its disk has
+        failed."""
         self._check_leads()
         if self.is_suspended:
             raise NotLeaderError(self._why_suspended)
 
-    # Who leads
+    # Roles
 
     def apply(self, stored: VersionedState, me: Member, brokers: Brokers, now_ms: int, *, lag_max_ms: int) -> bool:
-        """Take over what the store says; whether the leader or its epoch is another one.
+        """Take over a state of the store. Return whether the leader or its epoch has changed.
 
-        We lead only what we are in sync with in this very life: a state from before our start is about another one.
+        Lead only if the ISR contains this broker in its current epoch: a state from before the start is about an
+        earlier one.
         """
         state, version = stored
         if version <= self.version:
@@ -223,7 +224,7 @@ class Replica:
         self.version = version
         self._unclean_epoch = state.unclean_epoch
         leads = state.leader == me.node_id and me in state.isr
-        self._suspend(is_suspended=self.in_doubt and leads)  # until `weigh` has judged this state
+        self._suspend(is_suspended=self.in_doubt and leads)  # until `weigh` has decided
         is_new = state.leader_epoch != self.leader_epoch or leads != (self.progress is not None)
         if not is_new:
             if self.progress is not None:
@@ -241,7 +242,7 @@ class Replica:
             else:
                 self._follow(state, me)
         except LogDirFullError:
-            self.leader_epoch = NO_EPOCH  # it is not taken over, and is new when it is tried again
+            self.leader_epoch = NO_EPOCH  # not taken over: the next try sees a new epoch
             raise
         self.wake()
         return True
@@ -268,7 +269,7 @@ class Replica:
         self._truncate(start_of_reading(log.epochs, log.high_watermark, log.log_end_offset))
 
     def resign(self) -> None:
-        """Act as nobody's leader or follower until the store says again who leads: our session is in doubt."""
+        """Neither lead nor follow until the store says again who leads: the session is in doubt."""
         progress = self.progress
         if progress is not None and progress.proposed is not None:
             self._former = progress
@@ -283,12 +284,12 @@ class Replica:
         self.version = -1
 
     def doubt(self) -> None:
-        """The store has not confirmed our session for too long; `weigh` says what that means for a leader."""
+        """The store has not confirmed the session for too long; `weigh` decides what a leader may still do."""
         self.in_doubt = True
 
     def weigh(self, now_ms: int, *, unclean: bool, silence_ms: int) -> bool:
-        """In doubt, decide whether we serve clients as the leader; whether that has changed. To be called again as time
-        passes. ``unclean``: anyone may be elected, so that nothing fences us."""
+        """In doubt, decide whether to serve clients as the leader. Return whether that has changed. Call it again as
+        time passes. ``unclean``: any replica may be elected, so nothing fences this leader."""
         progress = self.progress
         if progress is None:
             return False
@@ -296,7 +297,7 @@ class Replica:
         return self._suspend(is_suspended=not may_commit)
 
     def trust(self) -> bool:
-        """Our session is certain again, and was so all the time; whether clients are served again."""
+        """The session is certain again, and was so all the time. Return whether clients are served again."""
         self.in_doubt = False
         return self._suspend(is_suspended=False)
 
@@ -312,12 +313,13 @@ class Replica:
     def _why_suspended(self) -> str:
         return (
             f"{self.topic_partition} may be led by another broker: the metadata store has not confirmed this one, and "
-            f"too few replicas in sync fetch from it"
+            f"too few in-sync replicas fetch from it"
         )
 
     def report(self, stored: VersionedState, me: Member, kept: Kept) -> PartitionState | None:
-        """The state with what this replica has, to be written by compare-and-set; None if there is nothing to report:
-        somebody leads whose log we take, the state says it already, or we have not taken it up yet."""
+        """Return the state with this replica's evidence, to be written by compare-and-set. None if there is nothing to
+        report: the partition has a leader whose log this replica accepts, the state has the evidence already, or the
+        replica has not taken the state over yet."""
         state, version = stored
         is_asked = state.leader == NO_LEADER or (self.refused_cut >= 0 and me.node_id not in state.isr_nodes)
         if not is_asked or version != self.version or me.node_id not in state.replicas:
@@ -345,13 +347,13 @@ class Replica:
     def _check_leads(self) -> Progress:
         if self.progress is None:
             self.directory.health.check()
-            raise NotLeaderError(f"{self.topic_partition} is led by another broker")
+            raise NotLeaderError(f"{self.topic_partition} has another leader")
         return self.progress
 
     # Leader epochs
 
     def check_epoch(self, current_epoch: int) -> None:
-        """Refuse a client whose metadata are older or newer than ours (KIP-320)."""
+        """Refuse a client whose metadata is older or newer than this replica's (KIP-320)."""
         if current_epoch == NO_EPOCH or current_epoch == self.leader_epoch:
             return
         if current_epoch < self.leader_epoch:
@@ -370,25 +372,25 @@ class Replica:
             return None
         end = self.end_offset_for(last_fetched_epoch)
         if end.epoch == NO_EPOCH or end.end_offset < 0:
-            raise OffsetOutOfRangeError(f"{self.topic_partition} knows nothing of epoch {last_fetched_epoch}")
+            raise OffsetOutOfRangeError(f"{self.topic_partition} does not know epoch {last_fetched_epoch}")
         return end if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset else None
 
-    # What a leader does
+    # Leading
 
     def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, needs_all: bool = False) -> Appended:
-        """Append batches as the leader; with ``needs_all`` only if there are enough replicas to commit them. Raises
-        what `Log.append` raises, and `NotLeaderError`, `NotEnoughReplicasError`."""
+        """Append batches as the leader; with ``needs_all`` only if enough replicas are in sync to commit them. Raises
+        what `Log.append` raises, `NotLeaderError` and `NotEnoughReplicasError`."""
         progress = self._check_leads()
         if progress.state.is_new:
             raise NotLeaderError(
-                f"{self.topic_partition} is new: the metadata store has not confirmed that it is written from now on"
+                f"{self.topic_partition} is new: the metadata store has not confirmed yet that its leader may append"
             )
         if self.in_doubt:
             self._check_unconfirmed(needs_all=needs_all)
         if needs_all and not progress.has_enough:
             state = progress.state
             raise NotEnoughReplicasError(
-                f"{self.topic_partition} has {len(state.isr)} replicas in sync, and needs {state.needed}"
+                f"{self.topic_partition} has {len(state.isr)} in-sync replicas, and needs {state.needed}"
             )
         self.appends += 1
         appended = self.log.append(records, leader_epoch=self.leader_epoch, origin=origin)
@@ -405,11 +407,11 @@ class Replica:
         if not needs_all:
             raise NotLeaderError(
                 f"{self.topic_partition} may be led by another broker: until the metadata store has confirmed this one "
-                f"it takes writes with acks=all only"
+                f"it accepts only writes with acks=all"
             )
 
     def _grown(self, size: int) -> None:
-        """So many bytes more are in the log."""
+        """The log has grown by ``size`` bytes."""
         self._unseen += size
         if self.log.hw_follows_end:
             if not self.log.needs_flush:
@@ -420,18 +422,19 @@ class Replica:
         self.appended(self)
 
     def flushed(self) -> None:
-        """What was appended before the last flush began may be told."""
+        """Everything appended before the last flush began may be acknowledged."""
         if self.log.hw_follows_end:
             self._show_all()
             return
         self.appended(self)
         for waiter in tuple(self.waiters):
-            waiter.grown(0)  # with acks=1 nobody waits for the high watermark
+            waiter.grown(0)  # waiters with acks=1 wait for the flush, not for the high watermark
 
     def outcome(self, leader_epoch: int, end: int, *, needs_all: bool = True) -> int | None:
-        """What became of what was appended in an epoch below ``end``, for acks=all, or for acks=1, which waits for the
-        flush only: `COMMITTED`, the code of an error, or None while nobody can say; ``waiters`` are woken when that may
-        have changed. Rules of ``Partition.checkEnoughReplicasReachOffset``."""
+        """Return the outcome of an append in ``leader_epoch`` that ends at ``end``: `COMMITTED`, an error code, or
+        None while it is open. With ``needs_all`` it is acks=all; otherwise acks=1, which waits only for the flush.
+        ``waiters`` are woken when the outcome may have changed. Rules of
+        ``Partition.checkEnoughReplicasReachOffset``."""
         progress = self.progress
         if progress is None or self.leader_epoch != leader_epoch:
             return KAFKA_STORAGE_ERROR if self.log.has_failed else NOT_LEADER_OR_FOLLOWER
@@ -445,7 +448,7 @@ class Replica:
         return COMMITTED if progress.has_enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def advance(self, brokers: Brokers, now_ms: int) -> bool:
-        """Move the high watermark on as far as the followers have come; whether it moved."""
+        """Advance the high watermark as far as the followers allow. Return whether it moved."""
         progress, log = self.progress, self.log
         if progress is None or self.is_suspended:
             return False
@@ -456,36 +459,37 @@ class Replica:
         return True
 
     def _commit(self, high_watermark: int) -> None:
-        """Everything below is committed: who reads may see it, who wrote it is answered."""
+        """Commit everything below ``high_watermark``: show it to readers and acknowledge it to writers."""
         self.log.update_high_watermark(high_watermark)
         self._show()
         size, self._unseen = self._unseen, 0
         for waiter in tuple(self.waiters):
             waiter.grown(size or MAX_INT32)
         for follower in self.followers:
-            follower.grown(0)  # it learns of it with what it is told next
+            follower.grown(0)  # its next answer has the high watermark
         self.committed(self)
 
     def wake(self) -> None:
-        """Have everyone who waits look again: the partition is going away, or is led elsewhere."""
+        """Wake all waiters: the partition goes away, or has another leader."""
         for waiter in tuple(self.waiters):
             waiter.grown(MAX_INT32)
         self.wake_followers()
 
     def read(self, offset: int, max_bytes: int, up_to: UpTo, *, min_one: bool) -> Fetched:
-        """A slice for a consumer; above what it may see the offset is out of range only if the log ends before."""
+        """Return a slice for a consumer. An offset above the visible end is out of range only if the log ends before
+        it."""
         return self.log.read(offset, max_bytes, up_to=up_to, min_one=min_one)
 
     def serve_replica(self, asked: ReplicaFetch, brokers: Brokers, now_ms: int) -> ReplicaAnswer:
-        """Answer a follower, and learn from it how far it has come. `FencedLeaderEpochError`,
-        `UnknownLeaderEpochError`, `NotLeaderError`, `OffsetOutOfRangeError`."""
+        """Answer a follower, and note how far it has come. Raises `FencedLeaderEpochError`, `UnknownLeaderEpochError`,
+        `NotLeaderError`, `OffsetOutOfRangeError`."""
         self.check_epoch(asked.leader_epoch)
         progress, log = self._check_leads(), self.log
         follower = progress.followers.get(asked.node_id)
         if follower is None:
             raise NotLeaderError(f"broker {asked.node_id} has no replica of {self.topic_partition}")
         diverging = self.diverging_epoch(asked.last_epoch, asked.offset)
-        if diverging is not None:  # it has not what it says: nothing is learnt (KAFKA-13141)
+        if diverging is not None:  # its log differs: its fetch proves nothing (KAFKA-13141)
             return ReplicaAnswer(diverging, None, log.high_watermark, log.log_start_offset)
         found = log.read(asked.offset, asked.max_bytes, up_to=UpTo.LOG_END, min_one=asked.min_one)
         follower.fetched(
@@ -495,32 +499,33 @@ class Replica:
         return ReplicaAnswer(None, found, log.high_watermark, log.log_start_offset)
 
     def is_followed_since(self, asked_ms: int) -> bool:
-        """Whether no other leader had committed anything at ``asked_ms``, on the clock of the broker, for all replicas
-        that could have been elected followed this one later than that."""
+        """Whether no other leader had committed anything at ``asked_ms`` of the broker's clock: all replicas that could
+        have been elected followed this one after that."""
         return self.progress is not None and self.progress.is_followed_since(asked_ms)
 
     def wake_followers(self) -> None:
-        """Answer followers that wait for records, so that each asks again."""
+        """Answer waiting followers, so that each fetches again."""
         for waiter in tuple(self.followers):
             waiter.grown(MAX_INT32)
 
     def unfollowed(self, heard: FetchTimes) -> None:
-        """A follower has taken this partition out of the session in which it is heard of."""
+        """A follower has removed this partition from the session of ``heard``."""
         if self.progress is not None:
             self.progress.unfollowed(heard)
 
     def propose_isr(self, brokers: Brokers, now_ms: int, *, shrinks: bool = True) -> PartitionState | None:
-        """The state to be written at the version of `progress`, if the ISR has to change. See `Progress.propose`."""
+        """Return the state to be written at the version of `progress` if the ISR has to change. See
+        `Progress.propose`."""
         if self.progress is None:
             return None
         ends = self.log.high_watermark, self.log.log_end_offset
         return self.progress.propose(*ends, brokers, now_ms, shrinks=shrinks)
 
-    # What a follower does
+    # Following
 
     def ask(self, me: Member, max_bytes: int) -> ReplicaFetch:
-        """What to ask the leader for now. Whoever asks has flushed the log if it `Log.needs_flush`: the offset promises
-        that all before it is kept."""
+        """Return the next fetch. The caller flushes the log first if it `Log.needs_flush`: a fetch offset promises that
+        everything before it is kept."""
         log = self.log
         end = log.log_end_offset
         return ReplicaFetch(
@@ -528,9 +533,9 @@ class Replica:
         )
 
     def take(self, asked: ReplicaFetch, answer: ReplicaAnswer, records: Buffer) -> None:
-        """Do what the leader's answer says: cut the log, or append ``records`` and move the high watermark.
+        """Apply the leader's answer: truncate the log, or append ``records`` and advance the high watermark.
 
-        An answer to a question from an earlier epoch, or from before a cut, is passed over.
+        An answer to a fetch from an earlier epoch, or from before a truncation, is ignored.
         """
         log = self.log
         is_ours = self.progress is None and asked.leader_epoch == self.leader_epoch
@@ -574,7 +579,8 @@ class Replica:
         return True
 
     def out_of_range(self, leader_start: int, leader_end: int) -> None:
-        """The leader's log has nothing at our end: it ends before, or begins behind (``fetchOffsetAndTruncate``)."""
+        """The leader's log does not contain the end of this one: it ends before, or starts after it
+        (``fetchOffsetAndTruncate``)."""
         log = self.log
         if leader_end < log.log_end_offset:
             self._truncate(leader_end)
@@ -583,15 +589,16 @@ class Replica:
             self._show()
 
     def _truncate(self, offset: int) -> None:
-        """By the directory, which lowers its checkpoints first: no crash makes of the cut a damage, nor the old end
-        come back under a new one. `CutRefusedError`."""
+        """Truncate through the directory, which lowers its checkpoints first. Then a crash neither makes the truncation
+        look like damage nor brings the old end back under a new one. Raises `CutRefusedError`."""
         if offset < self.log.log_end_offset:
             self._before_cut(offset)
         self.directory.truncate_to(*self.topic_partition, offset)
         self._show()
 
     def _before_cut(self, offset: int) -> None:
-        """The floor under every cut. What only an unclean election takes, or leaves nothing behind, is saved first."""
+        """Check the floor under every truncation. Records that only an unclean election discards, and a log that would
+        be left empty, are copied first."""
         log = self.log
         start, committed, end = log.log_start_offset, log.high_watermark, log.log_end_offset
         is_committed = offset < committed
@@ -604,8 +611,8 @@ class Replica:
                 self.refused(self)
             raise CutRefusedError(
                 f"{self.topic_partition}: leader {self.leader} of epoch {self.leader_epoch} does not have offsets "
-                f"{offset} to {committed - 1}. They are committed, and no election may have lost them: they are kept "
-                "here. Choose who leads with seglog cluster choose-leader"
+                f"{offset} to {committed - 1}. They are committed, and no unclean election discarded them: they stay "
+                "here. Choose a leader with seglog cluster choose-leader"
             )
         if is_unclean or offset <= start < end:
             saved = self.directory.save_from(*self.topic_partition, offset)
@@ -619,11 +626,12 @@ class Replica:
             waiter.grown(size)
 
     def _show(self) -> None:
-        """Readers of the directory see what is committed; after an unclean election that may be less than before."""
+        """Publish what is committed to readers of the directory; after an unclean election that may be less than
+        before."""
         self.mark[0] = self.log.high_watermark
         self.mark[1] = self.log.last_stable_offset
 
 
 def _other(leader: int, me: Member) -> int:
-    """Whom to follow: not ourselves, as the state of our last life may say."""
+    """Return the leader to follow: never this broker itself, which a state of an earlier epoch may name."""
     return NO_LEADER if leader == me.node_id else leader

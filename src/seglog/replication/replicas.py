@@ -1,8 +1,7 @@
-"""All replicas of this broker: what the metadata store says of them is taken up here, and what a leader finds out about
-who is in sync goes back to it.
+"""All replicas of this broker: they take over states from the metadata store, and leaders write their ISRs back.
 
-Everything is on the broker's event loop but what makes and removes logs, which fsyncs. A partition is known by its
-topic's id and its number: a topic that is deleted and made again has other partitions.
+Everything runs on the broker's event loop, except creating and removing logs, which fsync. A partition is known by its
+topic id and number: a topic that is deleted and created again has other partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from seglog.cluster.cluster_view import Changes, ClusterView
@@ -42,12 +41,11 @@ from seglog.storage.directory.log_dirs import LogDirs
 from seglog.storage.log.log import Log
 
 Key = tuple[UUID, int]
-T = TypeVar("T")
 _SILENT: Final = 1 / 3
-"""For which part of ``replica.lag.time.max.ms`` no member of the ISR has fetched when a leader in doubt takes them to
-follow another one."""
+"""A leader in doubt assumes that the ISR follows another leader if no member has fetched for this part of
+``replica.lag.time.max.ms``."""
 _WEIGH_SECONDS: Final = 0.5
-"""How often a leader in doubt looks whether it may go on."""
+"""How often a leader in doubt checks whether it may continue."""
 _logger: Final = logging.getLogger("seglog.replication")
 
 
@@ -56,14 +54,14 @@ async def _nothing() -> None:
 
 
 class StaleBrokerEpochError(SeglogError):
-    """A broker that speaks in an earlier life of its own (KIP-903)."""
+    """The request comes from an earlier epoch of its broker (KIP-903)."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
 class Replicas:
-    """`start`, then `run` as long as the broker runs. ``changed`` are told of a replica whose role or epoch is another
-    one, or that is here no more; ``shown`` of one that is new here."""
+    """Call `start`, then `run` as long as the broker runs. ``changed`` are called with a replica whose role or epoch
+    has changed, or that was removed; ``shown`` with a new one."""
 
     def __init__(
         self,
@@ -90,22 +88,22 @@ class Replicas:
         self.shown: Callable[[Replica], None] = lambda _: None
         self.hidden: Callable[[Replica], None] = lambda _: None
         self.note_generation: Callable[[], Awaitable[None]] = _nothing
-        """Is awaited before logs are made or removed: see `seglog.cluster.generation`."""
+        """Awaited before logs are created or removed: see `seglog.cluster.generation`."""
         self.strays_changed: Callable[[], None] = lambda: None
-        """Is told when there are other strays: see `LogDirs.strays`."""
+        """Called when the strays change: see `LogDirs.strays`."""
         self.offline_changed: Callable[[], None] = lambda: None
-        """Is told when there are more partitions that cannot be served: see `offline`."""
+        """Called when more partitions cannot be served: see `offline`."""
         self._has_resigned = True
         self._is_in_doubt = False
         self._offline: set[Key] = set()
         self._not_yet: set[Key] = set()
-        """Those of them that are tried again."""
+        """Those of `_offline` that are tried again."""
         self._away: set[Key] = set()
-        """Those whose disk is full while another replica in sync has room: it leads, and waits for no follower here."""
+        """Partitions on a full disk that another replica in sync leads. It does not wait for this follower."""
         self._no_room: set[Key] = set()
-        """Those that could not take over a state because the disk was full."""
+        """Partitions that could not take over a state because the disk was full."""
         self._before: frozenset[Key] = frozenset()
-        """Partitions that were there before this start: this broker may have had them."""
+        """Partitions that existed before this start: this broker may have had them."""
         self._wanted: set[Key] = set()
         self._configured: set[str] = set()
         self._has_work = asyncio.Event()
@@ -123,10 +121,10 @@ class Replicas:
     def brokers(self) -> Mapping[int, BrokerRegistration]:
         return self._view.brokers
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
-        """Have a replica of everything that this broker has part in; from here on the view is followed."""
+        """Create the missing replicas of this broker; from here on follow the view."""
         self._view.listeners.append(self._seen)
         self._before = frozenset(self._view.partitions)
         self._wanted.update(self._before)
@@ -137,7 +135,7 @@ class Replicas:
         await self._bury()
 
     async def run(self) -> None:
-        """Make and remove logs, and look for followers that lag, until it is cancelled."""
+        """Create and remove logs, and take lagging followers out of ISRs, until cancelled."""
         every = self._lag_max_ms / 2000
         next_check = self._clock.monotonic() + every
         while True:
@@ -159,7 +157,7 @@ class Replicas:
             await self._bury()
 
     async def close(self) -> None:
-        """Lead and follow nothing any more, and wait for what has begun."""
+        """Neither lead nor follow any partition, and wait for work that has begun."""
         if self._seen in self._view.listeners:
             self._view.listeners.remove(self._seen)
         self.resign()
@@ -169,10 +167,10 @@ class Replicas:
         await self._flushes.close()
         await self._lane.close()
 
-    # Who leads
+    # Roles
 
     def resign(self) -> None:
-        """Our session is over: nobody may rely on us."""
+        """The session is over: stop leading and following."""
         self._has_resigned = True
         self._is_in_doubt = False
         for key, replica in self._by_key.items():
@@ -180,20 +178,21 @@ class Replicas:
                 self._take_back(key, replica)
 
     def _take_back(self, key: Key, replica: Replica) -> None:
-        """It leads and follows nobody."""
+        """Let it neither lead nor follow."""
         self._followed.unfollow(key)
         replica.resign()
         self._tell(replica)
 
     def doubted(self) -> None:
-        """The store has not confirmed our session for too long: go on with what is safe whoever else was elected."""
+        """The store has not confirmed the session for too long: continue only with what is safe whoever else was
+        elected."""
         if self._has_resigned:
             return
         self._is_in_doubt = True
         for replica in self._by_key.values():
             replica.doubt()
         self._weigh(self._by_key)
-        self._has_work.set()  # `run` weighs from now on
+        self._has_work.set()  # `run` calls `_weigh` from now on
 
     def _weigh(self, keys: Iterable[Key]) -> None:
         unclean: dict[UUID, bool] = {}
@@ -209,7 +208,7 @@ class Replicas:
                 self._tell(replica)
 
     def confirmed(self) -> None:
-        """We are registered, and certain of it: what the store says of us counts."""
+        """This broker is registered, and certain of it: what the store says about it counts."""
         was_in_doubt, self._is_in_doubt = self._is_in_doubt, False
         self._has_resigned = False
         for key, replica in list(self._by_key.items()):
@@ -222,7 +221,7 @@ class Replicas:
 
     def _seen(self, changes: Changes) -> None:
         keys: Iterable[Key] = changes.partitions
-        if changes.topics:  # a topic may be known later than its partitions, and go before them
+        if changes.topics:  # a topic may be seen later than its partitions, and go before them
             topics = self._view.topics_by_id
             gone = [key for key in self._by_key if key[0] not in topics]
             new = {self._view.topics[name].topic_id for name in changes.topics if name in self._view.topics}
@@ -238,7 +237,7 @@ class Replicas:
                 continue
             self._wanted.add(key)
             self._has_work.set()
-            if replica is not None:  # at once: to remove it may take a while
+            if replica is not None:  # now: removing the log may take a while
                 self.hidden(replica)
                 self._take_back(key, replica)
         if changes.brokers:
@@ -246,7 +245,9 @@ class Replicas:
             for replica in self._by_key.values():
                 if replica.progress is not None:
                     self._advance(replica)
-                    self._isr_writes.propose_joins(replica)  # who asked before we saw its registration asks no more
+                    self._isr_writes.propose_joins(
+                        replica
+                    )  # a follower does not repeat a fetch from before its registration was seen
         if changes.topics:
             self._configured |= changes.topics
             self._has_work.set()
@@ -267,17 +268,17 @@ class Replicas:
             return
         self._no_room.discard(key)
         if self._is_in_doubt:
-            replica.doubt()  # it may have been made meanwhile
+            replica.doubt()  # the replica may be newer than the doubt
         try:
             is_new = replica.apply(stored, me, self._view.brokers, self.now_ms, lag_max_ms=self._lag_max_ms)
         except SeglogError as error:
             if isinstance(error, LogDirFullError):
                 self._no_room.add(key)
-            _logger.error("%s can be neither led nor followed: %s", replica.topic_partition, error)
+            _logger.error("%s cannot be led or followed: %s", replica.topic_partition, error)
             self._take_back(key, replica)
             return
-        except Exception:  # the others are not to miss what they are told
-            _logger.exception("%s can be neither led nor followed", replica.topic_partition)
+        except Exception:  # the other partitions must still be updated
+            _logger.exception("%s cannot be led or followed", replica.topic_partition)
             self._take_back(key, replica)
             return
         if self._is_in_doubt:
@@ -296,21 +297,21 @@ class Replicas:
         for changed in self.changed:
             changed(replica)
 
-    # Which are here
+    # Creating and removing
 
     async def _make_and_remove(self) -> None:
-        """Have the logs that are wanted, and no others, with the configurations that their topics have now."""
+        """Create the wanted logs, remove the others, and take over changed configurations of topics."""
         self._has_work.clear()
         configured, self._configured = self._configured, set()
         here = {replica.topic_partition.topic for replica in self._by_key.values()}
         for name in configured & here & self._view.topics.keys():
             config = self._view.topics[name].config
             try:
-                await self._in_thread(partial(self._directories.set_config, name, config))
+                await self._lane.run(partial(self._directories.set_config, name, config))
             except SeglogError as error:
-                _logger.error("the configuration of %s cannot be taken up: %s", name, error)
+                _logger.error("the configuration of %s cannot be applied: %s", name, error)
         wanted, self._wanted = self._wanted, set()
-        if wanted:  # before it is acted on: a store that goes back from here on is noticed
+        if wanted:  # first, so that a store that goes back after this is noticed
             await self.note_generation()
         await self._remove([key for key in wanted if key in self._by_key and not self._is_mine(key)])
         gone = {key for key in wanted & (self._offline | self._away) if not self._has_part(key)}
@@ -345,11 +346,11 @@ class Replicas:
             self.strays_changed()
 
     async def _take_out(self, removed: list[TopicPartition], strays: list[TopicPartition]) -> None:
-        """Delete the logs of the former and set those of the latter aside; what fails is done at the next start."""
+        """Delete the logs of ``removed`` and set those of ``strays`` aside; the next start repeats what fails."""
         for act, partitions in ((self._directories.let_go, removed), (self._directories.set_aside, strays)):
             if partitions:
                 try:
-                    await self._in_thread(partial(act, partitions))
+                    await self._lane.run(partial(act, partitions))
                 except SeglogError as error:
                     _logger.error("%d replicas cannot be removed: %s", len(partitions), error)
 
@@ -362,7 +363,7 @@ class Replicas:
             for key in sorted(keys)
         ]
         try:
-            logs = await self._in_thread(partial(self._directories.hold_many, wanted))
+            logs = await self._lane.run(partial(self._directories.hold_many, wanted))
         except SeglogError as error:
             logs = [error] * len(wanted)
         before = self._offline.copy()
@@ -372,7 +373,7 @@ class Replicas:
                 self._cannot_be_had(key, one.partition, log)
                 continue
             directory = self._directories.dir_of(one.partition)
-            if directory.health.failure is not None:  # `directory_failed` did not know of this one
+            if directory.health.failure is not None:  # it failed before this replica was registered
                 self._cannot_be_had(key, one.partition, LogDirOfflineError(f"{directory.path} is out of use"))
                 continue
             self._serve_log(key, one.partition, directory, log)
@@ -390,12 +391,12 @@ class Replicas:
         self.shown(replica)
         if self._is_mine(key):
             self._apply(key, replica)
-        else:  # the store has changed meanwhile
+        else:  # the store has changed in between
             self._wanted.add(key)
             self._has_work.set()
 
     def _serve_found(self, key: Key) -> bool:
-        """Of a broker that is alone a log is open before its topic is seen; False if it is not in order."""
+        """On a broker that is alone a log is open before its topic is seen. Return False if it cannot be served."""
         partition = TopicPartition(self._view.topics_by_id[key[0]].name, key[1])
         log = self._directories.found_log(partition)
         if log is None or self._directories.offline:
@@ -405,7 +406,7 @@ class Replicas:
 
     def _cannot_be_had(self, key: Key, partition: TopicPartition, error: SeglogError) -> None:
         if key not in self._offline:
-            _logger.error("there is no replica of %s: %s", partition, error)
+            _logger.error("the replica of %s cannot be opened: %s", partition, error)
         self._offline.add(key)
         if isinstance(error, TooManyFilesError | LogDirFullError):
             self._not_yet.add(key)
@@ -413,8 +414,8 @@ class Replicas:
             self._not_yet.discard(key)
 
     def _not_named(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """What is here and the cluster does not name: what it has deleted or given to other brokers, which is removed,
-        and what it does not know, which is kept as strays. What a node that was alone has left in a directory stays."""
+        """Return what is here and not in the cluster. ``removed``: the cluster deleted it, or gave it to other brokers.
+        ``strays``: the cluster does not know it. Directories that a lone broker left are in neither."""
         removed: list[TopicPartition] = []
         strays: list[TopicPartition] = []
         if self._directories.owns_topics:
@@ -423,7 +424,7 @@ class Replicas:
             entry = self._directories.dir_of(partition).entries.get(partition.topic)
             is_of_cluster = entry is not None and entry.partitions == 0
             if topic_id is None or not is_of_cluster:
-                _logger.warning("%s is of no topic of this cluster, and left alone", partition)
+                _logger.warning("%s belongs to no topic of this cluster: it stays as it is", partition)
             elif self._is_elsewhere(key := (topic_id, partition.partition)):
                 log = self._directories.logs.get(partition)
                 is_named = self._is_removal_named(key, None if log is None else log.epochs.latest)
@@ -431,10 +432,10 @@ class Replicas:
         return removed, strays
 
     def _is_removal_named(self, key: Key, epoch: int | None) -> bool:
-        """Whether the cluster says itself that this replica is to go, and not only that it does not know it.
+        """Whether the cluster itself names the removal of this replica, instead of only not knowing it.
 
-        Its topic was deleted, for which there is a tombstone. Or the partition was given to others after the ``epoch``
-        that our log ends in.
+        Either the topic was deleted and there is a tombstone, or the partition was given to other brokers after
+        ``epoch``, in which this log ends.
         """
         view = self._view
         if key[0] in view.topics_by_id:
@@ -443,27 +444,27 @@ class Replicas:
         return self._node_id in view.deletions.get(key[0], ())
 
     async def _bury(self) -> None:
-        """Delete what is here of topics that were deleted, and say so, each time this broker is asked to."""
+        """Delete the logs of deleted topics whose tombstones name this broker, then remove those tombstones."""
         view, mine = self._view, self._node_id
         dead = {topic_id for topic_id, nodes in view.deletions.items() if mine in nodes} - view.topics_by_id.keys()
-        dead -= {key[0] for key in self._by_key}  # `_remove` is about to
+        dead -= {key[0] for key in self._by_key}  # `_remove` handles these
         if not dead:
             return
         try:
-            is_done = await self._in_thread(lambda: self._directories.delete_topics(dead))
+            is_done = await self._lane.run(lambda: self._directories.delete_topics(dead))
             self.strays_changed()
             if not is_done:
                 return
             for commit in in_commits([Change(tombstone_name(one, mine), None, ANY_VERSION) for one in sorted(dead)]):
                 await self._store.commit(commit)
         except NoSuchNameError:
-            return  # somebody else has forgotten it: the view says so soon
+            return  # the tombstone is gone: the view follows
         except (SeglogError, OSError) as error:
-            _logger.warning("%d deleted topics are not done with yet: %s", len(dead), error)
+            _logger.warning("%d deleted topics are not removed yet: %s", len(dead), error)
 
     def _is_elsewhere(self, key: Key) -> bool:
-        """Whether the cluster certainly has this partition elsewhere, or no more. What cannot be served, for it is
-        damaged, is ours nevertheless; and what a later seglog has written says nothing that could be read here."""
+        """Whether the cluster certainly has this partition on other brokers, or not at all. A replica that cannot be
+        served because it is damaged still belongs here; a value that a later seglog wrote proves nothing."""
         view = self._view
         stored = view.partitions.get(key)
         if stored is not None and self._node_id not in stored.state.replicas:
@@ -472,16 +473,13 @@ class Replicas:
             return False
         return not any(name.startswith(f"{TOPICS}/") for name in view.unreadable)
 
-    async def _in_thread(self, act: Callable[[], T]) -> T:
-        return await self._lane.run(act)
-
     @property
     def offline(self) -> tuple[str, ...]:
-        """All partitions that cannot be served here, as a registration names them."""
+        """All partitions that cannot be served here, by the names of a registration."""
         return tuple(sorted(f"{topic_id}/{number}" for topic_id, number in self._offline | self._away))
 
     def directory_failed(self, directory: LogDir) -> None:
-        """Serve nothing of it any more."""
+        """Serve nothing of this directory any more."""
         for key, replica in self._by_key.items():
             if replica.directory is directory:
                 self._offline.add(key)
@@ -491,8 +489,9 @@ class Replicas:
     # A full disk
 
     def room_changed(self, directory: LogDir) -> None:
-        """Its disk is full, or has room again. While it is full, others lead what they have in sync, and do not wait
-        for us; what nobody else has, we go on leading, so that it is read and records can be deleted."""
+        """The directory's disk is full, or has room again. While it is full, other in-sync replicas lead its partitions
+        and do not wait for this broker. It keeps leading those that no other replica has in sync, so that they can be
+        read and records deleted."""
         before = self._away.copy()
         is_full = directory.health.full is not None
         for key, replica in list(self._by_key.items()):
@@ -515,13 +514,13 @@ class Replicas:
         )
 
     def _stand_in(self, key: Key) -> None:
-        """Serve what we have given up, full as the disk is, if nobody leads it any more."""
+        """Serve a partition of a full disk again if it has no other leader."""
         stored = self._view.partitions.get(key)
         if key in self._away and stored is not None and stored.state.leader == NO_LEADER:
             self._away.discard(key)
             self.offline_changed()
 
-    # What a leader does
+    # Leading
 
     def serve(self, replica: Replica, asked: ReplicaFetch) -> ReplicaAnswer:
         """Answer a follower. Raises what `Replica.serve_replica` does, and `StaleBrokerEpochError`."""
@@ -532,7 +531,7 @@ class Replicas:
         self._isr_writes.propose_joins(replica)
         return answer
 
-    # What replicas have that nobody leads, or that do not take what their leader has
+    # Evidence, and refused truncations
 
     def _report(self, key: Key) -> PartitionState | None:
         me, stored, replica = self._membership.me, self._view.partitions.get(key), self._by_key.get(key)
@@ -544,7 +543,7 @@ class Replicas:
     def _cut_refused(self, replica: Replica) -> None:
         log = replica.log
         _logger.warning(
-            "%s: leader %d of epoch %d has nothing from offset %d on. Offsets %d to %d are committed, and kept here. "
+            "%s: leader %d of epoch %d has nothing from offset %d on. Offsets %d to %d are committed, and stay here. "
             "This replica stays out of sync until an operator chooses a leader: seglog cluster choose-leader %s %d",
             replica.topic_partition,
             replica.leader,
@@ -564,7 +563,7 @@ class Replicas:
             self._isr_writes.propose(replica, shrinks=True)
 
     def to_hand_over(self) -> list[Replica]:
-        """What we lead and another broker could lead instead: one that is in sync, and is not about to stop itself."""
+        """Return the partitions that this broker leads and another one could: it is in sync and not stopping."""
         return [replica for replica in self._by_key.values() if self._has_heirs(replica)]
 
     def _has_heirs(self, replica: Replica) -> bool:
@@ -577,7 +576,7 @@ class Replicas:
 
 def _cut_saved(replica: Replica, saved: SavedCut) -> None:
     _logger.warning(
-        "%s: offsets %d to %d are cut, which leader %d of epoch %d does not have; they are saved in %s",
+        "%s: offsets %d to %d are truncated, because leader %d of epoch %d does not have them; a copy is in %s",
         replica.topic_partition,
         saved.start,
         saved.end - 1,

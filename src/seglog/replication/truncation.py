@@ -1,8 +1,8 @@
-"""The follower's side of a partition: where its log must be cut before it goes on (KIP-101, KIP-279, KIP-595). Pure.
+"""Where a follower truncates its log before it continues (KIP-101, KIP-279, KIP-595). Pure.
 
-A follower asks for what comes after its log's end and says which epoch wrote its last batch. If the leader's log has
-another history, it answers with the epoch up to which they agree and where that ends there. The follower cuts, does
-nothing else (KAFKA-14704), and asks again.
+A follower fetches from its log's end and names the epoch of its last batch. If the leader's log has another history,
+the leader returns the last common epoch and where that epoch ends in its log. The follower truncates, does nothing else
+(KAFKA-14704), and fetches again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from seglog.storage.log.epochs import EpochEnd, LeaderEpochs
 
 
 def truncation_point(diverging: EpochEnd, epochs: LeaderEpochs, log_end: int) -> int:
-    """Where to cut when the leader says that its latest epoch up to ours is ``diverging`` and where that ends there.
+    """Return the offset at which to truncate. ``diverging`` is the leader's latest epoch up to the follower's, and
+    where it ends.
 
-    If we do not know that epoch, our largest one below it may still have gone on for longer than the leader's: what is
-    left after the cut ends in a smaller epoch, and the next question is about that (``getOffsetTruncationState``).
+    If the follower does not know that epoch, its largest one below may still have continued for longer than the
+    leader's. The truncated log ends in a smaller epoch, and the next fetch asks about that
+    (``getOffsetTruncationState``).
     """
     ours = epochs.end_offset_for(diverging.epoch, log_end)
     if ours.epoch == NO_EPOCH:
@@ -26,6 +28,6 @@ def truncation_point(diverging: EpochEnd, epochs: LeaderEpochs, log_end: int) ->
 
 
 def start_of_reading(epochs: LeaderEpochs, high_watermark: int, log_end: int) -> int:
-    """Where a new follower cuts before its first question: only a log without epochs has nothing to ask with, and
-    keeps what was committed."""
+    """Return where a new follower truncates before its first fetch. Only a log without epochs has nothing to ask with;
+    it keeps what was committed."""
     return log_end if epochs.latest != NO_EPOCH else min(high_watermark, log_end)

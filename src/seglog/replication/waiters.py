@@ -1,4 +1,4 @@
-"""Who waits for a partition to grow: fetches that found too little (Kafka's fetch purgatory, without its tables)."""
+"""Requests that wait for a partition to grow (Kafka's fetch purgatory, without its tables)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class GrowthListener(Protocol):
-    """Who is to be told that a partition has grown, or is led elsewhere."""
+    """Is called when a partition has grown, or has another leader."""
 
     def grown(self, size: int, /) -> None:
-        """So many bytes more can be read."""
+        """``size`` more bytes can be read."""
 
 
 class GrowthWaiter:
-    """Waits until ``bytes_wanted`` more bytes were appended to the partitions that it was added to, or for its time.
+    """Waits until the partitions it was added to have grown by ``bytes_wanted``, or until its time is over.
 
-    It is woken too often rather than too late: whoever waited looks again.
+    It may wake too early, never too late: the caller checks again.
     """
 
     __slots__ = ("_future", "_timer", "_wanted")
@@ -28,7 +28,7 @@ class GrowthWaiter:
         self._timer = loop.call_later(seconds, self._time_is_up)
 
     def grown(self, size: int) -> None:
-        """So many bytes more can be read."""
+        """``size`` more bytes can be read."""
         self._wanted -= size
         if self._wanted <= 0 and not self._future.done():
             self._future.set_result(True)
@@ -38,11 +38,11 @@ class GrowthWaiter:
             self._future.set_result(False)
 
     def end(self) -> None:
-        """It is not waited for any more."""
+        """Cancel the wait."""
         self._timer.cancel()
 
     async def wait(self) -> bool:
-        """Whether it was woken before its time was up."""
+        """Return whether it was woken before its time was over."""
         try:
             return await self._future
         finally:
