@@ -13,7 +13,7 @@ from bench.brokers import ROUNDS, Seglog, load, new_topic
 from bench.kafka import BROKER, QUIET, describe
 from tests.kafka.node import KafkaNode
 from tests.kafka.process import answers_api_versions
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 _PARTITIONS: Final = int(os.environ.get("SEGLOG_BENCH_PARTITIONS", "1000"))
 _POLL: Final = 0.002

@@ -17,7 +17,7 @@ from bench.commands import begin, wait_for_end, wait_until_ready
 from bench.kafka import BROKER, QUIET
 from tests.broker.clients import AdminClient, NewTopic
 from tests.kafka.node import KafkaNode
-from tests.kafka.process import free_port
+from tests.kit.ports import free_port
 
 ROUNDS: Final = int(os.environ.get("SEGLOG_BENCH_ROUNDS", "3"))
 _TICK: Final = os.sysconf("SC_CLK_TCK")

@@ -18,8 +18,8 @@ from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import SeglogError
 from tests.broker.clients import NewTopic
 from tests.kafka.ensemble import KafkaEnsemble
-from tests.kafka.process import free_port
-from tests.kafka.waiting import wait_until
+from tests.kit.ports import free_port
+from tests.kit.waiting import wait_until
 
 NODES: Final = 3
 _PATIENCE: Final = 120.0
@@ -55,10 +55,7 @@ class SeglogCluster:
         self._dir = data_dir
         self._store = store or f"sqlite:{data_dir / 'metadata.sqlite'}"
         self._settings = {**REPLICATED, **(properties or {})}
-        ports: list[int] = []
-        for _ in range(NODES):
-            ports.append(free_port(frozenset(ports)))
-        self._ports = ports
+        self._ports = [free_port() for _ in range(NODES)]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import files
 from typing import Any, Final
 
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 _PRODUCER, _CONSUMER = 0, 1
 _BLOCK: Final = 0x4

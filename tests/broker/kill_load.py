@@ -1,26 +1,16 @@
-"""`seglog serve` as a process that is killed, and stock clients that do not stop for it: what they are told, they hold
-the broker to."""
+"""Stock clients that go on while their broker is killed: they hold the broker to everything that it has told them."""
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 SECONDS: Final = 60.0
-_ROOT: Final = Path(__file__).parents[2]
 _OK_TO_FAIL: Final = {
     KafkaError._WAIT_COORD,
     KafkaError._TIMED_OUT,
@@ -43,69 +33,6 @@ _LIFE: Final = 4000
 """Records that a member reads before another one comes in its place."""
 
 Place = tuple[str, int]
-
-
-class Served:
-    """A `seglog serve` on one directory and port, started again and again."""
-
-    def __init__(self, path: Path, port: int, settings: Mapping[str, str]) -> None:
-        self.path = path
-        self.bootstrap = f"127.0.0.1:{port}"
-        self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None
-        return self._process
-
-    def begin(self) -> None:
-        """Start it, and do not wait."""
-        settings = [text for key, value in self._settings.items() for text in ("--set", f"{key}={value}")]
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "seglog", "serve", "--json"),
-                *("--data-dir", str(self.path), "--listen", self.bootstrap, *settings),
-            ],
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            stdout=subprocess.PIPE,
-        )
-
-    def ready(self) -> dict[str, Any]:
-        """Wait until it says so; what it says."""
-        assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], SECONDS)[0], f"not ready in {SECONDS} s"
-        line = self.process.stdout.readline()
-        assert line, f"the broker has ended with {self.process.wait(SECONDS)}"
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def start(self) -> dict[str, Any]:
-        self.begin()
-        return self.ready()
-
-    def end(self, *signals: signal.Signals) -> int:
-        """Send these, one after the other, and wait; the exit code."""
-        for number in signals:
-            self.process.send_signal(number)
-        code = self.process.wait(SECONDS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._process = None
-        return code
-
-    def kill(self) -> None:
-        assert self.end(signal.SIGKILL) == -signal.SIGKILL
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self.end(signal.SIGKILL)
 
 
 class Told:

@@ -18,7 +18,7 @@ from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message, read_message
 from seglog.protocol.message_writer import write_message
 from seglog.protocol.schema import request_class, response_class
-from tests.kafka.started import Started
+from tests.kit.service import Service
 
 T = TypeVar("T")
 FAST = {
@@ -29,7 +29,7 @@ FAST = {
 """What tests start from."""
 
 
-class RunningNode(Started):
+class RunningNode(Service):
     """``with RunningNode(path) as running``: a broker that other threads use, with its own event loop."""
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:

@@ -2,102 +2,64 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import Wire
-from tests.kafka.waiting import wait_until
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.waiting import wait_until
 
 _PATIENCE = 60
 MEGABYTE = 1 << 20
 
 
-class Served:
-    """``with Served(path) as served``: a server of its own, stopped by SIGTERM."""
+class Served(BrokerProcess):
+    """``with Served(path) as served``: a server of its own, which must end cleanly on SIGTERM."""
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None, *, log_level: str = "warning") -> None:
-        self.path = path
-        self.said = path / "stderr"
-        self._log_level = log_level
-        self._settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
-        self._settings |= settings or {}
-        self.bootstrap = ""
-        self._process: subprocess.Popen[bytes]
+        quick = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+        super().__init__(path / "log", {**quick, **(settings or {})}, log_level=log_level)
 
-    def __enter__(self) -> Self:
-        self.path.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "seglog", "serve", "--json", "--listen", "127.0.0.1:0"]
-        command += ["--log-level", self._log_level]
-        command += ["--data-dir", str(self.path / "log")]
-        command += [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
-        with self.said.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
-            )
-        assert self._process.stdout is not None
-        ready = self._process.stdout.readline()
-        assert ready, self.said.read_text()
-        self.bootstrap = json.loads(ready)["bootstrap"]
-        return self
+    def leave(self) -> None:
+        self.stop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdout is not None
-        self._process.terminate()
-        try:
-            code = self._process.wait(_PATIENCE)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdout.close()
-        assert code == 0 or kind is not None, self.said.read_text()
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, _, port = self.bootstrap.rpartition(":")
-        return host, int(port)
+    def leave_failed(self) -> None:
+        self.kill()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.address, timeout=_PATIENCE)
+        host, _, port = self.bootstrap.rpartition(":")
+        return socket.create_connection((host, int(port)), timeout=_PATIENCE)
 
     @property
     def memory(self) -> int:
         """Bytes that are resident."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None, status
         return int(found[1]) * 1024
 
     @property
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def allow_descriptors(self, number: int) -> None:
         """It may have so many, as after ``ulimit -n``."""
-        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (number, number))
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (number, number))
 
     @property
     def sockets(self) -> int:
         """How many are open."""
-        descriptors = Path(f"/proc/{self._process.pid}/fd")
+        descriptors = Path(f"/proc/{self.pid}/fd")
         return sum(_target(descriptors / number).startswith("socket:") for number in os.listdir(descriptors))
 
     def has_come_to_rest(self, sockets: int) -> bool:
@@ -110,7 +72,7 @@ class Served:
 
     def check_quiet(self) -> None:
         """It has met nothing that it did not foresee."""
-        said = self.said.read_text()
+        said = self.log.read_text()
         assert "could not be answered" not in said, said[-6000:]
         assert "Traceback" not in said, said[-6000:]
         assert "level=critical" not in said, said[-6000:]

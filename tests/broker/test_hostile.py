@@ -17,7 +17,7 @@ from seglog.protocol.schema import request_class
 from seglog.records.record import NewRecord, encode_batch
 from tests.broker.running import Wire
 from tests.broker.served import MEGABYTE, Other, Served, framed, read_until_closed
-from tests.in_memory import directory_in_memory
+from tests.kit.memory import directory_in_memory
 
 MOST_MEMORY = 50 * MEGABYTE
 SLOW = 3.0

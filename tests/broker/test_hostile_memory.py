@@ -17,8 +17,8 @@ from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from tests.broker.running import Wire
 from tests.broker.served import MEGABYTE, Served
-from tests.in_memory import directory_in_memory
-from tests.kafka.waiting import wait_until
+from tests.kit.memory import directory_in_memory
+from tests.kit.waiting import wait_until
 
 TOPIC = "large"
 ANNOUNCED = 50 * MEGABYTE
@@ -99,6 +99,6 @@ def test_sixty_requests_that_stop_at_a_tenth_do_not_stop_another(served: Served)
         assert beside < 5 * alone + SLOW
     assert served.has_come_to_rest(sockets)
     wait_until(lambda: served.memory - before < 100 * MEGABYTE, "memory is given back")
-    said = [line for line in served.said.read_text().splitlines() if "queued.max.request.bytes" in line]
+    said = [line for line in served.log.read_text().splitlines() if "queued.max.request.bytes" in line]
     assert len(said) == 1, said  # one line a minute from one address
     served.check_quiet()

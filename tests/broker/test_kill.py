@@ -17,11 +17,11 @@ from hypothesis import settings
 from seglog.protocol.apis import ApiKey
 from seglog.storage.directory.log_dir import LogDir
 from tests.broker.clients import AdminClient, NewTopic
-from tests.broker.kill_load import SECONDS, Load, Served, Told
+from tests.broker.kill_load import SECONDS, Load, Told
 from tests.broker.running import Wire
 from tests.cases import case
-from tests.in_memory import directory_in_memory
-from tests.kafka.process import free_port
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.memory import directory_in_memory
 
 KILLS = 100 if settings.default is not None and settings.default.max_examples > 1000 else 6
 """In `make test-long` and else."""
@@ -41,10 +41,15 @@ NAMES = ("one", "two", "three")
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    """A broker that is not started yet, in memory where there is some: kill -9 loses nothing that was written."""
-    with directory_in_memory() as path, Served(path / "log", free_port(), SETTINGS) as served:
+def served() -> Iterator[BrokerProcess]:
+    """In memory where there is some: kill -9 loses nothing that was written."""
+    with directory_in_memory() as path, BrokerProcess(path / "log", SETTINGS) as served:
         yield served
+
+
+def kill_running(served: BrokerProcess) -> None:
+    """It must not have ended by itself before."""
+    assert served.end(signal.SIGKILL) == -signal.SIGKILL
 
 
 def make_topics(bootstrap: str) -> None:
@@ -62,13 +67,13 @@ def take_ids(bootstrap: str, count: int) -> list[int]:
     return [int(answer.producer_id) for answer in answers]
 
 
-def live(served: Served, seconds: float) -> None:
+def live(served: BrokerProcess, seconds: float) -> None:
     """So long, which the broker has to survive."""
     with pytest.raises(subprocess.TimeoutExpired):
         served.process.wait(seconds)
 
 
-def wait_until(happens: Callable[[], bool], told: Told, served: Served) -> None:
+def wait_until(happens: Callable[[], bool], told: Told, served: BrokerProcess) -> None:
     """Or until something is wrong."""
     deadline = time.monotonic() + SECONDS
     while not happens() and not told.wrong:
@@ -76,7 +81,7 @@ def wait_until(happens: Callable[[], bool], told: Told, served: Served) -> None:
         live(served, 0.01)
 
 
-def wait_for_more(told: Told, served: Served) -> None:
+def wait_for_more(told: Told, served: BrokerProcess) -> None:
     """Records are acknowledged and read again."""
     acknowledged, read = told.acknowledged, told.read
     wait_until(lambda: told.acknowledged > acknowledged and told.read > read, told, served)
@@ -125,11 +130,10 @@ def check_directory(path: Path, told: Told, taken: list[int]) -> int:
     return total
 
 
-def test_a_broker_is_killed_again_and_again(served: Served) -> None:
+def test_a_broker_is_killed_again_and_again(served: BrokerProcess) -> None:
     rng = Random(8)
     told = Told()
     taken: list[int] = []
-    served.start()
     make_topics(served.bootstrap)
     load = Load(served.bootstrap, TOPICS, told)
     try:
@@ -146,11 +150,11 @@ def test_a_broker_is_killed_again_and_again(served: Served) -> None:
                 assert served.end(signal.SIGTERM) == 0
                 verify(served.path)
             else:
-                served.kill()
+                kill_running(served)
                 if kill % 5 == 1:  # and while it recovers
-                    served.begin()
+                    served.launch()
                     live(served, rng.random() * 0.5)
-                    served.kill()
+                    kill_running(served)
             served.start()
             assert not told.wrong, told.wrong[:10]
         wait_for_more(told, served)
@@ -168,26 +172,25 @@ def test_a_broker_is_killed_again_and_again(served: Served) -> None:
     print(f"{KILLS} kills, {records} records, {told.read} read, {told.resumed} partitions resumed")
 
 
-def test_signals_while_a_broker_starts_and_stops(served: Served) -> None:
+def test_signals_while_a_broker_starts_and_stops(served: BrokerProcess) -> None:
     """SIGTERM at any time of a start, and twice: it ends by it, and the directory is whole."""
     rng = Random(3)
-    served.start()
     make_topics(served.bootstrap)
     assert served.end(signal.SIGTERM, signal.SIGTERM) == 0
     for _ in range(4):
-        served.begin()
+        served.launch()
         live(served, rng.random() * 0.6)
         assert served.end(signal.SIGTERM) in (0, -signal.SIGTERM)
     verify(served.path)
-    assert served.start()["partitions"] == sum(TOPICS.values())
+    served.launch()
+    assert served.ready()["partitions"] == sum(TOPICS.values())
     assert served.end(signal.SIGTERM, signal.SIGINT, signal.SIGTERM) == 0
     with LogDir.open(served.path) as opened:
         assert all(not report.scanned for report in opened.reports.values())
 
 
-def test_whoever_asks_again_and_again_for_its_end_changes_nothing(served: Served) -> None:
+def test_whoever_asks_again_and_again_for_its_end_changes_nothing(served: BrokerProcess) -> None:
     """Also when it has closed its directory and has not quite ended."""
-    served.start()
     while served.process.poll() is None:  # without a pause: any moment may be the wrong one
         served.process.send_signal(signal.SIGTERM)
     assert served.end() == 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.request import urlopen
 
 from seglog.client.bootstrap import parse_bootstrap
@@ -14,18 +13,19 @@ from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import RequestFailedError
 from tests.broker.clients import AdminClient, NewTopic
 from tests.clients.servers import Kind
-from tests.cluster_run.brokers import SETTINGS, ClusterBroker, ThreeBrokers
 from tests.kafka.ensemble import KafkaEnsemble
 from tests.kafka.node import KafkaNode
-from tests.kafka.process import free_port
-from tests.kafka.waiting import wait_until
+from tests.kit.cluster import SETTINGS, ClusterBroker, SeglogCluster
+from tests.kit.ports import free_port
+from tests.kit.service import Service
+from tests.kit.waiting import wait_until
 
 NODES: Final = (1, 2, 3)
 _PATIENCE: Final = 20
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-class Cluster:
+class Cluster(Service):
     """``with Cluster("ours", path) as cluster``: node N is in rack ``rN``. Readers may read from their own rack."""
 
     def __init__(self, kind: Kind, path: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -36,30 +36,26 @@ class Cluster:
         if kind == "kafka":
             wanted["broker.heartbeat.interval.ms"] = "500"
             ensemble = KafkaEnsemble(path, wanted, own=own)
-            self._all: KafkaEnsemble | ThreeBrokers = ensemble
+            self._all: KafkaEnsemble | SeglogCluster = ensemble
             self._nodes: Mapping[int, KafkaNode | ClusterBroker] = dict(zip(NODES, ensemble.nodes, strict=True))
         else:
             for node in NODES:
-                self._metrics[node] = free_port(frozenset(self._metrics.values()))
+                self._metrics[node] = free_port()
                 own[node]["metrics.listener"] = f"127.0.0.1:{self._metrics[node]}"
-            brokers = ThreeBrokers(path, settings=wanted, own=own)
-            self._all = brokers
-            self._nodes = brokers.brokers
+            cluster = SeglogCluster(path, settings=wanted, own=own)
+            self._all, self._nodes = cluster, cluster.brokers
 
     @property
     def bootstrap(self) -> str:
         return self._all.bootstrap
 
-    def __enter__(self) -> Self:
-        self._all.__enter__()
+    def start(self) -> None:
+        self._all.start()
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self.wait_healthy()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._all.__exit__(kind, error, trace)
+    def leave(self) -> None:
+        self._all.leave()
 
     def create(self, topic: str, assignment: Sequence[Sequence[int]]) -> None:
         """A topic that every broker knows: who has not heard of it yet may be the one that is asked next."""
@@ -90,7 +86,8 @@ class Cluster:
         """A controlled shutdown."""
         self._nodes[node].stop()
 
-    def start(self, node: int) -> None:
+    def restart(self, node: int) -> None:
+        """Start one that was stopped or killed."""
         self._nodes[node].start()
 
     def replicas(self, topic: str) -> dict[int, list[int]]:
@@ -113,8 +110,7 @@ class Cluster:
         return ClusterAdmin(parse_bootstrap(self._address(node)), _PATIENCE)
 
     def _address(self, node: int) -> str:
-        broker = self._nodes[node]
-        return broker.address if isinstance(broker, ClusterBroker) else broker.bootstrap
+        return self._nodes[node].bootstrap
 
     def bytes_out(self, node: int, topic: str) -> int:
         """Of records that one of our brokers has given to consumers."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
-from seglog.testing import Broker
 from tests.kafka import KafkaNode
-from tests.kafka.process import free_port
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.ports import free_port
+from tests.kit.service import Service
 
 Kind = Literal["ours", "kafka"]
 SETTINGS: Final = {
@@ -22,7 +22,7 @@ SETTINGS: Final = {
 }
 
 
-class Server:
+class Server(Service):
     """``with Server("ours", path) as server``: a process that can be killed. Clients are told the port ``advertised``,
     if there is one, and not the broker's own."""
 
@@ -36,25 +36,20 @@ class Server:
         if kind == "kafka":
             node = KafkaNode(path, wanted)
             self.port = node.port
-            self._node: KafkaNode | Broker = node
+            self._node: KafkaNode | BrokerProcess = node
         else:
             self.port = free_port()
-            wanted["listeners"] = f"PLAINTEXT://127.0.0.1:{self.port}"
-            path.mkdir(mode=0o700, exist_ok=True)
-            self._node = Broker(process=True, settings=wanted, data_dir=str(path))
+            self._node = BrokerProcess(path, wanted, address=f"127.0.0.1:{self.port}")
         self.bootstrap = f"127.0.0.1:{advertised or self.port}"
-
-    def __enter__(self) -> Self:
-        self._node.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._node.__exit__(kind, error, trace)
 
     def start(self) -> None:
         self._node.start()
+
+    def leave(self) -> None:
+        self._node.stop()
+
+    def leave_failed(self) -> None:
+        self._node.kill()
 
     def stop(self) -> None:
         self._node.stop()
@@ -66,7 +61,7 @@ class Server:
     @property
     def log_dir(self) -> Path:
         """The directory with the partitions' directories."""
-        return self._node.log_dir if isinstance(self._node, KafkaNode) else Path(self._node.data_dir)
+        return self._node.log_dir if isinstance(self._node, KafkaNode) else self._node.path
 
     def codecs(self, topic: str) -> list[int]:
         """The codec of each batch in partition 0, by the attributes in its header on the disk."""

@@ -13,7 +13,7 @@ from seglog.cluster.store import StoreFailedError
 from seglog.cluster.store_address import open_store, parse_store
 from seglog.core.clock import SystemClock
 from seglog.core.errors import InvalidConfigError
-from tests.kafka.process import free_port
+from tests.kit.ports import free_port
 
 _WITHOUT_KAZOO = """
 import asyncio, sys

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from tests.cluster_run.groups import Group
 from tests.cluster_run.history import INFO, OK, History, Outcome, Recorder, Send
 from tests.cluster_run.reading import PATIENT, reads_of
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 SECONDS: Final = 90.0
 _WAITING: Final = 50

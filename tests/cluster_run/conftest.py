@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.in_memory import directory_in_memory
+from tests.kit.memory import directory_in_memory
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.cluster_run.history import OK, History, Key, Read, Recorder, Value
 from tests.cluster_run.reading import PATIENT, reads_of
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 _COMMIT_SECONDS: Final = 0.3
 _OUTCOME_SECONDS: Final = 5.0

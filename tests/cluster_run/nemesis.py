@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
-from tests.cluster_run.disks import Disk
-from tests.cluster_run.network import Namespaces
 from tests.kafka.zookeeper import ZooKeeperNode
+from tests.kit.cluster import ClusterBroker, SeglogCluster
+from tests.kit.disk import Disk
+from tests.kit.network import Namespaces
 
 Act = Callable[[], None]
 _AGAIN: Final = 0.35
@@ -35,7 +35,7 @@ class Nemesis:
 
     def __init__(
         self,
-        cluster: ThreeBrokers,
+        cluster: SeglogCluster,
         rng: Random,
         session_seconds: float,
         *,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seglog.records.batch import entries
 from seglog.storage.formats.paths import LIFE
-from tests.cluster_run.brokers import ClusterBroker
+from tests.kit.cluster import ClusterBroker
 
 
 def cut_power(broker: ClusterBroker, partition: str, lost_batches: int) -> int:

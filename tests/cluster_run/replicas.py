@@ -5,12 +5,12 @@ from __future__ import annotations
 from seglog.core.fs import OsFs
 from seglog.storage.formats.paths import list_partitions
 from seglog.storage.offline.compare_directories import compare_directories
-from tests.cluster_run.brokers import ThreeBrokers
+from tests.kit.cluster import SeglogCluster
 
 FACTOR = 3
 
 
-def differences(cluster: ThreeBrokers) -> list[str]:
+def differences(cluster: SeglogCluster) -> list[str]:
     """Stop all brokers; what differs between the replicas of each partition, batches and bytes, to the logs' ends."""
     for broker in cluster.brokers.values():
         broker.stop()

@@ -8,16 +8,17 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import ThreeBrokers
+from tests.broker.clients import NewTopic
 from tests.cluster_run.checks import Promises, Report, check, longest_pauses
 from tests.cluster_run.clients import Workload
-from tests.cluster_run.disks import Disk
 from tests.cluster_run.nemesis import Nemesis
-from tests.cluster_run.network import Loopback, Namespaces
 from tests.cluster_run.replicas import differences
-from tests.in_memory import directory_in_memory
 from tests.kafka.zookeeper import ZooKeeperEnsemble, ZooKeeperNode
+from tests.kit.cluster import SeglogCluster
+from tests.kit.disk import Disk
+from tests.kit.memory import directory_in_memory
+from tests.kit.network import Loopback, Namespaces
+from tests.kit.topics import create_topics
 
 SESSION_SECONDS: Final = 1.5
 _SETTINGS: Final = {
@@ -82,7 +83,7 @@ def run(storm: Storm, keep: Path) -> Outcome:
     return outcome
 
 
-def _prepared(storm: Storm, path: Path, stack: ExitStack) -> tuple[ThreeBrokers, Nemesis]:
+def _prepared(storm: Storm, path: Path, stack: ExitStack) -> tuple[SeglogCluster, Nemesis]:
     nodes = range(1, storm.brokers + 1)
     links = Namespaces(storm.brokers) if Namespaces.can_be_made() else None
     disks: dict[int, Disk] = {}
@@ -93,11 +94,11 @@ def _prepared(storm: Storm, path: Path, stack: ExitStack) -> tuple[ThreeBrokers,
     addresses = ",".join(f"{host}:{server.port}" for server in servers)
     more = {node: [disks[node].path / "logs" if disks else path / f"more-{node}"] for node in nodes}
     store = f"zookeeper://{addresses}/storm" if servers else None
-    cluster = ThreeBrokers(path, store, count=storm.brokers, settings=_SETTINGS, more=more, network=links or Loopback())
+    cluster = SeglogCluster(
+        path, store, count=storm.brokers, settings=_SETTINGS, more=more, network=links or Loopback()
+    )
     stack.enter_context(cluster)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for made in admin.create_topics([NewTopic(name, count, 3) for name, count in TOPICS.items()]).values():
-        made.result(30)
+    create_topics(cluster.bootstrap, *(NewTopic(name, count, 3) for name, count in TOPICS.items()))
     rng = Random(storm.seed)
     return cluster, Nemesis(cluster, rng, SESSION_SECONDS, links=links, disks=disks, servers=servers)
 
@@ -115,7 +116,7 @@ def _servers(storm: Storm, path: Path, stack: ExitStack) -> list[ZooKeeperNode]:
     return stack.enter_context(ZooKeeperEnsemble(path / "zookeeper", everywhere)).nodes
 
 
-def _weather(storm: Storm, cluster: ThreeBrokers, nemesis: Nemesis, outcome: Outcome, keep: Path) -> None:
+def _weather(storm: Storm, cluster: SeglogCluster, nemesis: Nemesis, outcome: Outcome, keep: Path) -> None:
     with ExitStack() as stack:
         loads = {
             topic: stack.enter_context(
@@ -145,7 +146,7 @@ def _weather(storm: Storm, cluster: ThreeBrokers, nemesis: Nemesis, outcome: Out
                 history.write(keep / f"history-{topic}")
 
 
-def _keep_logs(cluster: ThreeBrokers, keep: Path, outcome: Outcome) -> None:
+def _keep_logs(cluster: SeglogCluster, keep: Path, outcome: Outcome) -> None:
     if outcome.wrong:
         for broker in cluster.brokers.values():
             (keep / broker.log.name).write_bytes(broker.log.read_bytes())

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cli.run import Ran, Run, run_here, seglog_command
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 SECONDS = 60
 SOON = ("--set", "broker.session.timeout.ms=2000", "--set", "offsets.topic.num.partitions=1")

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import ClusterBroker, ThreeBrokers
-from tests.cluster_run.disks import Disk
+from tests.broker.clients import NewTopic
 from tests.cluster_run.steady import Steady
-from tests.kafka.waiting import wait_until
+from tests.kit.cluster import ClusterBroker, SeglogCluster
+from tests.kit.disk import Disk
+from tests.kit.topics import create_topics
+from tests.kit.waiting import wait_until
 
 PARTITIONS = 6
 SESSION_SECONDS = 2.0
@@ -35,26 +36,19 @@ SETTINGS = {
 
 
 @pytest.fixture
-def cluster(memory: Path) -> Iterator[ThreeBrokers]:
-    with ThreeBrokers(memory / "cluster", settings=SETTINGS) as cluster:
-        create(cluster)
+def cluster(memory: Path) -> Iterator[SeglogCluster]:
+    with SeglogCluster(memory / "cluster", settings=SETTINGS) as cluster:
+        create_topics(cluster.bootstrap, NewTopic("t", PARTITIONS, 3))
         yield cluster
 
 
-def create(cluster: ThreeBrokers) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for made in admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values():
-        made.result(30)
-
-
-def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> list[float]:
+def pauses(cluster: SeglogCluster, strike: Callable[[ClusterBroker], None]) -> list[float]:
     """Of each partition that a broker leads when ``strike`` is done to it, the seconds without an acknowledgement."""
     victim = cluster.leader("t", 0)
     assert victim is not None
     led = [number for number in range(PARTITIONS) if cluster.leader("t", number) == victim]
-    addresses = [broker.address for broker in cluster.brokers.values()]
     with ExitStack() as stack:
-        clients = [stack.enter_context(Steady(addresses, "t", number)) for number in led]
+        clients = [stack.enter_context(Steady(cluster.addresses, "t", number)) for number in led]
         wait_until(lambda: all(client.has_written(20) for client in clients), "writes to all partitions")
         began = time.monotonic()
         strike(cluster[victim])
@@ -71,14 +65,14 @@ def pauses(cluster: ThreeBrokers, strike: Callable[[ClusterBroker], None]) -> li
     return found
 
 
-def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(cluster: ThreeBrokers) -> None:
+def test_writes_go_on_a_second_after_the_session_of_a_leader_that_was_killed(cluster: SeglogCluster) -> None:
     # All partitions of one broker wait for the same few commits: what is slow for one is so for all.
     found = [min(pauses(cluster, ClusterBroker.kill)) for _ in range(KILLS)]
     assert sorted(found)[KILLS // 2] < FAILOVER_SECONDS, found
     assert min(found) > SESSION_SECONDS / 2, "nobody may lead while the session of the old leader is certain"
 
 
-def test_a_controlled_shutdown_is_hardly_noticed(cluster: ThreeBrokers) -> None:
+def test_a_controlled_shutdown_is_hardly_noticed(cluster: SeglogCluster) -> None:
     found = [pause for _ in range(3) for pause in pauses(cluster, ClusterBroker.stop)]
     assert sorted(found)[len(found) // 2] < SHUTDOWN_SECONDS, found
 
@@ -89,12 +83,11 @@ def test_a_disk_that_fails_takes_its_partitions_elsewhere_at_once(memory: Path) 
         return
     with (
         Disk(memory / "disk", 8) as disk,
-        ThreeBrokers(memory / "cluster", settings=SETTINGS, more={2: [disk.path / "logs"]}) as cluster,
+        SeglogCluster(memory / "cluster", settings=SETTINGS, more={2: [disk.path / "logs"]}) as cluster,
         ExitStack() as stack,
     ):
-        create(cluster)
-        addresses = [broker.address for broker in cluster.brokers.values()]
-        clients = [stack.enter_context(Steady(addresses, "t", number)) for number in range(PARTITIONS)]
+        create_topics(cluster.bootstrap, NewTopic("t", PARTITIONS, 3))
+        clients = [stack.enter_context(Steady(cluster.addresses, "t", number)) for number in range(PARTITIONS)]
         wait_until(lambda: all(client.has_written(20) for client in clients), "writes to all partitions")
         began = time.monotonic()
         disk.fill()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
-from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import SECONDS, ThreeBrokers
+from tests.broker.clients import NewTopic
+from tests.kit.broker_process import SECONDS
+from tests.kit.cluster import SeglogCluster
+from tests.kit.topics import create_topics, values
 
 SENDS = 600
 
@@ -17,8 +19,7 @@ def write_at_once(bootstrap: str, topic: str, *, made: bool) -> list[str]:
     """Values in the order in which they are in the topic, which is created by the first of them unless it is
     ``made``. What was not acknowledged is a failure."""
     if made:
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(SECONDS)
+        create_topics(bootstrap, NewTopic(topic, 1, 3))
     wrong: list[str] = []
     producer = Producer(
         {
@@ -35,20 +36,13 @@ def write_at_once(bootstrap: str, topic: str, *, made: bool) -> list[str]:
         producer.poll(0)
     assert producer.flush(SECONDS) == 0
     assert wrong == [], topic
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "fresh", "enable.auto.commit": False})
-    try:
-        there = TopicPartition(topic, 0, 0)
-        consumer.assign([there])
-        _, end = consumer.get_watermark_offsets(there, SECONDS)
-        return [(message.value() or b"").decode() for message in consumer.consume(end, SECONDS)]
-    finally:
-        consumer.close()
+    return values(bootstrap, topic)
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(52, marks=pytest.mark.everything)])
 def test_all_that_is_sent_to_a_fresh_topic_is_there_once_and_in_order(memory: Path, rounds: int) -> None:
     """In 2 of 52 rounds a second batch in flight was taken after the first was refused, and the producer was stuck."""
-    with ThreeBrokers(memory / "cluster", settings={"auto.create.topics.enable": "true"}) as cluster:
+    with SeglogCluster(memory / "cluster", settings={"auto.create.topics.enable": "true"}) as cluster:
         for number in range(rounds):
             found = write_at_once(cluster.bootstrap, f"fresh-{number}", made=number % 2 == 0)
             assert found == [str(value) for value in range(SENDS)], number

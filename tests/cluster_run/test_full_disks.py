@@ -8,16 +8,18 @@ from pathlib import Path
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.health import ClusterStatus, judge
-from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import SECONDS, ThreeBrokers
-from tests.cluster_run.disks import Disk
+from tests.broker.clients import NewTopic
 from tests.cluster_run.steady import Steady
-from tests.kafka.waiting import wait_until
+from tests.kit.broker_process import SECONDS
+from tests.kit.cluster import SeglogCluster
+from tests.kit.disk import Disk
+from tests.kit.topics import create_topics
+from tests.kit.waiting import wait_until
 
 PARTITIONS = 3
 
 
-def look(cluster: ThreeBrokers) -> ClusterStatus:
+def look(cluster: SeglogCluster) -> ClusterStatus:
     """As `seglog cluster status` does, with what each broker says of its disks."""
     with ClusterAdmin(parse_bootstrap(cluster.bootstrap), SECONDS) as admin:
         return admin.look()
@@ -29,12 +31,10 @@ def test_all_disks_are_full_and_have_room_again(memory: Path) -> None:
         return
     with ExitStack() as stack:
         disks = {node: stack.enter_context(Disk(memory / "cluster" / f"broker-{node}", 8)) for node in (1, 2, 3)}
-        cluster = stack.enter_context(ThreeBrokers(memory / "cluster", store=f"sqlite:{memory / 'metadata.sqlite'}"))
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic("t", PARTITIONS, 3)])["t"].result(30)
+        cluster = stack.enter_context(SeglogCluster(memory / "cluster", store=f"sqlite:{memory / 'metadata.sqlite'}"))
+        create_topics(cluster.bootstrap, NewTopic("t", PARTITIONS, 3))
         cluster.wait_healthy()
-        addresses = [broker.address for broker in cluster.brokers.values()]
-        clients = [stack.enter_context(Steady(addresses, "t", number)) for number in range(PARTITIONS)]
+        clients = [stack.enter_context(Steady(cluster.addresses, "t", number)) for number in range(PARTITIONS)]
         wait_until(lambda: all(client.has_written(20) for client in clients), "writes to all partitions")
         for disk in disks.values():
             disk.fill()

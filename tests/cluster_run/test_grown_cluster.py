@@ -8,12 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from tests.broker.clients import AdminClient, ConfigResource
+from tests.broker.clients import ConfigResource
 from tests.cli.run import Run, run_here
-from tests.cluster_run.brokers import ThreeBrokers
-from tests.kafka.waiting import wait_until
+from tests.kit.cluster import SeglogCluster
+from tests.kit.topics import admin_client, consumer
+from tests.kit.waiting import wait_until
 
 END_SECONDS = 15.0
 """Two waits of 3 s for the store, with a margin for a busy machine; 30 s and more before."""
@@ -25,13 +26,9 @@ def seglog(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 
 
 def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path, seglog: Run) -> None:
-    with ThreeBrokers(memory / "cluster", count=1) as cluster:
-        settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "early", "log_level": 0}
-        consumer = Consumer(settings)
-        try:
-            wait_until(lambda: bool(consumer.committed([TopicPartition("t", 0)], 5)), "the group's coordinator")
-        finally:
-            consumer.close()
+    with SeglogCluster(memory / "cluster", count=1) as cluster:
+        with consumer(cluster.bootstrap, "early") as member:
+            wait_until(lambda: bool(member.committed([TopicPartition("t", 0)], 5)), "the group's coordinator")
         assert replicas(cluster) == [(1,)] * 3
         assert flush_messages(cluster) == "1"
         as_an_earlier_release = ("--delete", "flush.messages", "-b", cluster.bootstrap)
@@ -53,7 +50,7 @@ def test_internal_topics_follow_and_a_locked_store_stops_no_end(memory: Path, se
             assert time.monotonic() - began < END_SECONDS
 
 
-def move_and_elect(cluster: ThreeBrokers, seglog: Run, back: Path) -> None:
+def move_and_elect(cluster: SeglogCluster, seglog: Run, back: Path) -> None:
     """A partition moves to two brokers in another order, is led by its first replica, and moves back by a file."""
     where = ("-b", cluster.bootstrap, "--json")
     plan, now = "__consumer_offsets-0=3,2", {"topic": "__consumer_offsets", "partition": 0}
@@ -73,14 +70,14 @@ def move_and_elect(cluster: ThreeBrokers, seglog: Run, back: Path) -> None:
     assert (cancelled.code, cancelled.objects) == (2, [{"finished": True, "cancelled": 0}])
 
 
-def flush_messages(cluster: ThreeBrokers) -> str:
+def flush_messages(cluster: SeglogCluster) -> str:
     """The value that ``__consumer_offsets`` has."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin = admin_client(cluster.bootstrap)
     (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets")]).values()
     return str(described.result(30)["flush.messages"].value)
 
 
-def replicas(cluster: ThreeBrokers) -> list[tuple[int, ...]]:
+def replicas(cluster: SeglogCluster) -> list[tuple[int, ...]]:
     """In sync and not moving any more."""
     offsets = [one for one in cluster.look().partitions if one.topic == "__consumer_offsets"]
     return [one.isr for one in offsets if not one.adding]

@@ -13,34 +13,34 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import SECONDS, ClusterBroker, ThreeBrokers
+from tests.broker.clients import NewTopic
 from tests.cluster_run.checks import check
 from tests.cluster_run.clients import Workload
-from tests.cluster_run.disks import Disk
-from tests.cluster_run.network import Loopback
 from tests.cluster_run.replicas import differences
-from tests.kafka.process import free_port
-from tests.kafka.waiting import wait_until
 from tests.kafka.zookeeper import ZooKeeperNode
+from tests.kit.broker_process import SECONDS
+from tests.kit.cluster import ClusterBroker, SeglogCluster
+from tests.kit.disk import Disk
+from tests.kit.network import Loopback
+from tests.kit.ports import free_port
+from tests.kit.topics import consumer, create_topics
+from tests.kit.waiting import wait_until
 
 SESSION_SECONDS = 1.5
 SETTINGS = {"broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000))}
 
 
 @contextmanager
-def at_work(path: Path, store: str | None = None) -> Iterator[tuple[ThreeBrokers, Workload]]:
+def at_work(path: Path, store: str | None = None) -> Iterator[tuple[SeglogCluster, Workload]]:
     """Three brokers and their clients; in the end nothing is lost, all replicas are there and the same."""
     own = {3: {"metrics.listener": f"127.0.0.1:{free_port()}"}}
-    with ThreeBrokers(path, store, settings=SETTINGS, own=own) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        for made in admin.create_topics([NewTopic("t", 2, 3)]).values():
-            made.result(30)
+    with SeglogCluster(path, store, settings=SETTINGS, own=own) as cluster:
+        create_topics(cluster.bootstrap, NewTopic("t", 2, 3))
         with Workload(cluster.bootstrap, "t", 2, pace=0.02) as load:
             load.wait_for_more()
-            with consumer(cluster) as member:  # the topic of offsets is there from here on
+            with consumer(cluster.bootstrap, "stores") as member:  # the topic of offsets is there from here on
                 member.committed([TopicPartition("t", 0)], timeout=SECONDS)
             yield cluster, load
             load.wait_for_more()
@@ -51,29 +51,29 @@ def at_work(path: Path, store: str | None = None) -> Iterator[tuple[ThreeBrokers
         assert differences(cluster) == []
 
 
-def metrics_port(cluster: ThreeBrokers) -> int:
+def metrics_port(cluster: SeglogCluster) -> int:
     return int(cluster.own[3]["metrics.listener"].rpartition(":")[2])
 
 
-def epochs(cluster: ThreeBrokers) -> dict[int, int | None]:
+def epochs(cluster: SeglogCluster) -> dict[int, int | None]:
     return {node: broker.epoch for node, broker in cluster.look().brokers.items()}
 
 
-def take_twice(cluster: ThreeBrokers, path: Path) -> None:
+def take_twice(cluster: SeglogCluster, path: Path) -> None:
     """Another broker with a number that is taken, and one with a directory that is open."""
     before, first = epochs(cluster), cluster[1]
     twin = ClusterBroker(1, path / "twin", cluster.store, Loopback(), SETTINGS)
-    twin.begin()
+    twin.launch()
     with pytest.raises(RuntimeError, match=f"node id 1 is taken by the broker at {first.address}"):
         twin.ready()
     squatter = ClusterBroker(1, first.path, cluster.store, Loopback(), SETTINGS)
-    squatter.begin()
+    squatter.launch()
     with pytest.raises(RuntimeError, match="another seglog or Kafka has this directory open"):
         squatter.ready()
     assert epochs(cluster) == before
 
 
-def remove_store(cluster: ThreeBrokers, load: Workload, store: Path, away: Path) -> None:
+def remove_store(cluster: SeglogCluster, load: Workload, store: Path, away: Path) -> None:
     """Who runs goes on with the file that has no name any more; who starts does not begin a new one."""
     away.mkdir()
     for file in store.glob("metadata.sqlite*"):
@@ -81,12 +81,12 @@ def remove_store(cluster: ThreeBrokers, load: Workload, store: Path, away: Path)
     load.wait_for_more()
     cluster[3].kill()
     load.wait_for_more()
-    cluster[3].begin()
+    cluster[3].launch()
     with pytest.raises(RuntimeError, match=f"{store}/metadata.sqlite: there is no such metadata store"):
         cluster[3].ready()
     assert not [*store.glob("metadata.sqlite*")]
     sqlite3.connect(store / "metadata.sqlite").close()
-    cluster[3].begin()
+    cluster[3].launch()
     with pytest.raises(RuntimeError, match=r"metadata.sqlite has no cluster, and \S+ belongs to cluster \S+"):
         cluster[3].ready()
     assert cluster.look().cluster_id == "", "nothing was begun in it"
@@ -96,7 +96,7 @@ def remove_store(cluster: ThreeBrokers, load: Workload, store: Path, away: Path)
     cluster.wait_healthy()
 
 
-def leave_no_room(cluster: ThreeBrokers, load: Workload, disk: Disk) -> None:
+def leave_no_room(cluster: SeglogCluster, load: Workload, disk: Disk) -> None:
     disk.fill()
     time.sleep(2 * SESSION_SECONDS)  # how long the disk is full: sessions must outlive it
     disk.free()
@@ -104,7 +104,7 @@ def leave_no_room(cluster: ThreeBrokers, load: Workload, disk: Disk) -> None:
     assert all(broker.is_running for broker in cluster.brokers.values())
 
 
-def lock_store(cluster: ThreeBrokers, load: Workload, path: Path, port: int) -> None:
+def lock_store(cluster: SeglogCluster, load: Workload, path: Path, port: int) -> None:
     """As a process does that hangs in the middle of a commit. Broker 3, which tells of itself at ``port``, is killed
     and started meanwhile."""
     before = epochs(cluster)
@@ -113,7 +113,7 @@ def lock_store(cluster: ThreeBrokers, load: Workload, path: Path, port: int) -> 
         write_without_store(cluster, load, port)
         assert ask(port, "/metrics")[1].count("\nkafka_controller_kafkacontroller_offlinepartitionscount 0\n") == 1
         cluster[3].kill()
-        cluster[3].begin()
+        cluster[3].launch()
         wait_until(lambda: "is not registered" in ask(port, "/ready")[1], "a broker that waits for an epoch of its own")
         db.execute("ROLLBACK")
     cluster[3].ready()
@@ -126,34 +126,24 @@ def lock_store(cluster: ThreeBrokers, load: Workload, path: Path, port: int) -> 
 def wait_in_vain(broker: ClusterBroker) -> None:
     """Killed and started, it waits for the store until it is asked to end."""
     broker.kill()
-    broker.begin()
+    broker.launch()
     wait_until(lambda: "this broker waits for it" in broker.log.read_text(), "a broker that waits")
     broker.stop()
 
 
-def write_without_store(cluster: ThreeBrokers, load: Workload, port: int) -> None:
+def write_without_store(cluster: SeglogCluster, load: Workload, port: int) -> None:
     """Writes and groups go on for several times a session, which is told by who is asked at ``port``."""
     wait_until(lambda: ask(port, "/ready")[0] == 503, "a broker in doubt")
     load.wait_for_more(100)
     wait_until(lambda: unconfirmed_seconds(port) > 3 * SESSION_SECONDS, "three sessions' time")
     load.wait_for_more(100)
-    with consumer(cluster) as member:
+    with consumer(cluster.bootstrap, "stores") as member:
         for offset in (7, 8):
             member.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
             assert [one.offset for one in member.committed([TopicPartition("t", 0)], timeout=SECONDS)] == [offset]
     status, text = ask(port, "/health")
     assert (status, json.loads(text)["status"]) == (200, "limited")
     assert "has not confirmed it for" in ask(port, "/ready")[1]
-
-
-@contextmanager
-def consumer(cluster: ThreeBrokers) -> Iterator[Consumer]:
-    """Of a group that only stores offsets."""
-    made = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "stores", "log_level": 0})
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def unconfirmed_seconds(port: int) -> float:
@@ -194,7 +184,7 @@ def test_a_zookeeper_that_was_away_for_longer_than_a_session(memory: Path) -> No
         server.kill()
         write_without_store(cluster, load, metrics_port(cluster))
         wait_in_vain(cluster[1])
-        cluster[1].begin()
+        cluster[1].launch()
         server.start()
         cluster[1].ready()
         load.wait_for_more()

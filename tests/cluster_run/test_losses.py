@@ -8,14 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
-from tests.broker.clients import AdminClient, NewTopic
-from tests.cluster_run.brokers import ThreeBrokers
+from tests.broker.clients import NewTopic
 from tests.cluster_run.power import cut_power
 from tests.cluster_run.replicas import differences
-from tests.cluster_run.test_unclean import values
-from tests.kafka.waiting import wait_until
+from tests.kit.cluster import SeglogCluster
+from tests.kit.topics import commit, committed, create_topics, values, write_all
+from tests.kit.waiting import wait_until
 
 SESSION_SECONDS = 1.5
 SETTINGS = {
@@ -26,34 +24,17 @@ SETTINGS = {
 RECORDS = 1_000
 
 
-def create(cluster: ThreeBrokers, name: str, replicas: list[int], **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    for made in admin.create_topics([NewTopic(name, 1, replica_assignment=[replicas], config=settings)]).values():
-        made.result(30)
-
-
-def write(cluster: ThreeBrokers, topic: str, count: int, batch: int = 100) -> list[str]:
-    """So many records in batches of that size, acknowledged by all in sync."""
-    wrong: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all", "linger.ms": 100})
+def write(cluster: SeglogCluster, topic: str, count: int, batch: int = 100) -> list[str]:
     texts = [f"{topic} {number}" for number in range(count)]
-    for number, text in enumerate(texts, 1):
-        producer.produce(
-            topic, text.encode(), partition=0, on_delivery=lambda error, _: wrong.append(error) if error else None
-        )
-        if number % batch == 0:
-            producer.flush(60)
-    producer.flush(60)
-    assert not wrong
+    write_all(cluster.bootstrap, topic, texts, batch=batch)
     return texts
 
 
-def log_of(cluster: ThreeBrokers, node: int, partition: str) -> Path:
+def log_of(cluster: SeglogCluster, node: int, partition: str) -> Path:
     return cluster[node].path / partition / f"{0:020d}.log"
 
 
-def choose(cluster: ThreeBrokers, *arguments: str) -> str:
+def choose(cluster: SeglogCluster, *arguments: str) -> str:
     """By way of the brokers, which say where their store is."""
     command = [sys.executable, "-m", "seglog", "cluster", "choose-leader", *arguments, "-b", cluster.bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -64,9 +45,12 @@ def choose(cluster: ThreeBrokers, *arguments: str) -> str:
 def test_emptied_disk_never_beats_full_ones(memory: Path) -> None:
     """RF 3, min.insync.replicas=1: 2 and 3 are stopped, 1 is killed, and comes back with an empty directory."""
     settings = {**SETTINGS, "min.insync.replicas": "1"}
-    with ThreeBrokers(memory / "cluster", settings=settings) as cluster:
-        create(cluster, "t", [1, 2, 3])
-        create(cluster, "alone", [1])
+    with SeglogCluster(memory / "cluster", settings=settings) as cluster:
+        create_topics(
+            cluster.bootstrap,
+            NewTopic("t", 1, replica_assignment=[[1, 2, 3]]),
+            NewTopic("alone", 1, replica_assignment=[[1]]),
+        )
         written = write(cluster, "t", RECORDS)
         write(cluster, "alone", 10)
         cluster.wait_healthy()
@@ -103,25 +87,23 @@ def test_emptied_disk_never_beats_full_ones(memory: Path) -> None:
         choose(cluster, "alone", "0", "--node", "1", "--yes")
         cluster.wait_healthy()
         assert cluster.leader("t", 0) == 2
-        assert values(cluster, "t") == written
-        assert values(cluster, "alone") == []
+        assert values(cluster.bootstrap, "t") == written
+        assert values(cluster.bootstrap, "alone") == []
         restarted = [one for one in cluster.look().partitions if one.recovery is not None]
         assert {one.place for one in restarted} == {("t", 0), ("alone", 0)}
 
 
 def test_cluster_leads_again_by_itself_after_a_power_cut_of_all_machines(memory: Path) -> None:
-    with ThreeBrokers(memory / "cluster", settings=SETTINGS) as cluster:
-        create(cluster, "plain", [1, 2, 3])
-        create(cluster, "flushed", [1, 2, 3], flush_messages="1")
+    with SeglogCluster(memory / "cluster", settings=SETTINGS) as cluster:
+        create_topics(
+            cluster.bootstrap,
+            NewTopic("plain", 1, replica_assignment=[[1, 2, 3]]),
+            NewTopic("flushed", 1, replica_assignment=[[1, 2, 3]], config={"flush.messages": "1"}),
+        )
         plain, flushed = write(cluster, "plain", 100, batch=10), write(cluster, "flushed", 30, batch=10)
-        group = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0, "enable.auto.commit": False}
-        committed = [TopicPartition("flushed", 0, 23)]
-        consumer = Consumer(group)
-        consumer.commit(offsets=committed, asynchronous=False)
-        consumer.close()
+        commit(cluster.bootstrap, "g", "flushed", 23)
         cluster.wait_healthy()
-        for broker in cluster.brokers.values():
-            broker.kill()
+        cluster.kill()
         for node, lost in ((1, 3), (2, 1), (3, 2)):
             cut_power(cluster[node], "plain-0", lost)
         cluster.start_all([1, 2, 3])
@@ -140,12 +122,8 @@ def test_cluster_leads_again_by_itself_after_a_power_cut_of_all_machines(memory:
             recovery = seen[place].recovery
             assert recovery is not None
             assert recovery.kind == "proven", place
-        assert values(cluster, "plain") == plain[:90]
-        assert values(cluster, "flushed") == flushed
-        consumer = Consumer(group)
-        try:
-            assert [one.offset for one in consumer.committed(committed, timeout=30)] == [23]
-        finally:
-            consumer.close()
+        assert values(cluster.bootstrap, "plain") == plain[:90]
+        assert values(cluster.bootstrap, "flushed") == flushed
+        assert committed(cluster.bootstrap, "g", "flushed") == 23
         assert "plain-0: broker 2 leads since epoch" in "".join(one.log.read_text() for one in cluster.brokers.values())
         assert differences(cluster) == []

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.clients import NewTopic
 from tests.cli.run import Ran, seglog_command
-from tests.cluster_run.brokers import ThreeBrokers
-from tests.cluster_run.test_unclean import values, write
-from tests.kafka.waiting import wait_until
+from tests.kit.cluster import SeglogCluster
+from tests.kit.topics import admin_client, commit, committed, create_topics, values, write
+from tests.kit.waiting import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": "1500",
@@ -24,18 +24,13 @@ SETTINGS = {
 }
 
 
-def create(cluster: ThreeBrokers, name: str, replicas: int) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(name, 1, replicas)])[name].result(30)
-
-
 def command(*arguments: str | Path) -> Ran:
     ran = seglog_command("cluster", *arguments)
     assert ran.code == 0, ran.err
     return ran
 
 
-def logs(cluster: ThreeBrokers) -> dict[str, bytes]:
+def logs(cluster: SeglogCluster) -> dict[str, bytes]:
     """The records of all replicas, whatever the names of their directories are now."""
     return {
         f"{node}/{path.parent.name.partition('.')[0]}/{path.name}": path.read_bytes()
@@ -44,45 +39,18 @@ def logs(cluster: ThreeBrokers) -> dict[str, bytes]:
     }
 
 
-def is_led(cluster: ThreeBrokers, topic: str) -> bool:
+def is_led(cluster: SeglogCluster, topic: str) -> bool:
     return cluster.leader(topic, 0) is not None
 
 
-def has(cluster: ThreeBrokers, topic: str, wanted: list[str]) -> bool:
+def has(cluster: SeglogCluster, topic: str, wanted: list[str]) -> bool:
     try:
-        return is_led(cluster, topic) and values(cluster, topic) == wanted
+        return is_led(cluster, topic) and values(cluster.bootstrap, topic) == wanted
     except KafkaException:  # a broker that has not heard of the leader yet
         return False
 
 
-def member(cluster: ThreeBrokers) -> Consumer:
-    return Consumer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "group.id": "drill"})
-
-
-def commit(cluster: ThreeBrokers, topic: str, offset: int) -> None:
-    consumer = member(cluster)
-    try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    finally:
-        consumer.close()
-
-
-def committed(cluster: ThreeBrokers, topic: str) -> int:
-    consumer = member(cluster)
-    try:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
-        return found.offset
-    finally:
-        consumer.close()
-
-
-def stop(cluster: ThreeBrokers) -> None:
-    for broker in cluster.brokers.values():
-        if broker.is_running:
-            broker.stop()
-
-
-def replace_store(cluster: ThreeBrokers, store: str) -> None:
+def replace_store(cluster: SeglogCluster, store: str) -> None:
     """``store`` is in the place of the cluster's from here on."""
     old = Path(cluster.store.removeprefix("sqlite:"))
     for file in old.parent.glob(f"{old.name}*"):
@@ -92,25 +60,25 @@ def replace_store(cluster: ThreeBrokers, store: str) -> None:
 
 
 def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(memory: Path) -> None:
-    with ThreeBrokers(memory / "cluster", count=2, settings=SETTINGS) as cluster:
-        for topic in ("old", "deleted"):
-            create(cluster, topic, 2)
-        assert write(cluster, "old", "1") is None
-        commit(cluster, "old", 0)
+    with SeglogCluster(memory / "cluster", count=2, settings=SETTINGS) as cluster:
+        where = cluster.bootstrap
+        create_topics(where, NewTopic("old", 1, 2), NewTopic("deleted", 1, 2))
+        assert write(where, "old", "1") is None
+        commit(where, "drill", "old", 0)
         copy = memory / "backup.json"
         assert "generation" in command("backup", "--store", cluster.store, copy).text
-        create(cluster, "new", 2)
-        assert write(cluster, "old", "since") is None
-        assert write(cluster, "new", "2") is None
-        commit(cluster, "old", 1)
-        stop(cluster)
+        create_topics(where, NewTopic("new", 1, 2))
+        assert write(where, "old", "since") is None
+        assert write(where, "new", "2") is None
+        commit(where, "drill", "old", 1)
+        cluster.stop()
         before = logs(cluster)
 
         restored = f"sqlite:{memory / 'cluster' / 'restored.sqlite'}"
         command("restore", "--store", restored, copy)
         replace_store(cluster, restored)
         for broker in cluster.brokers.values():
-            broker.begin()
+            broker.launch()
             with pytest.raises(RuntimeError, match=r"went back in time: it is at generation \d+, and \S+ has seen \d+"):
                 broker.ready()
         assert logs(cluster) == before
@@ -118,21 +86,21 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         command("accept-store", "--store", cluster.store)
         cluster.start_all([1, 2])
         wait_until(partial(has, cluster, "old", ["1", "since"]), "what was written before and after the backup")
-        assert committed(cluster, "old") == 1
+        assert committed(where, "drill", "old") == 1
         directories = [broker.path for broker in cluster.brokers.values()]
         strays = command("strays", "--json", *directories).objects
         assert [(one["topic"], one["logEnd"]) for one in strays] == [("new", 1), ("new", 1)]
         after = logs(cluster)  # consumers may have written to that of the groups
         assert all(after[log].startswith(content) for log, content in before.items()), "no byte is deleted"
         wait_until(lambda: sum(one.strays for one in cluster.look().brokers.values()) == 2, "strays to be reported")
-        for where in (("--store", cluster.store), ("-b", cluster[1].address)):
-            status = seglog_command("cluster", "status", *where)
-            assert (status.code, status.text.count("strays: broker ")) == (1, 2), where
+        for asked in (("--store", cluster.store), ("-b", cluster[1].address)):
+            status = seglog_command("cluster", "status", *asked)
+            assert (status.code, status.text.count("strays: broker ")) == (1, 2), asked
 
         rebuilt = f"sqlite:{memory / 'cluster' / 'rebuilt.sqlite'}"
         refused = seglog_command("cluster", "rebuild", "--store", rebuilt, *map(str, directories))
         assert (refused.code, "is in use: stop all brokers first" in refused.err) == (2, True), "brokers run"
-        stop(cluster)
+        cluster.stop()
 
         told = command("rebuild", "--store", rebuilt, *directories).text
         assert "new: only strays have it" in told
@@ -140,21 +108,19 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         cluster.start_all([1, 2])
         for topic, written in (("old", ["1", "since"]), ("new", ["2"])):
             wait_until(partial(has, cluster, topic, written), f"what was written to {topic}")
-            assert write(cluster, topic, "more") is None
-            assert values(cluster, topic) == [*written, "more"]
-        assert committed(cluster, "old") == 1
+            assert write(where, topic, "more") is None
+            assert values(where, topic) == [*written, "more"]
+        assert committed(where, "drill", "old") == 1
         assert command("strays", *directories).lines == ["no strays"]
         cluster.wait_healthy()
 
 
-def test_a_broker_that_was_away_deletes_what_was_deleted(
-    memory: Path,
-) -> None:
-    with ThreeBrokers(memory / "cluster", count=2, settings=SETTINGS) as cluster:
-        create(cluster, "t", 2)
-        assert write(cluster, "t", "1") is None
+def test_a_broker_that_was_away_deletes_what_was_deleted(memory: Path) -> None:
+    with SeglogCluster(memory / "cluster", count=2, settings=SETTINGS) as cluster:
+        create_topics(cluster.bootstrap, NewTopic("t", 1, 2))
+        assert write(cluster.bootstrap, "t", "1") is None
         cluster[2].stop()
-        admin = AdminClient({"bootstrap.servers": cluster[1].address, "log_level": 0})
+        admin = admin_client(cluster[1].address)
         admin.delete_topics(["t"])["t"].result(30)
         wait_until(lambda: not list(cluster[1].path.glob("t-0*")), "broker 1 to delete its replica")
         assert list(cluster[2].path.glob("t-0"))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
-
 from seglog.testing import Broker
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.clients import NewTopic
 from tests.cli.run import seglog_command
-from tests.cluster_run.brokers import ThreeBrokers
-from tests.cluster_run.test_unclean import write
+from tests.kit.cluster import SeglogCluster
+from tests.kit.topics import create_topics, values, write
 
 SETTINGS = {"broker.session.timeout.ms": "1500", "min.insync.replicas": "1"}
 
@@ -20,24 +18,13 @@ def content(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-def first_value(bootstrap: str) -> bytes | None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, "group.id": "none"})
-    try:
-        consumer.assign([TopicPartition("t", 0, 0)])
-        (message,) = consumer.consume(1, 30)
-        return message.value()
-    finally:
-        consumer.close()
-
-
 def test_a_directory_of_a_cluster_is_not_served_without_it(memory: Path) -> None:
-    with ThreeBrokers(memory / "cluster", count=1, settings=SETTINGS) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
-        assert write(cluster, "t", "kept") is None
+    with SeglogCluster(memory / "cluster", count=1, settings=SETTINGS) as cluster:
+        create_topics(cluster.bootstrap, NewTopic("t", 1, 1))
+        assert write(cluster.bootstrap, "t", "kept") is None
         cluster[1].stop()
         path, other = cluster[1].path, memory / "other"
-        with ThreeBrokers(other, count=1, settings=SETTINGS) as another:
+        with SeglogCluster(other, count=1, settings=SETTINGS) as another:
             another[1].stop()
             before = content(path)
             belongs = f"{path} belongs to node 1 of cluster {cluster.look().cluster_id}"
@@ -56,9 +43,9 @@ def test_a_directory_of_a_cluster_is_not_served_without_it(memory: Path) -> None
         for copy in ("for-tests", "alone"):
             shutil.copytree(path, memory / copy)
         with Broker(data_dir=memory / "for-tests") as copied:
-            assert first_value(copied.bootstrap) == b"kept"
+            assert values(copied.bootstrap, "t") == ["kept"]
         left = seglog_command("cluster", "leave", memory / "alone")
         assert left.code == 0, left.err
         cluster[1].start()
-        assert first_value(cluster.bootstrap) == b"kept"
+        assert values(cluster.bootstrap, "t") == ["kept"]
         cluster.wait_healthy()

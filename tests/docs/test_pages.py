@@ -17,7 +17,7 @@ import seglog
 from seglog.cli.main import COMMANDS, GROUPS, main
 from seglog.testing import Broker
 from tests.docs.blocks import RUN, SHOWN, Reader, blocks, mentioned, without_blocks
-from tests.kafka.process import free_port
+from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("spark-jobs")
 

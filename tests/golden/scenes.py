@@ -15,7 +15,7 @@ from seglog.storage.formats.paths import WITNESS
 from tests.golden.content import batches, keyed, plain
 from tests.golden.recipes import CODECS, OLD_CODECS, Topic
 from tests.kafka.records import Recipe, Record
-from tests.kafka.waiting import SECONDS, wait_until
+from tests.kit.waiting import SECONDS, wait_until
 
 __all__ = [
     "commit_offsets",

@@ -18,7 +18,7 @@ from tests.golden.scenes import wait_cleaned
 from tests.kafka import Recipe
 from tests.kafka.records import Record
 from tests.kafka.tools import produce
-from tests.kafka.waiting import SECONDS, wait_until
+from tests.kit.waiting import SECONDS, wait_until
 
 NODE_PROPERTIES: Final = {
     "log.cleaner.backoff.ms": "100",

@@ -16,8 +16,8 @@ from tests.clients.choosing import names
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.process import ClientProcess
 from tests.clients.versions import CLIENTS
-from tests.in_memory import directory_in_memory
-from tests.kafka.waiting import wait_until
+from tests.kit.memory import directory_in_memory
+from tests.kit.waiting import wait_until
 
 _PARTITIONS = 3
 _SESSION_MS = 12_000
@@ -85,7 +85,7 @@ def _roll(cluster: Cluster, loads: list[Load]) -> None:
         cluster.stop(node)
         for load in loads:
             load.wait_for_more()
-        cluster.start(node)
+        cluster.restart(node)
         cluster.wait_healthy()
 
 
@@ -94,7 +94,7 @@ def _kill(cluster: Cluster, loads: list[Load], topic: str) -> None:
     cluster.kill(node)
     for load in loads:
         load.wait_for_more()
-    cluster.start(node)
+    cluster.restart(node)
     cluster.wait_healthy()
 
 

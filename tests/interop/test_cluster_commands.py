@@ -11,13 +11,14 @@ import pytest
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
 from seglog.cluster.reassignment_plan import ReplicaMove
-from tests.broker.clients import AdminClient, NewTopic
+from tests.broker.clients import NewTopic
 from tests.cli.run import Run, run_here
 from tests.clients.clusters import wait_for_all
-from tests.in_memory import directory_in_memory
 from tests.kafka import tools
 from tests.kafka.ensemble import KafkaEnsemble
-from tests.kafka.waiting import wait_until
+from tests.kit.memory import directory_in_memory
+from tests.kit.topics import create_topics
+from tests.kit.waiting import wait_until
 
 PARTITIONS = 6
 
@@ -53,10 +54,8 @@ def on_brokers(document: dict[str, Any]) -> dict[int, int]:
 
 def fill(run: Run, kafka: KafkaEnsemble) -> None:
     """Six partitions on two of three brokers, with records."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     assignment = [[1, 2] if number % 2 else [2, 1] for number in range(PARTITIONS)]
-    for made in admin.create_topics([NewTopic("t", PARTITIONS, replica_assignment=assignment)]).values():
-        made.result(30)
+    create_topics(kafka.bootstrap, NewTopic("t", PARTITIONS, replica_assignment=assignment))
     lines = kafka.nodes[0].log_dir.parent / "lines"
     lines.write_text("".join(f"line {number}\n" for number in range(10_000)))
     assert run("produce", "t", "-b", kafka.bootstrap, "--from-file", lines).code == 0

@@ -14,9 +14,9 @@ from seglog.cluster.reassignment_plan import Place
 from tests.clients.clusters import NODES, Cluster
 from tests.clients.java_tools import Ran, Steps, only
 from tests.clients.kcat import kcat
-from tests.in_memory import directory_in_memory
 from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion
-from tests.kafka.waiting import wait_until
+from tests.kit.memory import directory_in_memory
+from tests.kit.waiting import wait_until
 
 _EVERYTHING = pytest.mark.everything
 _MOVED = {0: [3, 1, 2], 1: [2, 3]}
@@ -70,7 +70,7 @@ def test_kafkas_tools(cluster: Cluster, version: KafkaVersion, topic_name: str, 
     try:
         ran = _without_one(cluster, version, topic_name, files)
     finally:
-        cluster.start(3)
+        cluster.restart(3)
         cluster.wait_healthy()
     assert {name for name, one in ran.items() if one.code} == {"elect", "move to the dead", "log dirs of the dead"}
     _check_without_one(ran, topic_name)

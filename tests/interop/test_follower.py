@@ -37,7 +37,7 @@ from seglog.replication.replica import Replica
 from seglog.storage.directory.log_dir import LogDir
 from tests.broker.running import Wire
 from tests.kafka import KafkaNode
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 HERE: Final = Member(2, 1)
 HEAD: Final = RequestHead(0, 1, 10 << 20, 0, -1, -1, -1)

@@ -15,7 +15,7 @@ from tests.broker.hostile_records import MALFORMED, sequenced, sequences
 from tests.broker.running import RunningNode, Wire
 from tests.broker.served import framed
 from tests.kafka import KafkaNode
-from tests.kafka.waiting import SECONDS, wait_until
+from tests.kit.waiting import SECONDS, wait_until
 
 _numbers = itertools.count()
 

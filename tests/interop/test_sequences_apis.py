@@ -11,7 +11,7 @@ import pytest
 from seglog.protocol.apis import ApiKey
 from seglog.records.record import NewRecord, encode_batch
 from tests.cases import case
-from tests.kafka.waiting import SECONDS
+from tests.kit.waiting import SECONDS
 from tests.sequences.batches import START_MS
 from tests.sequences.both import UNKNOWN_ID, Both, Ref
 from tests.sequences.groups import subscription

@@ -16,7 +16,7 @@ import pytest
 from tests.broker.running import RunningNode
 from tests.cli.run import Ran, run_here
 from tests.kafka import KafkaNode
-from tests.kafka.waiting import SECONDS
+from tests.kit.waiting import SECONDS
 
 _TIMES = re.compile(r"\b1[0-9]{12}\b")
 _IDS = re.compile(r"(?<=id )[A-Za-z0-9_-]{22}")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.kafka.node import JVM_OPTIONS, KafkaNode, new_id
-from tests.kafka.process import free_port
-from tests.kafka.started import Several
+from tests.kit.ports import free_port
+from tests.kit.service import Services
 
 __all__ = ["KafkaEnsemble"]
 
@@ -23,7 +23,7 @@ _REPLICATED: Final = {
 }
 
 
-class KafkaEnsemble(Several[KafkaNode]):
+class KafkaEnsemble(Services[KafkaNode]):
     """``with`` starts and ends them. ``properties`` are added to each node's and win, and over these those that are one
     node's ``own``; more than three with ``count``: those beyond the third are brokers only."""
 
@@ -36,9 +36,7 @@ class KafkaEnsemble(Several[KafkaNode]):
         own: Mapping[int, Mapping[str, str]] | None = None,
         jvm: Sequence[str] = JVM_OPTIONS,
     ) -> None:
-        ports: list[int] = []
-        for _ in range(2 * count):
-            ports.append(free_port(frozenset(ports)))
+        ports = [free_port() for _ in range(2 * count)]
         voters = {number: ports[2 * number - 1] for number in range(1, min(count, 3) + 1)}
         quorum = new_id(), ",".join(f"{number}@127.0.0.1:{port}:{new_id()}" for number, port in voters.items())
         self.nodes = []

@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.kafka.jars import CURRENT, class_path
-from tests.kafka.process import JavaProcess, answers_api_versions, free_port, write_properties
-from tests.kafka.started import JavaServer
+from tests.kafka.jars import CURRENT, KafkaVersion, class_path
+from tests.kafka.process import JavaProcess, JavaServer, answers_api_versions, write_properties
+from tests.kit.ports import free_port
 
 __all__ = ["JVM_OPTIONS", "KafkaNode"]
 
@@ -36,6 +36,8 @@ class KafkaNode(JavaServer):
     milliseconds, as in Kafka's own names.
     """
 
+    version: KafkaVersion = CURRENT
+
     def __init__(
         self,
         data_dir: Path,
@@ -47,10 +49,7 @@ class KafkaNode(JavaServer):
     ) -> None:
         self._dir = data_dir
         self._jvm = tuple(jvm)
-        if ports is None:
-            port = free_port()
-            ports = port, free_port(frozenset({port}))
-        self.port, self._controller_port = ports
+        self.port, self._controller_port = ports or (free_port(), free_port())
         self._cluster_id, self._controllers = quorum or (new_id(), "")
         self._properties = dict(properties or {})
 
@@ -80,12 +79,12 @@ class KafkaNode(JavaServer):
         """Start without waiting."""
         self.check_stopped()
         self._dir.mkdir(parents=True, exist_ok=True)
-        config = write_properties(self._dir / "server.properties", self._settings())
+        config = write_properties(self._dir / "server.properties", {**self.settings(), **self._properties})
         if not (self.log_dir / "meta.properties").exists():
-            self._format(config)
+            self.format(config)
         self._process = JavaProcess(
             main="kafka.Kafka",
-            class_path=class_path(CURRENT),
+            class_path=class_path(self.version),
             arguments=[str(config)],
             log_file=self.server_log,
             jvm_options=self._jvm,
@@ -95,7 +94,7 @@ class KafkaNode(JavaServer):
         """Until the broker answers."""
         self.wait_until(lambda: answers_api_versions(self.port), _START_SECONDS)
 
-    def _settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         controller = f"127.0.0.1:{self._controller_port}"
         return {
             "process.roles": "broker,controller",
@@ -121,10 +120,10 @@ class KafkaNode(JavaServer):
             "log.retention.ms": "-1",
             "producer.id.expiration.check.interval.ms": "86400000",
             "log.cleaner.dedupe.buffer.size": str(4 << 20),
-            **self._properties,
         }
 
-    def _format(self, config: Path) -> None:
+    def format(self, config: Path) -> None:
+        """Make the directory that the broker needs at its first start."""
         who = ["--initial-controllers", self._controllers] if self._controllers else ["--standalone"]
         command = ["java", *JVM_OPTIONS, "-cp", class_path(CURRENT), "kafka.tools.StorageTool"]
         command += ["format", *who, "-t", self._cluster_id, "-c", str(config)]

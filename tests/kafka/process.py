@@ -1,31 +1,22 @@
-"""One Java process that is ours: started, waited for by an event, ended by its own id."""
+"""One Java process: started, waited for by an event, ended by its own id; and a server that is one, again and again."""
 
 from __future__ import annotations
 
-import os
-import random
 import socket
 import struct
 import subprocess
 import time
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["JavaProcess", "answers_api_versions", "free_port", "write_properties"]
+from tests.kit.service import Service
+
+__all__ = ["JavaProcess", "JavaServer", "answers_api_versions", "write_properties"]
 
 _STOP_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_BYTES = 4000
-# Below the range from which the kernel takes ports for outgoing connections: a port that was free while we looked is
-# still free when the server binds it. Until then, and while the server is down, nobody listens there: each process of
-# pytest-xdist has ports of its own, and gives none out twice for a long time.
-_PORTS = range(18_000, 32_000)
-_LANES = 8
-_lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _LANES
-_given: deque[int] = deque(maxlen=500)
-# Not the one that hypothesis seeds.
-_chance = random.SystemRandom()
 _LOOPBACK = "127.0.0.1"
 
 
@@ -90,19 +81,55 @@ class JavaProcess:
         return f"{self._main} {what}; the end of {self.log_file}:\n{tail}"
 
 
-def free_port(taken: frozenset[int] = frozenset()) -> int:
-    """A loopback port nobody listens on, not one of `taken`."""
-    for port in _chance.sample(_PORTS[_lane::_LANES], 1000):
-        if port in taken or port in _given:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind((_LOOPBACK, port))
-            except OSError:
-                continue
-            _given.append(port)
-            return port
-    raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
+class JavaServer(Service):
+    """One Java process, again and again. `launch` sets ``_process``."""
+
+    _process: JavaProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of its process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until it answers. Raises RuntimeError with the end of its log."""
+        self.launch()
+        self.wait()
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Start without waiting."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when it answers."""
+
+    def check_stopped(self) -> None:
+        if self._process is not None:
+            raise RuntimeError("the server is running")
+
+    def wait_until(self, answers: Callable[[], bool], seconds: float) -> None:
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        try:
+            self._process.wait_until(answers, seconds=seconds)
+        except BaseException:
+            self._process = None  # it was killed
+            raise
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM). Of a broker: logs flushed, indexes trimmed, producer snapshots and checkpoints
+        written."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL. Of a broker: no checkpoint, no `.kafka_cleanshutdown`, indexes still pre-allocated."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
 
 
 def answers_api_versions(port: int) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.kafka.jars import cache_dir, copy_jars, made_once
 from tests.kafka.node import JVM_OPTIONS
-from tests.kafka.process import JavaProcess, free_port, write_properties
-from tests.kafka.started import JavaServer, Several
+from tests.kafka.process import JavaProcess, JavaServer, write_properties
+from tests.kit.ports import free_port
+from tests.kit.service import Services
 
 __all__ = ["ZooKeeperEnsemble", "ZooKeeperNode"]
 
@@ -89,13 +90,11 @@ class ZooKeeperNode(JavaServer):
         }
 
 
-class ZooKeeperEnsemble(Several[ZooKeeperNode]):
+class ZooKeeperEnsemble(Services[ZooKeeperNode]):
     """Three servers, of which any two serve; ``properties`` as of each."""
 
     def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
-        ports: list[int] = []
-        for _ in range(9):
-            ports.append(free_port(frozenset(ports)))
+        ports = [free_port() for _ in range(9)]
         servers = {
             f"server.{number}": f"127.0.0.1:{ports[number * 3 - 3]}:{ports[number * 3 - 2]}" for number in (1, 2, 3)
         }

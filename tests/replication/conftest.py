@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglog.replication.fetcher import FetcherConfig
-from tests.in_memory import directory_in_memory
+from tests.kit.memory import directory_in_memory
 from tests.replication.leading import QUICK, Both, replicating
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 COMPARED: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 _PREALLOCATED: Final = (".index", ".timeindex")

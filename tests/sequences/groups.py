@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from seglog.protocol.apis import ApiKey
 from tests.broker.running import Wire
-from tests.kafka.waiting import SECONDS
+from tests.kit.waiting import SECONDS
 from tests.sequences import group_requests
 from tests.sequences.both import Answers, Both, Ref, Side, brief
 from tests.sequences.logs import some_version

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import seglog
 from seglog.spark import get_spark
 from seglog.spark.runtime.java import ensure_java
-from tests.kafka.process import free_port
+from tests.kit.ports import free_port
 from tests.spark.stream_driver import SMALL
 
 _ROOT: Final = Path(__file__).parents[2]

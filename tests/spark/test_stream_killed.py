@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import seglog
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 from tests.spark.killed_stream import ANY, STEPS, TO_THE_END, Life, committed, start
 from tests.spark.write.test_sink import path, rows
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from seglog.testing import Broker
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 

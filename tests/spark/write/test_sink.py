@@ -23,7 +23,7 @@ from seglog.spark import batch_writer, by_partition, log_columns, to_log
 from seglog.spark.write.directories.commit_client import CommitClient
 from seglog.spark.write.directories.commit_coordinator import socket_path
 from seglog.storage.offline.verify import verify
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 from tests.spark.write.directories.test_commit_coordinator import all_records, end
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.kafka.waiting import wait_until
+from tests.kit.waiting import wait_until
 from tests.spark.write.test_sink import path, rows
 
 __all__ = ["path"]

@@ -15,7 +15,7 @@ from seglog.storage.compaction import cleanable, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import segment_paths
-from tests.in_memory import directory_in_memory
+from tests.kit.memory import directory_in_memory
 from tests.storage.compaction.compacted import START_MS, batches, config
 from tests.storage.compaction.keyed_log import DAY, Disk
 from tests.storage.disk import PATH, load

@@ -15,7 +15,7 @@ import pytest
 from seglog.records.record import NewRecord
 from seglog.storage.directory.log_dir import LogDir
 from tests.cases import case
-from tests.in_memory import directory_in_memory
+from tests.kit.memory import directory_in_memory
 from tests.storage.disk import values
 
 KILLS = 200

@@ -19,7 +19,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log import segment_files
 from seglog.storage.log.segment_files import SealedFile
-from tests.in_memory import directory_in_memory
+from tests.kit.memory import directory_in_memory
 from tests.storage.directories import TINY, flushed_log
 from tests.storage.disk import fill, prefix, values
 

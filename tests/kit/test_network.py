@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.cluster_run.network import Namespaces
+from tests.kit.network import Namespaces
 
 _LISTEN = """
 import socket, sys

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from tests.kafka.process import free_port
+from tests.kit.ports import free_port
 
 _PORT: Final = 9092
 _NOBODY: Final = "02:00:00:00:00:01"
@@ -49,7 +49,7 @@ class Loopback:
 
     def address(self, node_id: int) -> str:
         if node_id not in self._ports:
-            self._ports[node_id] = free_port(frozenset(self._ports.values()))
+            self._ports[node_id] = free_port()
         return f"127.0.0.1:{self._ports[node_id]}"
 
     def prefix(self, node_id: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Waiting for what a broker in another process does to its files: it tells nobody, so it is asked again and again."""
+"""Wait for an effect in another process: nothing reports it, so ask until it is there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def wait_until(
     *,
     every: float = _POLL_SECONDS,
 ) -> None:
-    """Ask ``condition`` until it says yes. RuntimeError, which names ``what`` as it is then, after ``seconds``.
+    """Ask ``condition`` until it is true. After ``seconds`` raise RuntimeError, which names ``what`` as it is then.
 
-    ``every``, also in seconds, is how exactly the time until then can be told."""
+    ``every``, also in seconds, is the precision with which the caller can measure the wait."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,0 +1,90 @@
+"""Topics of a broker or cluster, through a stock client: create them, write to them, read them, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.broker.clients import AdminClient, NewTopic
+
+_SECONDS: Final = 60
+
+
+def admin_client(bootstrap: str) -> Any:
+    """Keep it until its requests are answered: it cancels them when it is collected."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def create_topics(bootstrap: str, *topics: NewTopic) -> None:
+    """Raises what the broker answers."""
+    admin = admin_client(bootstrap)
+    for created in admin.create_topics(list(topics)).values():
+        created.result(_SECONDS)
+
+
+def write(bootstrap: str, topic: str, value: str, seconds: float = 30) -> KafkaError | None:
+    """One record to partition 0 with acks=all; None, or why it was not acknowledged."""
+    told: list[KafkaError | None] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "message.timeout.ms": seconds * 1000}
+    )
+    producer.produce(topic, value.encode(), partition=0, on_delivery=_delivered(told))
+    producer.flush(seconds + 30)
+    return told[0]
+
+
+def write_all(bootstrap: str, topic: str, values: Sequence[str], *, batch: int) -> None:
+    """Write to partition 0 in batches of that many records; every one of them must be acknowledged by the ISR."""
+    told: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "linger.ms": 100})
+    for number, value in enumerate(values, 1):
+        producer.produce(topic, value.encode(), partition=0, on_delivery=_delivered(told))
+        if number % batch == 0:
+            producer.flush(_SECONDS)
+    producer.flush(_SECONDS)
+    assert told == [None] * len(values)
+
+
+def _delivered(told: list[KafkaError | None]) -> Callable[[KafkaError | None, object], None]:
+    return lambda error, _: told.append(error)
+
+
+def values(bootstrap: str, topic: str) -> list[str]:
+    """Everything in partition 0."""
+    with consumer(bootstrap, "none") as reader:
+        _, end = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        reader.assign([TopicPartition(topic, 0, 0)])
+        found: list[str] = []
+        while len(found) < end:
+            for message in reader.consume(end, 5):
+                error, value = message.error(), message.value()
+                if error is not None:
+                    raise KafkaException(error)
+                found.append((value or b"").decode())
+        return found
+
+
+@contextmanager
+def consumer(bootstrap: str, group: str) -> Iterator[Consumer]:
+    """One that commits only if it is asked to."""
+    opened = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "enable.auto.commit": False})
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """An offset of partition 0."""
+    with consumer(bootstrap, group) as member:
+        member.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+
+def committed(bootstrap: str, group: str, topic: str) -> int:
+    """The offset that the group has committed in partition 0."""
+    with consumer(bootstrap, group) as member:
+        (found,) = member.committed([TopicPartition(topic, 0)], timeout=30)
+        return found.offset
