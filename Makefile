@@ -41,8 +41,9 @@ format: $(STAMP) ## let ruff put everything into shape
 interop: $(STAMP) ## the tests against real Kafka, from Maven artefacts (needs a JDK and mvn)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop and not everything"
 
-interop-all: $(STAMP) ## other people's clients, all of their runs, with us and with Kafka (half an hour)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" tests/interop/test_cl*
+interop-all: $(STAMP) ## all runs of other people's clients, with seglog and with Kafka (half an hour); writes the client matrix
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 -m "interop or everything" --record-clients \
+		tests/interop/test_cl*
 
 bench: $(STAMP) ## us beside Kafka, as ratios
 	@$(BIN)/python -m bench

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import tomllib
@@ -22,6 +23,7 @@ from seglog.core.broker_config import BROKER_KEYS, default_text
 from seglog.core.config import REFUSED_TOPIC_KEYS, TOPIC_KEYS
 from seglog.core.settings import Setting
 from seglog.protocol.apis import APIS, name_of
+from tests.clients.versions import CLIENTS, package_of
 
 _TOP_LEVEL: Final = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _JOBS: Final[Mapping[str, Sequence[str]]] = {
@@ -29,6 +31,15 @@ _JOBS: Final[Mapping[str, Sequence[str]]] = {
     **{f"seglog.spark.jobs.{name}": (name,) for name in ("compact", "diff", "dump", "export", "verify")},
 }
 """The public names of each job."""
+_SUBJECTS: Final = {
+    "records": "records",
+    "groups": "groups",
+    "admin": "admin requests",
+    "errors": "errors",
+    "cuts": "cut connections",
+    "cluster": "dying brokers",
+}
+"""Of the clients' tests, as `tests/clients/results.py` names them."""
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -131,11 +142,12 @@ def api() -> str:
 
 
 def compatibility(root: Path) -> str:
-    """APIs by version, KIPs and clients: from the table of APIs, `docs_site/kips.toml` and the clients of the tests."""
+    """APIs by version, KIPs and clients: from the table of APIs, `docs_site/kips.toml` and `docs_site/clients.json`."""
     lines = [
         "# Compatibility",
         "",
-        "Made from `protocol/apis.py`, `docs_site/kips.toml` and `tests/clients/versions.py`; the peer is Kafka 4.3.",
+        "Generated from `protocol/apis.py`, `docs_site/kips.toml` and the results of the tests with other people's",
+        "clients, `docs_site/clients.json`; the peer is Kafka 4.3.",
         "",
         "## APIs",
         "",
@@ -158,30 +170,30 @@ def compatibility(root: Path) -> str:
 
 
 def _clients(root: Path) -> Iterator[str]:
-    from tests.clients.versions import CLIENTS
-
-    locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (root / "requirements.lock").read_text(), re.MULTILINE))
-    package = {"confluent": "confluent-kafka", "kafka_python": "kafka-python", "aiokafka": "aiokafka"}
+    results = json.loads((root / "docs_site" / "clients.json").read_text())
     yield "## Clients"
     yield ""
-    yield "`make interop` runs each of them against seglog: records with every codec, groups, static members, admin"
-    yield "requests, errors, connections that are cut (`tests/interop/test_clients_*.py`), and brokers of a cluster"
-    yield "that die (`test_cluster_clients.py`). A dash is something that the client cannot do with Kafka either."
+    yield "How many tests of each subject passed with seglog when `make interop-all` last ran. The same tests run with"
+    yield "Kafka. A dash is something that the client cannot do with Kafka either."
     yield ""
-    yield "| client | version | codecs | idempotence | static members | cooperative groups |"
-    yield "|---|---|---|---|---|---|"
-    for client in CLIENTS.values():
-        if client.is_java:
-            name, version = "kafka-clients (Java)", client.pins[0]
-        else:
-            name = package[client.driver]
-            pinned = [pin.partition("==")[2] for pin in client.pins if pin.startswith(f"{name}==")]
-            version = pinned[0] if pinned else locked[name]
-        marks = ("yes" if has else "-" for has in (client.idempotent, client.static, client.cooperative))
-        yield f"| {name} | {version} | {', '.join(client.codecs)} | {' | '.join(marks)} |"
+    subjects = " | ".join(_SUBJECTS.values())
+    yield f"| client | version | {subjects} | codecs | idempotence | static members | cooperative groups |"
+    yield f"|---|---|{'---:|' * len(_SUBJECTS)}---|---|---|---|"
+    for name, client in CLIENTS.items():
+        passed = results[name]["passed"]
+        counts = " | ".join(str(passed.get(subject, 0)) for subject in _SUBJECTS)
+        can = " | ".join("yes" if has else "-" for has in (client.idempotent, client.static, client.cooperative))
+        codecs = ", ".join(client.codecs)
+        yield f"| {package_of(client)} | {results[name]['version']} | {counts} | {codecs} | {can} |"
     yield ""
-    yield "Also tested: kcat (`test_clients_kcat.py`), Kafka's command line tools of 4.3.0 and 3.9.1"
-    yield "(`test_clients_tools.py`, `test_cluster_tools.py`) and Spark's Kafka connector (`test_connector_broker.py`)."
+    yield "| tool | version | tests passed |"
+    yield "|---|---|---:|"
+    for name, found in results.items():
+        if name not in CLIENTS:
+            tool = "Kafka's command line tools" if name.startswith("tools-") else name
+            yield f"| {tool} | {found['version']} | {sum(found['passed'].values())} |"
+    yield ""
+    yield "Spark's Kafka connector reads from and writes to seglog in `tests/interop/test_connector_broker.py`."
 
 
 def llms(site: Path) -> str:

@@ -7,6 +7,7 @@ that Kafka's jars are in, and are never part of the environment: a program runs 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tests.kafka.jars import CURRENT, PREVIOUS, KafkaVersion, cache_dir, class_path, made_once
 
-__all__ = ["CLIENTS", "Client", "command"]
+__all__ = ["CLIENTS", "Client", "command", "package_of", "version_of"]
 
 _PIP_SECONDS = 300
 _ROOT = Path(__file__).parents[2]
@@ -71,6 +72,23 @@ CLIENTS: Final[dict[str, Client]] = {
     f"java-{CURRENT}": Client("java", (CURRENT,), cooperative=True),
     f"java-{PREVIOUS}": Client("java", (PREVIOUS,), cooperative=True),
 }
+
+
+_PACKAGES: Final = {"confluent": "confluent-kafka", "kafka_python": "kafka-python", "aiokafka": "aiokafka"}
+
+
+def package_of(client: Client) -> str:
+    """The name under which people know it."""
+    return _PACKAGES.get(client.driver, "kafka-clients (Java)")
+
+
+def version_of(client: Client) -> str:
+    """The one that is pinned, else the one that is locked."""
+    if client.is_java:
+        return client.pins[0]
+    pinned = [pin.partition("==")[2] for pin in client.pins if pin.startswith(f"{package_of(client)}==")]
+    locked = re.findall(rf"^{package_of(client)}==(\S+)", (_ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    return (pinned or locked)[0]
 
 
 def command(client: Client, bootstrap: str) -> tuple[list[str], dict[str, str]]:

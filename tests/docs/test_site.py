@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -17,6 +18,8 @@ from seglog.cli.main import COMMANDS, GROUPS
 from seglog.core.broker_config import BROKER_KEYS
 from seglog.protocol.apis import APIS, name_of
 from seglog.spark.options import read_options
+from tests.clients.results import SUBJECTS
+from tests.clients.versions import CLIENTS
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -85,6 +88,11 @@ def test_spark_page_has_the_tables_of_options() -> None:
 def test_tests_that_show_a_kip_exist() -> None:
     kips = tomllib.loads((_ROOT / "docs_site" / "kips.toml").read_text())["kip"]
     assert [name for kip in kips for name in kip.get("tests", ()) if not (_ROOT / name).exists()] == []
+
+
+def test_every_client_has_passed_tests_of_every_subject() -> None:
+    results = json.loads((_ROOT / "docs_site" / "clients.json").read_text())
+    assert [name for name in CLIENTS if set(SUBJECTS.values()) - results[name]["passed"].keys()] == []
 
 
 def test_index_for_language_models_has_every_page(site: Path) -> None:

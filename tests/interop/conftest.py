@@ -11,6 +11,7 @@ import pytest
 
 from seglog.spark import get_spark
 from tests.broker.running import RunningNode
+from tests.clients import results
 from tests.clients.servers import Server
 from tests.interop.connector_world import NODE_PROPERTIES, World, fill
 from tests.kafka import KafkaNode, ZkKafkaNode
@@ -24,11 +25,29 @@ _numbers = itertools.count()
 _LASTING = {"broker.session.timeout.ms": "60000"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-clients", action="store_true", help="write docs_site/clients.json from this run")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test below this directory is an interop test, so that none can be forgotten."""
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.interop)
+            params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+            if found := results.tried(item.path.stem, params):
+                item.user_properties.append(("client", found))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """In the process that has all reports, also those of pytest-xdist's workers."""
+    if terminalreporter.config.getoption("record_clients"):
+        failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
+        passed = [one for report in terminalreporter.stats.get("passed", []) for one in report.user_properties]
+        if failed:
+            terminalreporter.write_line("docs_site/clients.json is not written: tests failed")
+        else:
+            results.record((client, subject) for name, (client, subject) in passed if name == "client")
 
 
 @pytest.fixture(scope="session")
