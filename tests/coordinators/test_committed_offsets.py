@@ -41,7 +41,7 @@ def test_a_client_without_a_group_commits(driver: Driver) -> None:
     assert driver.commit(offset=7) is ErrorCode.NONE
     assert driver.committed() == 7
     group = driver.group
-    assert (group.is_simple, group.state, group.protocol_type) == (True, GroupState.EMPTY, None)
+    assert (group.state, group.protocol_type, group.members.pending) == (GroupState.EMPTY, None, {})
     assert driver.log == [(OffsetCommitKey(GROUP, "t", 0), OffsetAndMetadata(7, -1, "", WALL))]
 
 

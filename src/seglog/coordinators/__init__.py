@@ -1,1 +1,1 @@
-"""Groups: who is in them, what they have read, and the topic in which that is kept."""
+"""Consumer groups: their members, their committed offsets, and the topic that stores both."""

@@ -22,7 +22,8 @@ NEVER: Final = 1 << 62
 
 
 class _Joining(NamedTuple):
-    """When a rebalance ends. ``remaining`` is how long an initial one may go on after that, -1 for the others."""
+    """The deadline of a rebalance. ``remaining`` is how long an initial one may be extended after it; -1 for the
+    others."""
 
     at: int
     delay: int = 0
@@ -30,8 +31,8 @@ class _Joining(NamedTuple):
 
 
 class ClassicGroup:
-    """One group. Invariants, which `check` asserts: members are there just in the states that have some, and all who
-    wait wait for what is to come; a leader is a member; deadlines are of members and pending ones."""
+    """One group. Invariants, which `check` asserts: only states that have members have some; a waiting member waits for
+    something that will happen; the leader is a member; deadlines belong to members and pending ones."""
 
     __slots__ = (
         "_joining",
@@ -70,7 +71,7 @@ class ClassicGroup:
 
     @classmethod
     def restored(cls, group_id: str, value: GroupMetadataValue, limits: GroupLimits) -> ClassicGroup:
-        """The group as it was written down; `loaded` starts its members' sessions."""
+        """Restore the group from its record; `loaded` starts the sessions of its members."""
         group = cls(group_id, limits, state_timestamp=value.state_timestamp)
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.generation = value.generation
@@ -81,7 +82,7 @@ class ClassicGroup:
         return group
 
     def loaded(self, now: Now) -> GroupResult:
-        """All records of its partition are read: members have one session's time to show up."""
+        """All records of the partition are replayed: each member has one session timeout to send a heartbeat."""
         result = GroupResult(now)
         for member in self.members:
             self.renew(member, now)
@@ -92,7 +93,7 @@ class ClassicGroup:
     # Members
 
     def add(self, member: GroupMember, protocol_type: str | None) -> None:
-        """A new member joins; the first one brings the protocol type."""
+        """Add a new member; the first one sets the protocol type."""
         if self.state is GroupState.PREPARING and self.previous is GroupState.EMPTY:
             self.new_member_added = True
         if not self.members:
@@ -100,30 +101,25 @@ class ClassicGroup:
         self.members.add(member)
 
     def has_synced(self, member: GroupMember) -> None:
-        """It has asked for its assignment; the last one to do so ends the wait for the others."""
+        """The member has asked for its assignment; the last one to do so ends the wait for the others."""
         self.members.pending_sync.discard(member.member_id)
         if not self.members.pending_sync:
             self.sync_deadline = None
 
-    # Questions
+    # Queries
 
     @property
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
-    @property
-    def is_simple(self) -> bool:
-        """It only stores offsets."""
-        return self.protocol_type is None and self.is_empty and not self.members.pending
-
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member reads the topic, as far as we know; if we should and do not, it may."""
+        """Whether a member reads the topic. If the subscriptions should be known and are not, assume so."""
         if self.subscribed is not None:
             return topic in self.subscribed
         return self.protocol_type == CONSUMER
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-        """The group as it is written down."""
+        """Return the stored form of the group."""
         if assignments is None:
             assignments = {member.member_id: member.assignment for member in self.members}
         return GroupMetadataValue(
@@ -161,11 +157,11 @@ class ClassicGroup:
         self.earliest = min(self.earliest, at)
 
     def renew(self, member: GroupMember, now: Now) -> None:
-        """The member is there now; it is gone when nothing is heard of it for its session's time."""
+        """The member is alive; it fails when it is silent for its session timeout."""
         self.expect(member.member_id, member.session_timeout, now)
 
     def expect(self, member_id: str, timeout: int, now: Now) -> None:
-        """A member or pending one is gone when nothing is heard of it for so long."""
+        """The member, or pending member, fails when it is silent for ``timeout``."""
         at = self.sessions[member_id] = now.monotonic + timeout
         self.wake_at(at)
 
@@ -174,7 +170,7 @@ class ClassicGroup:
         self.wake_at(joining.at)
 
     def fire(self, now: Now) -> GroupResult | None:
-        """Do one thing whose time has come; None, and `earliest` put right, when nothing is due."""
+        """Handle one deadline that has passed. None, and an exact `earliest`, when none has."""
         if now.monotonic < self.earliest:
             return None
         if self._joining is not None and self._joining.at <= now.monotonic:
@@ -189,7 +185,7 @@ class ClassicGroup:
         return None
 
     def _rebalance_time_is_up(self, joining: _Joining, now: Now) -> GroupResult:
-        """Of an initial rebalance: give others more time if somebody came, as long as there is some."""
+        """Extend an initial rebalance if members joined meanwhile and time remains; otherwise complete the join."""
         result = GroupResult(now)
         self._joining = None
         if joining.remaining > 0 and self.new_member_added:
@@ -202,7 +198,7 @@ class ClassicGroup:
         return result
 
     def _sync_time_is_up(self, now: Now) -> GroupResult:
-        """Members that do not ask for their assignment do not work on it either."""
+        """Remove members that have not asked for their assignment: they do not work on it either."""
         result = GroupResult(now)
         self.sync_deadline = None
         missing = [member.member_id for member in self.members if member.member_id in self.members.pending_sync]
@@ -261,7 +257,7 @@ class ClassicGroup:
             self.maybe_complete_join(result)
 
     def prepare(self, result: GroupResult, reason: str) -> None:
-        """Begin a rebalance: all members join again, or are out."""
+        """Begin a rebalance: all members must join again."""
         result.events.append(
             f"Preparing to rebalance group {self.group_id} in state {self.state.value} with old generation "
             f"{self.generation} (reason: {reason})."
@@ -285,7 +281,7 @@ class ClassicGroup:
             self._complete_join(result)
 
     def _complete_join(self, result: GroupResult) -> None:
-        """Who has not joined by now is out, unless it is static; the others are the next generation."""
+        """Remove dynamic members that have not joined; the others form the next generation."""
         members = self.members
         self._joining = None
         late = [member for member in members if member.awaiting_join is None and member.instance_id is None]
@@ -295,7 +291,7 @@ class ClassicGroup:
             names = ", ".join(member.member_id for member in late)
             result.events.append(f"Group {self.group_id} removed members that have not joined: {names}.")
         if not members.elect() and members:
-            # Only static members that are away: their sessions end, or one of them comes back.
+            # Only absent static members are left: their sessions end, or one of them comes back.
             self._end_rebalance_at(_Joining(result.now.monotonic + members.rebalance_timeout))
             return
         self.generation += 1
@@ -332,7 +328,7 @@ class ClassicGroup:
         self.sync_deadline = None
 
     def remove(self, member_id: str, result: GroupResult) -> None:
-        """Out, with an answer to what it waits for: if it is alive, it joins anew."""
+        """Remove a member and answer what it waits for; if it is alive, it joins again."""
         if member_id in self.members:
             member = self.members[member_id]
             result.reply(self.members.await_join(member, None), JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -341,7 +337,8 @@ class ClassicGroup:
         self.sessions.pop(member_id, None)
 
     def assign(self, assignments: Mapping[str, bytes], code: ErrorCode, result: GroupResult) -> None:
-        """Answer all who wait for their assignment; their sessions, which did not count meanwhile, begin anew."""
+        """Answer all members that wait for their assignment, and restart their sessions, which were suspended
+        meanwhile."""
         protocol_type, protocol = (self.protocol_type, self.protocol) if code is ErrorCode.NONE else (None, None)
         for member in self.members:
             member.assign(assignments.get(member.member_id, b""))
@@ -351,7 +348,7 @@ class ClassicGroup:
                 self.renew(member, result.now)
 
     def die(self, code: ErrorCode, now: Now) -> GroupResult:
-        """The group goes, and whoever waits is told to ask elsewhere."""
+        """End the group; its waiting clients look for its coordinator again."""
         result = GroupResult(now)
         for member in list(self.members):
             result.reply(self.members.await_join(member, None), JoinGroupResult(code, member.member_id))

@@ -1,4 +1,4 @@
-"""What groups have committed, and what transactions still hold back. Pure."""
+"""The committed offsets of groups, and those of open transactions. Pure."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Place = tuple[str, int]
 
 
 class RecordedOffset(NamedTuple):
-    """A commit and the offset of its record."""
+    """A committed offset and the offset of its record."""
 
     value: OffsetAndMetadata
     record: int
 
 
 class FetchedOffset(NamedTuple):
-    """``value`` is None where nothing is committed; ``is_unstable``: an open transaction may change that."""
+    """``value`` is None if nothing is committed; ``is_unstable``: an open transaction may change that."""
 
     value: OffsetAndMetadata | None
     is_unstable: bool = False
 
 
 class CommittedOffsets:
-    """The commits of the groups of one partition of ``__consumer_offsets``.
+    """The committed offsets of the groups in one partition of ``__consumer_offsets`` (``OffsetMetadataManager``).
 
-    A transaction's commits wait for its marker; then they count where they are younger than what is there, since a
-    plain commit may have come between (``OffsetMetadataManager.replayEndTransactionMarker``).
+    The offsets of a transaction wait for its marker. Then they count if they are newer than what is there, since a
+    plain commit may have come in between (``OffsetMetadataManager.replayEndTransactionMarker``).
 
-    What is not committed yet itself counts for all but `fetch` and `seen`, to which it is not there: else a client
-    could see a commit that is gone when another broker leads.
+    An offset whose record is not below the high watermark counts for all methods but `fetch` and `seen`: a client must
+    not see an offset that is gone when another broker leads.
     """
 
     __slots__ = ("_groups", "_pending", "_replaced", "_uncommitted")
@@ -45,7 +45,7 @@ class CommittedOffsets:
         self._uncommitted: deque[tuple[int, tuple[str, Place]]] = deque()
         """Records in the order of the log."""
         self._replaced: dict[tuple[str, Place], deque[RecordedOffset | None]] = {}
-        """What each of them has replaced; the first one is what is committed."""
+        """The values that these records have replaced; the first one is committed."""
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
@@ -65,8 +65,8 @@ class CommittedOffsets:
         *,
         is_committed: bool = True,
     ) -> None:
-        """A record of a commit, or of its deletion; ``producer_id`` is of the transaction that it is part of. If it is
-        not below the high watermark, `settle` says when it is."""
+        """Apply a record of an offset or its deletion; ``producer_id`` is that of its transaction. If the record is not
+        below the high watermark, `settle` follows."""
         place = key.topic, key.partition
         if not is_committed:
             of_group = key.group, place
@@ -81,7 +81,7 @@ class CommittedOffsets:
             groups.setdefault(key.group, {})[place] = RecordedOffset(value, record)
 
     def settle(self, high_watermark: int) -> None:
-        """Records below are committed."""
+        """Records below ``high_watermark`` are committed."""
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] < high_watermark:
             _, of_group = uncommitted.popleft()
@@ -105,24 +105,24 @@ class CommittedOffsets:
         return any(group in groups for groups in self._pending.values())
 
     def places(self, group: str) -> list[Place]:
-        """Everything committed, by a transaction or not."""
+        """The partitions with an offset, of a transaction or not."""
         places = dict.fromkeys(self.of(group))
         for groups in self._pending.values():
             places.update(dict.fromkeys(groups.get(group, ())))
         return list(places)
 
     def is_uncommitted(self, group: str) -> bool:
-        """Whether what was decided last about the group's commits may yet be gone."""
+        """Whether the latest change of the group's offsets may still be lost."""
         return any(of_group == group for of_group, _ in self._replaced)
 
     def seen(self, group: str) -> list[Place]:
-        """Where `fetch` may find something: also what is about to be deleted."""
+        """The partitions for which `fetch` may return an offset, including those about to be deleted."""
         places = dict.fromkeys(self.of(group))
         places.update((place, None) for of_group, place in self._replaced if of_group == group)
         return list(places)
 
     def fetch(self, group: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
-        """A commit; none of a topic that was deleted and made anew, if both ids are known."""
+        """Return a committed offset; none of a deleted topic of the same name, if both topic ids are known."""
         if require_stable and self.is_pending(group, place):
             return FetchedOffset(None, is_unstable=True)
         replaced = self._replaced.get((group, place))
@@ -132,7 +132,8 @@ class CommittedOffsets:
         return FetchedOffset(stored.value)
 
     def deletions(self, group: str, wanted: Callable[[Place, OffsetAndMetadata | None], bool]) -> list[GroupRecord]:
-        """Records that delete the commits that are ``wanted`` (None: only a transaction has one)."""
+        """Return the records that delete the offsets that are ``wanted``; the value is None if only a transaction has
+        one."""
         there = self.of(group)
         return [
             (OffsetCommitKey(group, *place), None)
@@ -143,10 +144,11 @@ class CommittedOffsets:
     def expired(
         self, group: str, now_ms: int, retention_ms: int, since: int | None, is_subscribed: Callable[[str], bool]
     ) -> list[GroupRecord]:
-        """Records that delete what is too old, counted from ``since`` or else from each commit (KIP-211).
+        """Return the records that delete expired offsets. Their age counts from ``since``, or else from each commit
+        (KIP-211).
 
-        A commit of a topic that is being read stays, and one that a transaction is about to replace. One with an expiry
-        of its own goes by that.
+        An offset stays while its topic is being read, or while a transaction is about to replace it. One with its own
+        expiry expires by that.
         """
 
         def is_expired(place: Place, value: OffsetAndMetadata | None) -> bool:

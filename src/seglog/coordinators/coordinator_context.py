@@ -1,6 +1,8 @@
-"""Where groups live: a partition of ``__consumer_offsets`` with the groups in it, as long as this broker leads it in
-one epoch. What a home decides is written here, and is true when it is appended; if it is never committed, because
-another broker leads now, the home goes with it.
+"""The context of one partition of ``__consumer_offsets`` while this broker leads it in one epoch
+(``CoordinatorContext``).
+
+It owns the partition's shard. A change is true when its records are appended. If they are never committed because
+another broker leads, the context ends too.
 """
 
 from __future__ import annotations
@@ -24,16 +26,15 @@ from seglog.replication.waiters import GrowthWaiter
 from seglog.storage.log.admit import Origin
 
 _PART_BYTES: Final = 256 << 10
-"""Where a batch of commits or deletions ends and the next one begins, far below ``max.message.bytes``."""
+"""The size at which a batch of commits or deletions ends, far below ``max.message.bytes``."""
 
 _ASK_AGAIN_SECONDS: Final = 0.01
-"""How often it is looked whether the followers have asked since a question came."""
+"""How often to check whether the followers have fetched since a request came."""
 
 
 class CoordinatorContext:
-    """``is_replayed`` when all records are read, ``is_loaded`` when these are committed, too: then it may be asked.
-    ``gone`` are topics that were deleted before. ``timers`` are those of groups, with the times that they were set for.
-    """
+    """``is_replayed``: all records are read. ``is_loaded``: these are committed too, and requests are served.
+    ``timers`` are those of groups, with the deadlines they are set for."""
 
     __slots__ = (
         "_clock",
@@ -61,7 +62,7 @@ class CoordinatorContext:
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker still leads the partition, and has done so all the time."""
+        """Whether this broker still leads the partition, in the same epoch."""
         partition = self.partition
         return partition.leads and partition.leader_epoch == self.leader_epoch and not self._is_over
 
@@ -82,7 +83,7 @@ class CoordinatorContext:
         return []
 
     def stop(self, now: Now) -> None:
-        """Nothing happens here any more, and whoever waits is told to ask elsewhere."""
+        """End the context. Waiting clients look for the coordinator again."""
         self._is_over = True
         for _, timer in self.timers.values():
             timer.cancel()
@@ -92,17 +93,17 @@ class CoordinatorContext:
         self.shard.groups.clear()
 
     def settled(self) -> CoordinatorShard:
-        """The shard, for questions: what it says of commits is committed (``CoordinatorRuntime.scheduleReadOperation``
-        reads at the last committed offset, too)."""
+        """The shard, for reads: the offsets that it returns are committed (``CoordinatorRuntime.scheduleReadOperation``
+        also reads at the last committed offset)."""
         self.shard.offsets.settle(self.partition.log.high_watermark)
         return self.shard
 
     async def is_newest(self) -> bool:
-        """Whether what is committed here was the newest that any coordinator had committed when this was asked; waits
-        for that, for ``offsets.commit.timeout.ms`` at most.
+        """Wait until no other coordinator can have committed anything newer before this call, for
+        ``offsets.commit.timeout.ms`` at most. Return whether that is so.
 
-        While the metadata store is away another broker may coordinate these groups, and this one would not know. It
-        knows that none did if all members of the ISR followed it later than the question came.
+        While the metadata store is away, another broker may coordinate these groups unnoticed. None did if all members
+        of the ISR have followed this broker after the call.
         """
         asked_ms = int(self._clock.monotonic() * 1000)
         deadline = self._clock.monotonic() + self._settings.offsets_commit_timeout_ms / 1000
@@ -116,24 +117,22 @@ class CoordinatorContext:
     # Writing
 
     def append(self, records: Sequence[GroupRecord]) -> int:
-        """As one batch, and true from now on; the offset behind it. Raises what `Partition.append` raises."""
+        """Append one batch and apply its records. Return the offset after it. Raises what `Replica.append` raises."""
         if not self.is_led:
-            raise NotLeaderError(
-                f"{self.partition.topic_partition} was led in epoch {self.leader_epoch}, which is over"
-            )
+            raise NotLeaderError(f"{self.partition.topic_partition} is no longer led in epoch {self.leader_epoch}")
         now = self._clock.now_ms()
         encoded = [encode(entry) for entry in records]
         batch = encode_batch(
             [NewRecord(value, key, now) for key, value in encoded],
             codec=self._settings.offsets_topic_compression_codec,
-            base_sequence=0,  # as Kafka has it, though there is no producer
+            base_sequence=0,  # as in Kafka, although there is no producer
         )
         appended = self.partition.append(batch, Origin.COORDINATOR, needs_all=True)
         self.settled().apply(records, appended.first_offset, committed=self.partition.log.high_watermark)
         return appended.last_offset + 1
 
     def append_in_parts(self, records: Sequence[GroupRecord]) -> int:
-        """Records none of which needs the others: in one batch, if they fit."""
+        """Append records that are independent of each other, as one batch if they fit."""
         part: list[GroupRecord] = []
         size = end = 0
         for record in records:
@@ -146,8 +145,8 @@ class CoordinatorContext:
         return self.append(part) if part else end
 
     async def outcome(self, end: int) -> ErrorCode:
-        """What became of everything below ``end``: waits for the high watermark to come there, for
-        ``offsets.commit.timeout.ms``."""
+        """Wait until the high watermark reaches ``end``, for ``offsets.commit.timeout.ms`` at most. Return the client's
+        code."""
         deadline = self._clock.monotonic() + self._settings.offsets_commit_timeout_ms / 1000
         while (code := self.known_outcome(end)) is None:
             left = deadline - self._clock.monotonic()
@@ -157,15 +156,14 @@ class CoordinatorContext:
         return code
 
     def known_outcome(self, end: int) -> ErrorCode | None:
-        """As `outcome`, but at once: None while it is open."""
+        """As `outcome`, without waiting: None while it is open."""
         if not self.is_led:
             return ErrorCode.NOT_COORDINATOR
         found = self.partition.outcome(self.leader_epoch, end)
         return None if found is None else code_of_outcome(found)
 
     async def committed(self, end: int) -> bool:
-        """Wait for the high watermark to come to ``end``, however long that takes; False when it will not while this
-        broker leads."""
+        """Wait without a limit until the high watermark reaches ``end``. False if this broker stops leading first."""
         while self.is_led and self.partition.log.high_watermark < end:
             await self._wait(self._settings.offsets_commit_timeout_ms / 1000)
         return self.is_led
@@ -181,8 +179,8 @@ class CoordinatorContext:
 
 
 def answer(result: GroupResult) -> None:
-    """Give all who waited what the step has for them."""
+    """Answer all waiting clients of a result."""
     for ticket, reply in result.replies:
         assert isinstance(ticket, asyncio.Future)
-        if not ticket.done():  # whose client has gone is cancelled
+        if not ticket.done():  # it is cancelled if the client has gone
             ticket.set_result(reply)

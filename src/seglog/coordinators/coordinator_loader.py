@@ -1,4 +1,5 @@
-"""A partition of ``__consumer_offsets`` read from its start, in pieces, so that others have their turn in between."""
+"""Replays a partition of ``__consumer_offsets`` in short steps, so that the event loop serves other tasks in
+between."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from seglog.storage.log.reads import UpTo
 _log: Final = logging.getLogger("seglog.coordinators")
 _READ_BYTES: Final = 1 << 20
 _RECORDS_AT_ONCE: Final = 256
-"""Some two milliseconds, in which no client is answered."""
+"""About two milliseconds, in which no client is answered."""
 
 
 def load(shard: CoordinatorShard, partition: Replica) -> Iterator[None]:
-    """Replay everything up to where the log ends now; each step of the iteration is short.
+    """Replay everything up to the current end of the log, one short step per iteration.
 
-    Not only up to the high watermark, which a new leader does not know at once (``CoordinatorLoaderImpl``).
+    The end is the log's, not the high watermark, which a new leader does not know at once (``CoordinatorLoaderImpl``).
     """
     log = partition.log
     offset, end = log.log_start_offset, log.log_end_offset
@@ -58,13 +59,13 @@ def _end_transactions(shard: CoordinatorShard, records: list[Record], producer_i
 
 
 def _replay(shard: CoordinatorShard, partition: Replica, record: Record, producer_id: int) -> None:
-    """One record; what cannot be read, because it is damaged or of a newer Kafka, is left where it is."""
+    """Replay one record. Skip it if it is damaged or of a newer Kafka; it stays in the log."""
     if record.key is None:
         return
     try:
         entry = decode(record.key, record.value)
     except (CorruptRecordError, UnsupportedFormatError) as error:
-        _log.warning("offset %d of %s is passed over: %s", record.offset, partition.topic_partition, error)
+        _log.warning("offset %d of %s is skipped: %s", record.offset, partition.topic_partition, error)
         return
     if entry is not None:
         shard.replay(entry, record.offset, producer_id)

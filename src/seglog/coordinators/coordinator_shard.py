@@ -48,7 +48,7 @@ class OffsetCommit(NamedTuple):
 
 
 class OffsetCommitRequest(NamedTuple):
-    """An OffsetCommit of any version. ``retention_ms`` is -1 unless an old client gives its own."""
+    """An OffsetCommit of any version. ``retention_ms`` is -1 unless an old client sets it."""
 
     group_id: str
     generation: int
@@ -60,14 +60,14 @@ class OffsetCommitRequest(NamedTuple):
 
 
 class ChangeResult(NamedTuple):
-    """Codes in the order of the request, and the records that make it so."""
+    """Codes in the order of the request, and the records to append."""
 
     codes: list[ErrorCode]
     records: list[GroupRecord]
 
 
 class CoordinatorShard:
-    """One partition's groups."""
+    """The groups of one partition."""
 
     __slots__ = ("groups", "limits", "max_metadata", "offsets")
 
@@ -80,7 +80,7 @@ class CoordinatorShard:
     # Records
 
     def replay(self, entry: GroupRecord, record: int, producer_id: int = -1) -> None:
-        """A record read after a start, in the order of the log."""
+        """Apply a record of the log, in order, after a start."""
         key, value = entry
         if isinstance(value, GroupMetadataValue):
             self.groups[key.group] = ClassicGroup.restored(key.group, value, self.limits)
@@ -88,8 +88,8 @@ class CoordinatorShard:
             self._apply(entry, record, producer_id)
 
     def apply(self, entries: Iterable[GroupRecord], first_record: int, *, committed: int = MAX_INT64) -> None:
-        """Records that were just written, of which those below ``committed`` are so, too. Groups that were written down
-        are what they say already."""
+        """Apply records that were just written; those below ``committed`` are committed too. A group has the state of
+        its record already."""
         for record, entry in enumerate(entries, first_record):
             if not isinstance(entry[1], GroupMetadataValue):
                 self._apply(entry, record, -1, is_committed=record < committed)
@@ -101,11 +101,11 @@ class CoordinatorShard:
             return
         assert value is None or isinstance(value, OffsetAndMetadata)
         if value is not None and key.group not in self.groups:
-            self.groups[key.group] = ClassicGroup(key.group, self.limits)  # a client that only stores its offsets here
+            self.groups[key.group] = ClassicGroup(key.group, self.limits)  # a group that only stores offsets
         self.offsets.put(key, value, record, producer_id, is_committed=is_committed)
 
     def loaded(self, now: Now) -> list[tuple[str, GroupResult]]:
-        """Everything is replayed: sessions begin."""
+        """Everything is replayed: start the sessions of all members."""
         return [(group.group_id, group.loaded(now)) for group in self.groups.values()]
 
     # Members
@@ -146,7 +146,7 @@ class CoordinatorShard:
         return group_membership.leave(group, leaving, now)
 
     def stored(self, group: ClassicGroup, pending: PendingWrite, code: ErrorCode, now: Now) -> GroupResult:
-        """What a step of the group waited for is written, or could not be: then a new group is not there."""
+        """The records of a result are written, or could not be written: then a new group is removed."""
         result = group_membership.stored(group, pending, code, now)
         if group.state is GroupState.DEAD and self.groups.get(group.group_id) is group:
             del self.groups[group.group_id]
@@ -155,7 +155,7 @@ class CoordinatorShard:
     # Offsets
 
     def commit(self, request: OffsetCommitRequest, now: Now) -> ChangeResult:
-        """Raises `CoordinatorError` for all of it; each commit has its own code else."""
+        """Commit offsets. Raises `CoordinatorError` for the whole request; otherwise each offset has its own code."""
         code = self._check_commit(request, now)
         if code is not ErrorCode.NONE:
             raise CoordinatorError(code, f"group {request.group_id} refuses a commit of {request.member_id!r}")
@@ -179,13 +179,13 @@ class CoordinatorShard:
         return ErrorCode.GROUP_ID_NOT_FOUND if request.version >= _SAYS_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
 
     def _is_too_long(self, metadata: str | None) -> bool:
-        """In UTF-16 units, as Java counts, whatever the key's name says of bytes."""
+        """Compare UTF-16 units, as Java does, although the key's name says bytes."""
         if metadata is None or 2 * len(metadata) <= self.max_metadata:
             return False
         return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * self.max_metadata
 
     def fetch(self, group_id: str, place: Place, topic_id: UUID | None, *, require_stable: bool) -> FetchedOffset:
-        """What is committed; of nothing else that was decided so far anybody is told."""
+        """Return a committed offset; changes that are not committed yet do not show."""
         if not self._is_there(group_id):
             return FetchedOffset(None)
         return self.offsets.fetch(group_id, place, topic_id, require_stable=require_stable)
@@ -197,10 +197,10 @@ class CoordinatorShard:
         return group_id in self.groups or self.offsets.is_uncommitted(group_id)
 
     def delete_offsets(self, group_id: str, places: Sequence[Place]) -> ChangeResult:
-        """Raises `CoordinatorError` for all of it."""
+        """Delete offsets. Raises `CoordinatorError` for the whole request."""
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
-            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
         if not group.is_empty and group.protocol_type != CONSUMER:
             raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has members")
         there = set(self.offsets.places(group_id))
@@ -229,7 +229,7 @@ class CoordinatorShard:
         return changed
 
     def expire(self, now: Now, retention_ms: int) -> list[GroupRecord]:
-        """Records that delete old commits, and with the last of them their group, if it is empty."""
+        """Return the records that delete expired offsets, and empty groups with their last offset."""
         records: list[GroupRecord] = []
         for group_id, group in self.groups.items():
             offsets = self.offsets.of(group_id)
@@ -245,7 +245,8 @@ class CoordinatorShard:
         return records
 
     def topics_deleted(self, topics: Iterable[tuple[str, UUID | None]]) -> list[GroupRecord]:
-        """Records that delete the commits of topics that are no more; not of other topics with the same names."""
+        """Return the records that delete the offsets of deleted topics, but not those of new topics with the same
+        name."""
         ids = dict(topics)
 
         def is_gone(place: Place, value: OffsetAndMetadata | None) -> bool:
@@ -255,7 +256,8 @@ class CoordinatorShard:
 
 
 def _may_expire(group: ClassicGroup) -> bool:
-    """Not during a rebalance, nor where members may read topics that we do not know of (KIP-211)."""
+    """Offsets do not expire during a rebalance, nor while members may read topics that the coordinator does not know
+    (KIP-211)."""
     if group.protocol_type is None or group.is_empty:
         return True
     return group.protocol_type == CONSUMER and group.subscribed is not None and group.state is GroupState.STABLE

@@ -1,11 +1,12 @@
-"""The group coordinator of this broker: it writes and times what `CoordinatorShard` decides, and answers clients.
+"""The group coordinator of this broker (``GroupCoordinatorService``): it writes and times what `CoordinatorShard`
+decides.
 
-A request finds the partition of ``__consumer_offsets`` that its group lives in. Its records are appended there as one
-batch; whoever asked is answered when they are below the high watermark. On one event loop: between two awaits nothing
-else runs, so that a decision and its append are one step.
+A request finds the partition of ``__consumer_offsets`` that has its group. Its records are appended there as one batch;
+the client is answered when they are below the high watermark. Everything runs on one event loop: nothing else runs
+between two awaits, so a decision and its append are one step.
 
-A home is of one partition in one epoch in which this broker leads it: `GroupCoordinator.moved` ends those that are
-over, and has new ones loaded.
+A context belongs to one partition in one epoch in which this broker leads it. `GroupCoordinator.moved` ends those that
+are over and loads new ones.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from seglog.core.ground import Ground
 _log: Final = logging.getLogger("seglog.coordinators")
 _NOBODY: Final = -1
 MAX_MEMBER_BYTES: Final = 256 << 20
-"""What the members of all groups may say of themselves. Before version 4 of JoinGroup nobody has to come back with an
-id (KIP-394): a megabyte a request stays for minutes. Kafka has no limit."""
+"""The metadata of all members of all groups. Before version 4 of JoinGroup a client need not come back with a member id
+(KIP-394), so a megabyte per request would stay for minutes. Kafka has no limit."""
 
 
 class GroupCoordinator:
-    """All groups of this broker. `run` loads them and looks after them as long as the broker runs."""
+    """All groups of this broker. `run` loads them, expires offsets, and owns their tasks."""
 
     def __init__(self, topic: OffsetsTopic, settings: GroupSettings, *, ground: Ground) -> None:
         self.settings = settings
@@ -61,10 +62,10 @@ class GroupCoordinator:
         self._wants_loading = asyncio.Event()
         self._owner: asyncio.TaskGroup | None = None
 
-    # Life
+    # Loading and expiry
 
     async def run(self) -> None:
-        """Load what is there, then expire offsets, until it is cancelled."""
+        """Load the groups, then expire offsets, until cancelled."""
         next_check = self._clock.monotonic() + self.settings.offsets_retention_check_interval_ms / 1000
         try:
             async with asyncio.TaskGroup() as self._owner:
@@ -75,7 +76,7 @@ class GroupCoordinator:
                         self.expire_offsets()
                         next_check = self._clock.monotonic() + self.settings.offsets_retention_check_interval_ms / 1000
                         continue
-                    # Not `wait_for`, which may take the event for an answer when it is cancelled at the same time.
+                    # `wait_for` may swallow a cancellation that comes together with the event.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(wait):
                             await self._wants_loading.wait()
@@ -91,14 +92,15 @@ class GroupCoordinator:
                 await self._load(context)
 
     async def _load(self, context: CoordinatorContext) -> None:
-        """Replay what is there. It may be asked when all of that is committed, for which nobody else waits."""
+        """Replay the partition. It serves requests when everything in it is committed; other partitions do not wait for
+        that."""
         end = context.partition.log.log_end_offset
         try:
             for _ in load(context.shard, context.partition):
                 await asyncio.sleep(0)
-                if not context.is_led:  # others are in `_contexts` by now, or it is not ours any more
+                if not context.is_led:  # `_contexts` has another one by now, or none
                     return
-        except (SeglogError, OSError) as error:  # it was deleted or cut meanwhile, or is damaged: others go on
+        except (SeglogError, OSError) as error:  # it was deleted or truncated meanwhile, or is damaged
             _log.error("groups of %s cannot be loaded: %s", context.partition.topic_partition, error)
             return
         context.replayed()
@@ -123,37 +125,37 @@ class GroupCoordinator:
         self._contexts.clear()
 
     def moved(self) -> None:
-        """Of the partitions of ``__consumer_offsets`` this broker leads others now, or some in another epoch: groups of
-        those that it has lost are told so at once, new ones are loaded."""
+        """This broker leads other partitions of ``__consumer_offsets``, or some in another epoch: end the lost groups,
+        load the new ones."""
         for number in list(self._contexts):
             self._context(number)
         self._wants_loading.set()
 
-    # Where a group lives
+    # The coordinator of a group
 
     def partition_of(self, group_id: str) -> int:
         count = len(self._topic.partitions()) or self.settings.offsets_topic_num_partitions
         return java_hash(group_id) % count
 
     async def locate(self, group_id: str) -> int:
-        """The id of the broker that coordinates the group, -1 if there is none; makes the topic, if it is the first
-        group."""
+        """Return the id of the group's coordinator, -1 if there is none. The first group creates the topic."""
         if self._owner is None:
             return _NOBODY
         if not self._topic.partitions():
             if self._creation is None or self._creation.done():
                 self._creation = self._owner.create_task(self._create())
-            await asyncio.shield(self._creation)  # it goes on for the others when one who waits has gone
+            await asyncio.shield(self._creation)  # others wait for it even if this request is cancelled
         return self._topic.leader(self.partition_of(group_id))
 
     async def _create(self) -> None:
         try:
             await self._topic.create()
         except SeglogError as error:
-            _log.error("%s could not be made: %s", OFFSETS_TOPIC, error)
+            _log.error("%s could not be created: %s", OFFSETS_TOPIC, error)
 
     def _context(self, number: int) -> CoordinatorContext | None:
-        """The groups of a partition, if this broker leads it. What it led before is over, whoever notices first."""
+        """Return the context of a partition that this broker leads. End the one of an epoch that is over, whichever
+        caller notices first."""
         partitions = self._topic.partitions()
         partition = partitions[number] if number < len(partitions) else None
         context = self._contexts.get(number)
@@ -169,19 +171,22 @@ class GroupCoordinator:
 
     def _context_of(self, group_id: str) -> CoordinatorContext:
         if self._owner is None:
-            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator does not run")
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not running")
         number = self.partition_of(group_id)
         context = self._context(number)
         if context is None and self._topic.is_awaited(number):
-            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} will be of this broker")
+            raise CoordinatorError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"this broker will coordinate group {group_id}"
+            )
         if context is None:
-            raise CoordinatorError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is not of this broker")
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR, f"this broker does not coordinate group {group_id}")
         if not context.is_loaded:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group_id} is being loaded")
         return context
 
     def shard(self, group_id: str) -> CoordinatorShard:
-        """For questions. Raises `CoordinatorError` where the group is not of this broker, or not loaded yet."""
+        """The shard for reads. Raises `CoordinatorError` if this broker does not coordinate the group, or has not
+        loaded it yet."""
         return self._context_of(group_id).settled()
 
     def is_in_doubt(self, group_id: str) -> bool:
@@ -190,17 +195,17 @@ class GroupCoordinator:
         return context is not None and context.partition.in_doubt
 
     async def newest(self, group_id: str) -> None:
-        """Return when no other coordinator had committed anything for the group before this was called. Raises
+        """Return when no other coordinator can have committed anything for the group before this call. Raises
         `CoordinatorError`."""
         if not await self._context_of(group_id).is_newest():
             raise CoordinatorError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"group {group_id} may be of another broker: the metadata store is away, and not all replicas of its "
-                f"partition follow this one",
+                f"another broker may coordinate group {group_id}: the metadata store is away, and not all replicas of "
+                f"its partition follow this one",
             )
 
     def shards(self) -> Iterator[CoordinatorShard]:
-        """All that this broker leads. Raises `CoordinatorError` if one is not loaded yet."""
+        """All shards that this broker leads. Raises `CoordinatorError` if one is not loaded yet."""
         for number in range(len(self._topic.partitions())):
             context = self._context(number)
             if context is not None:
@@ -209,7 +214,7 @@ class GroupCoordinator:
                 yield context.settled()
 
     def _now(self) -> Now:
-        # Rounded: a timer that rings on time must not find that it is one too early, and be set again for at once.
+        # Rounded, or a timer that fires on time could find itself one millisecond early and be set again at once.
         return Now(round(self._clock.monotonic() * 1000), self._clock.now_ms())
 
     # Members
@@ -218,7 +223,9 @@ class GroupCoordinator:
         """Raises `CoordinatorError`."""
         context = self._context_of(request.group_id)
         if not self._has_room_for(request):
-            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "members of groups say too much of themselves")
+            raise CoordinatorError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "the metadata of group members exceeds the coordinator's limit"
+            )
         ticket: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         prefix = request.client_id if request.instance_id is None else request.instance_id
         new_id = f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
@@ -228,8 +235,8 @@ class GroupCoordinator:
         return joined
 
     def _has_room_for(self, request: JoinGroupRequest) -> bool:
-        """Whether what members say of themselves stays below `MAX_MEMBER_BYTES`. It is counted anew only when all that
-        came since would be too much: mostly those are members that join again."""
+        """Check `MAX_MEMBER_BYTES`. The sum is counted anew only when all requests since then exceed the limit: most
+        are members that join again."""
         self._member_bytes += size_of(request.protocols)
         if self._member_bytes > MAX_MEMBER_BYTES:
             groups = (group for context in self._contexts.values() for group in context.shard.groups.values())
@@ -280,16 +287,16 @@ class GroupCoordinator:
         return codes[0]
 
     def topics_deleted(self, topics: Sequence[tuple[str, UUID | None]]) -> None:
-        """Topics are no more: what groups have committed of them goes, too."""
+        """Delete the committed offsets of deleted topics."""
         for context in self._current_contexts():
             self._append_quietly(context, context.topics_deleted(topics))
 
     def _current_contexts(self) -> list[CoordinatorContext]:
-        """Without those of a topic of offsets that was deleted itself."""
+        """The contexts whose partitions still exist: the offsets topic may have been deleted itself."""
         return [context for number, context in list(self._contexts.items()) if self._context(number) is context]
 
     def expire_offsets(self) -> None:
-        """Delete offsets that nobody has used for ``offsets.retention.minutes``."""
+        """Delete offsets that were not used for ``offsets.retention.minutes``."""
         for context in self._current_contexts():
             if context.is_loaded:
                 self._append_quietly(
@@ -304,7 +311,7 @@ class GroupCoordinator:
                 raise CoordinatorError(code_of_append(error), str(error)) from error
             code = await context.outcome(end)
             if code is not ErrorCode.NONE:
-                raise CoordinatorError(code, "not committed in time, or another broker leads now")
+                raise CoordinatorError(code, "the records were not committed in time, or another broker leads")
         return changed.codes
 
     def _append_quietly(self, context: CoordinatorContext, records: Sequence[GroupRecord]) -> None:
@@ -313,10 +320,10 @@ class GroupCoordinator:
         except SeglogError as error:
             _log.error("offsets in %s could not be deleted: %s", context.partition.topic_partition, error)
 
-    # Steps of groups
+    # Results of groups
 
     def _do(self, context: CoordinatorContext, group_id: str, result: GroupResult) -> None:
-        """Answer, write, and go on with what waited for that."""
+        """Answer clients, append records, and continue what waits for them."""
         group = context.shard.groups.get(group_id)
         for event in result.events:
             _log.info("%s", event)
@@ -333,7 +340,7 @@ class GroupCoordinator:
                 if code is not None:
                     self._stored(context, group, pending, code)
                 else:
-                    assert self._owner is not None  # else there was no home
+                    assert self._owner is not None  # contexts exist only while `run` does
                     self._owner.create_task(self._store_later(context, group, pending, end))
         self._watch(context, group_id)
 
@@ -349,7 +356,7 @@ class GroupCoordinator:
             self._do(context, group.group_id, context.shard.stored(group, pending, code, self._now()))
 
     def _watch(self, context: CoordinatorContext, group_id: str) -> None:
-        """See to it that the group is asked when its next deadline comes. Later deadlines cost nothing."""
+        """Set the timer of the group's next deadline. A later deadline keeps the timer."""
         group = context.shard.groups.get(group_id)
         earliest = NEVER if group is None else group.earliest
         armed = context.timers.get(group_id)

@@ -1,4 +1,4 @@
-"""The members of a classic group: who they are, what protocols they speak, and which of these the group takes. Pure."""
+"""The members of a classic group, and the protocol that they share. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seglog.core.utf8 import decode_utf8
 from seglog.protocol.wire import WireReader
 
 CONSUMER: Final = "consumer"
-"""The protocol type of consumers: the only one whose metadata a coordinator looks into."""
+"""The protocol type of consumers, the only one whose metadata the coordinator reads."""
 
 
 class GroupMember:
-    """A member. ``is_new`` until a rebalance ended with it: its session may then end even while it waits."""
+    """A member. ``is_new`` until its first rebalance ends: until then its session may end even while it waits."""
 
     __slots__ = (
         "assignment",
@@ -91,12 +91,13 @@ class GroupMember:
         self.session_timeout = request.session_timeout
 
     def await_sync(self, ticket: Ticket | None) -> None:
-        """Who waits for its assignment now; None: nobody any more."""
+        """Set the client that waits for the assignment; None: no client waits."""
         self.awaiting_sync = ticket
 
     @property
     def is_waiting(self) -> bool:
-        """Whoever waits for us is alive, heartbeats or not; but a client that never got its member id is gone."""
+        """A member with a waiting client is alive without heartbeats; a client that never got its member id may be
+        gone."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -116,10 +117,10 @@ class GroupMember:
 
 
 class GroupMembers:
-    """The members of one group in the order in which they came. ``leader`` is one of them, or None.
+    """The members of one group, in the order of joining. ``leader`` is one of them, or None.
 
-    ``pending`` were given a member id and have not come back with it; ``pending_sync`` have not asked for what they
-    were assigned in this generation; ``joining`` is how many wait for the rebalance to end.
+    ``pending`` have a member id and have not joined with it yet; ``pending_sync`` have not asked for their assignment
+    of this generation; ``joining`` counts those that wait for the rebalance to end.
     """
 
     __slots__ = ("_spoken", "by_id", "joining", "leader", "pending", "pending_sync", "static")
@@ -165,7 +166,7 @@ class GroupMembers:
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Without it, whatever it was; nobody waits for it. The longest-serving member takes over from a leader."""
+        """Remove a member or pending member; no client waits for it. The longest-serving member follows a leader."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._spoken.subtract(_names(member.protocols))
@@ -178,7 +179,8 @@ class GroupMembers:
         self.pending_sync.discard(member_id)
 
     def replace_static(self, instance_id: str, new_id: str) -> GroupMember:
-        """A static member came back without its id and takes its own place under a new one; nobody waits as the old."""
+        """A static member came back without its id: it takes its own place under a new one. No client waits for the old
+        one."""
         old = self.by_id.pop(self.static[instance_id])
         assert old.awaiting_join is None
         member = old.renamed(new_id)
@@ -192,7 +194,7 @@ class GroupMembers:
         return member
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether such a member is here, and not another one in its place."""
+        """Check that this member is here, and that no other one has its instance id."""
         if instance_id is not None:
             existing = self.static.get(instance_id)
             if existing is None:
@@ -202,13 +204,13 @@ class GroupMembers:
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def update(self, member: GroupMember, request: JoinGroupRequest) -> None:
-        """It joined again, perhaps with other protocols."""
+        """The member joined again, perhaps with other protocols."""
         self._spoken.subtract(_names(member.protocols))
         self._spoken.update(_names(request.protocols))
         member.rejoin(request)
 
     def await_join(self, member: GroupMember, ticket: Ticket | None) -> Ticket | None:
-        """Who waits for this member's join now, if anybody; returns who did before."""
+        """Set the client that waits for the member's join, or None. Return the one before."""
         before = member.awaiting_join
         self.joining += (ticket is not None) - (before is not None)
         member.awaiting_join = ticket
@@ -223,7 +225,7 @@ class GroupMembers:
         return max((member.rebalance_timeout for member in self), default=0)
 
     def elect(self) -> bool:
-        """Keep a leader that has joined, or take another who has; False if there is none."""
+        """Keep a leader that has joined, or elect a member that has. False if none has."""
         if self.leader is None:
             return False
         if self.by_id[self.leader].awaiting_join is not None:
@@ -235,11 +237,12 @@ class GroupMembers:
         return True
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether one of these is spoken by all members."""
+        """Whether all members support one of these protocols."""
         return any(self._spoken[name] == len(self.by_id) for name, _ in protocols)
 
     def select_protocol(self) -> str | None:
-        """Each votes for the first of its protocols that all speak; most votes win, on ties those of the oldest."""
+        """Each member votes for its first protocol that all support. The most votes win; on a tie, those of the oldest
+        member."""
         everyone = len(self.by_id)
         votes = Counter(next(name for name, _ in member.protocols if self._spoken[name] == everyone) for member in self)
         return max(votes, key=votes.__getitem__, default=None)
@@ -256,7 +259,7 @@ def _names(protocols: Protocols) -> set[str]:
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics in subscriptions of consumers, whose version 0 all others begin with; None if one is no such thing."""
+    """Return the topics of consumers' subscriptions; all versions begin with version 0. None if one cannot be read."""
     topics: set[str] = set()
     for data in metadata:
         reader = WireReader(data)

@@ -33,7 +33,7 @@ from seglog.coordinators.group_state import (
 from seglog.core.error_codes import ErrorCode
 
 MAX_PENDING: Final = 10_000
-"""Member ids given out in one group and not used yet: more than that are no consumers starting, and the oldest go."""
+"""Unused member ids of one group. So many are not starting consumers; the oldest ids go."""
 _NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 _ID_REQUIRED_FROM: Final = 4
 _SKIPS_ASSIGNMENT_FROM: Final = 9
@@ -42,7 +42,7 @@ _SKIPS_ASSIGNMENT_FROM: Final = 9
 
 
 def join(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, new_id: str, now: Now) -> GroupResult:
-    """A JoinGroup; ``new_id`` is for a member that has none."""
+    """Handle a JoinGroup; a member without an id gets ``new_id``."""
     result = GroupResult(now)
     if not _has_room_for(group, request.member_id):
         group.remove(request.member_id, result)
@@ -63,7 +63,8 @@ def join(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, new_id:
 
 
 def _has_room_for(group: ClassicGroup, member_id: str) -> bool:
-    """While a rebalance is prepared those who have joined count: the last ones of a group too large stay outside."""
+    """Check ``group.max.size``. While a rebalance is prepared only members that have joined count: the last ones of a
+    group that is too large stay outside."""
     members = group.members
     if group.state is GroupState.PREPARING:
         joined = member_id in members and members[member_id].awaiting_join is not None
@@ -80,7 +81,7 @@ def _speaks(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 
 
 def _give_id(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, new_id: str, result: GroupResult) -> None:
-    """Whoever cannot use the id does not become a member that all others wait for (KIP-394)."""
+    """A client that cannot use the id never becomes a member that the others wait for (KIP-394)."""
     pending = group.members.pending
     if len(pending) >= MAX_PENDING:
         group.remove(next(iter(pending)), result)
@@ -110,7 +111,7 @@ def _join_again(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, 
     is_follower = member_id != group.members.leader
     is_same = member.protocols == request.protocols
     if is_same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and is_follower)):
-        # It did not get the answer to its join: the generation goes on.
+        # It missed the answer to its join: the generation continues.
         result.reply(ticket, group.joined(member))
         return
     _wait(group, member, request, ticket, result)
@@ -122,7 +123,7 @@ def _add(group: ClassicGroup, request: JoinGroupRequest, ticket: Ticket, member_
     member = GroupMember.joining(request, member_id)
     group.add(member, request.protocol_type)
     members.await_join(member, ticket)
-    # Without an id it cannot send heartbeats, and a closed connection is not noticed while it waits.
+    # Without an id it cannot send heartbeats, and its closed connection would not be noticed while it waits.
     group.expect(member_id, _NEW_MEMBER_JOIN_TIMEOUT_MS, result.now)
     result.events.append(
         f"Member {member_id} joins group {group.group_id} in state {group.state.value} (client id "
@@ -136,14 +137,14 @@ def _wait(
 ) -> None:
     group.members.update(member, request)
     before = group.members.await_join(member, ticket)
-    if before is not ticket:  # the client asked again on a new connection; nobody reads the old answer
+    if before is not ticket:  # the client repeated its request on a new connection
         result.reply(before, JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _join_as_static(
     group: ClassicGroup, request: JoinGroupRequest, instance_id: str, ticket: Ticket, new_id: str, result: GroupResult
 ) -> None:
-    """A static member that was restarted: its assignment is still there, and mostly nobody else need notice."""
+    """A static member restarted: it keeps its assignment, and usually the other members do not notice."""
     members = group.members
     leader_before = members.leader
     old = members[members.static[instance_id]]
@@ -164,7 +165,7 @@ def _join_as_static(
         result.write(group.group_id, group.value(), pending)
         return
     members.await_join(member, ticket)
-    # While assignments are made, the leader may be assigning to the old id: all begin anew then, too.
+    # The leader may be assigning to the old id: rebalance also while assignments are made.
     group.prepare_or_complete(result, f"static member {instance_id} has a new member id, {new_id}")
 
 
@@ -182,11 +183,11 @@ _HEARTBEAT: Final[Mapping[GroupState, ErrorCode]] = {
     GroupState.STABLE: ErrorCode.NONE,
     GroupState.DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a member of the right generation is told."""
+"""The answer to a member of the current generation."""
 
 
 def sync(group: ClassicGroup, request: SyncGroupRequest, ticket: Ticket, now: Now) -> GroupResult:
-    """A SyncGroup: the leader brings the assignments, the others wait for theirs."""
+    """Handle a SyncGroup: the leader brings the assignments, the others wait for theirs."""
     result = GroupResult(now)
     code = _check_sync(group, request)
     if code is not ErrorCode.NONE:
@@ -230,7 +231,7 @@ def _differ(asked: str | None, has: str | None) -> bool:
 
 
 def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """A member is alive; what it is told."""
+    """Handle a Heartbeat."""
     if group.state is not GroupState.DEAD:
         code = group.members.check(member_id, instance_id)
         if code is not ErrorCode.NONE:
@@ -242,7 +243,7 @@ def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, gene
 
 
 def leave(group: ClassicGroup, leaving: Sequence[LeavingMember], now: Now) -> tuple[GroupResult, list[ErrorCode]]:
-    """Members go, each with its own code."""
+    """Handle a LeaveGroup; each member has its own code."""
     result = GroupResult(now)
     codes = [_leave(group, one, result) for one in leaving]
     if ErrorCode.NONE in codes and not group.is_empty:
@@ -267,7 +268,8 @@ def _leave(group: ClassicGroup, leaving: LeavingMember, result: GroupResult) -> 
 
 
 def check_commit(group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-    """Whether this member, or a client that is in no group (generation -1), may commit; a commit is a heartbeat too."""
+    """Check whether this member, or a client outside of the group (generation -1), may commit. A commit is a heartbeat
+    too."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is GroupState.EMPTY:
@@ -286,7 +288,7 @@ def check_commit(group: ClassicGroup, member_id: str, instance_id: str | None, g
 
 
 def stored(group: ClassicGroup, pending: PendingWrite, code: ErrorCode, now: Now) -> GroupResult:
-    """The records of a step are written, or could not be."""
+    """The records of a result are written, or could not be written."""
     result = GroupResult(now)
     if group.state is GroupState.DEAD and isinstance(pending, PendingStaticMember):
         # `ClassicGroup.die` does not know this ticket.
@@ -317,7 +319,7 @@ def _assigned(group: ClassicGroup, assignments: Mapping[str, bytes], code: Error
 
 
 def _skipping(group: ClassicGroup, replaced: PendingStaticMember) -> JoinGroupResult:
-    """A leader that came back need not assign again; before version 9 the only way is to hide the lead from it."""
+    """A leader that came back need not assign again. Before version 9 the only way is not to tell it that it leads."""
     if replaced.new_id not in group.members:
         return JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID)
     answer = group.joined(group.members[replaced.new_id])

@@ -1,4 +1,4 @@
-"""What members of a group ask for and what they are answered, whatever the version of the request. Pure."""
+"""Requests of group members and their answers, independent of the request's version. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
 
 Ticket = object
-"""Stands for a client that waits for an answer; whoever handed it in knows what to do with the answer."""
+"""Stands for a client that waits for an answer. Only the caller that made it knows what it is."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member speaks, best first: names, and what it says of itself in each."""
+"""A member's protocols, in order of preference: names, with the member's metadata for each."""
 
 
 def size_of(protocols: Protocols) -> int:
-    """Bytes of what a member says of itself."""
+    """Return the bytes of a member's protocols and their metadata."""
     return sum([len(name) + len(metadata) for name, metadata in protocols])
 
 
 class CoordinatorError(SeglogError):
-    """A whole request is refused with this code."""
+    """The whole request fails with this code."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -29,7 +29,7 @@ class CoordinatorError(SeglogError):
 
 
 class JoinGroupRequest(NamedTuple):
-    """A JoinGroup of any version; timeouts are milliseconds. ``member_id`` is empty for a member that has none yet."""
+    """A JoinGroup of any version; timeouts are milliseconds. ``member_id`` is empty for a member without one."""
 
     group_id: str
     member_id: str
@@ -44,7 +44,7 @@ class JoinGroupRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What the leader learns of a member."""
+    """A member as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -70,7 +70,7 @@ class SyncGroupResult(NamedTuple):
 
 
 class SyncGroupRequest(NamedTuple):
-    """A SyncGroup; a leader brings what each member is assigned. Null where the version has no protocol in it."""
+    """A SyncGroup; the leader's has the assignment of each member. Protocols are None where the version has none."""
 
     group_id: str
     member_id: str
@@ -82,7 +82,7 @@ class SyncGroupRequest(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves: a member by its id, or whoever has the instance id (administrators remove static members so)."""
+    """A member that leaves, by its id, or by its instance id alone (how administrators remove static members)."""
 
     member_id: str
     instance_id: str | None = None
@@ -101,13 +101,14 @@ _OF_APPENDS: Final[dict[int, ErrorCode]] = {
 
 
 def code_of_append(error: SeglogError) -> ErrorCode:
-    """What a client is told when a group's records could not be written (``CoordinatorOperationExceptionHelper``)."""
+    """Return the client's error code for records that could not be written
+    (``CoordinatorOperationExceptionHelper``)."""
     return _OF_APPENDS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def code_of_outcome(outcome: int) -> ErrorCode:
-    """What a client is told of what became of its records, by `Partition.outcome`: what is committed stays so, also if
-    there are too few replicas in sync by now."""
+    """Return the client's code for an outcome of `Replica.outcome`. What is committed stays so, even if too few
+    replicas are in sync by now."""
     if outcome in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         return ErrorCode.NONE
     return _OF_APPENDS.get(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)

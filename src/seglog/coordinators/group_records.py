@@ -44,7 +44,7 @@ _MAX_STRING: Final = 2**15 - 1
 
 
 class OffsetCommitKey(NamedTuple):
-    """Whose commit it is, of which partition."""
+    """The partition of a committed offset."""
 
     group: str
     topic: str
@@ -56,7 +56,7 @@ class GroupMetadataKey(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset. Times are milliseconds since 1970; ``expire_timestamp`` is -1 unless the client gave one."""
+    """A committed offset. Times are milliseconds since 1970; ``expire_timestamp`` is -1 unless the client set one."""
 
     offset: int
     leader_epoch: int
@@ -80,7 +80,8 @@ class MemberMetadata(NamedTuple):
 
 
 class GroupMetadataValue(NamedTuple):
-    """A group as it is kept: after each rebalance, and when it has become empty (no protocol, leader or members)."""
+    """The stored form of a group, written after each rebalance and when the group becomes empty (then without protocol,
+    leader and members)."""
 
     protocol_type: str
     generation: int
@@ -92,7 +93,7 @@ class GroupMetadataValue(NamedTuple):
 
 Key = OffsetCommitKey | GroupMetadataKey
 GroupRecord = tuple[OffsetCommitKey, OffsetAndMetadata | None] | tuple[GroupMetadataKey, GroupMetadataValue | None]
-"""A record: what its key names has this value now, or is deleted (None)."""
+"""A record: the new value for its key, or None if the key is deleted."""
 
 
 # Writing
@@ -113,7 +114,7 @@ def encode_value(value: OffsetAndMetadata | GroupMetadataValue) -> bytes:
 
 
 def encode(entry: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the record."""
+    """Return the record's key and value."""
     key, value = entry
     return encode_key(key), None if value is None else encode_value(value)
 
@@ -173,7 +174,9 @@ def _encode_group(value: GroupMetadataValue) -> bytes:
 def _string(text: str) -> bytes:
     data = text.encode(errors="replace")
     if len(data) > _MAX_STRING:
-        raise InvalidRequestError(f"a text of {len(data)} bytes; {_MAX_STRING} go into a group's record")
+        raise InvalidRequestError(
+            f"a text of {len(data)} bytes is too long for a group's record: the limit is {_MAX_STRING}"
+        )
     return _INT16.pack(len(data)) + data
 
 
@@ -185,10 +188,10 @@ def _nullable(text: str | None) -> bytes:
 
 
 def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """What a record says; None if it is not for the classic protocol (keys of versions 3 and up).
+    """Decode a record. None if it belongs to another protocol than the classic one (key versions 3 and up).
 
-    Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value of a version that Kafka 4.3 does not know.
-    Bytes behind the last field are passed over, as Kafka does.
+    Raises `CorruptRecordError`, and `UnsupportedFormatError` for a value version that Kafka 4.3 does not know. Ignores
+    bytes after the last field, as Kafka does.
     """
     try:
         found = _decode_key(key)
@@ -197,7 +200,7 @@ def decode(key: Buffer, value: Buffer | None) -> GroupRecord | None:
         if isinstance(found, GroupMetadataKey):
             return found, None if value is None else _decode_group(value)
     except InvalidRequestError as error:
-        raise CorruptRecordError(f"a record of a group cannot be read: {error}") from error
+        raise CorruptRecordError(f"a group's record cannot be read: {error}") from error
     return None
 
 
@@ -256,7 +259,7 @@ def _member(reader: WireReader, version: int, *, flexible: bool) -> MemberMetada
     instance_id = _text_or_null(reader, flexible=flexible) if version >= 3 else None
     client_id = _text(reader, flexible=flexible)
     client_host = _text(reader, flexible=flexible)
-    # Before version 1 a member had one timeout for both.
+    # Before version 1 a member had one timeout for both purposes.
     rebalance_timeout = reader.integer("int32") if version >= 1 else -1
     session_timeout = reader.integer("int32")
     subscription = _bytes(reader, flexible=flexible)
@@ -273,14 +276,14 @@ def _member(reader: WireReader, version: int, *, flexible: bool) -> MemberMetada
 def _version(reader: WireReader, highest: int, what: str) -> int:
     version = reader.integer("int16")
     if not 0 <= version <= highest:
-        raise UnsupportedFormatError(f"version {version} of {what}'s record; {highest} is the last one known")
+        raise UnsupportedFormatError(f"version {version} of {what}'s record is not supported: the latest is {highest}")
     return version
 
 
 def _text(reader: WireReader, *, flexible: bool = False) -> str:
     text = _text_or_null(reader, flexible=flexible)
     if text is None:
-        raise InvalidRequestError("a text is null that may not be")
+        raise InvalidRequestError("a text must not be null")
     return text
 
 

@@ -1,15 +1,15 @@
-"""The states of a classic group, and what an event in one comes to. Pure.
+"""The states of a classic group, and the results of its events. Pure.
 
 ============ ============================== ====================================================================
 from         to                             when
 ============ ============================== ====================================================================
-Empty        PreparingRebalance             a member joins; waits ``group.initial.rebalance.delay.ms`` for others
+Empty        PreparingRebalance             a member joins; wait ``group.initial.rebalance.delay.ms`` for others
 Preparing    CompletingRebalance            all members have joined, or their rebalance timeout has passed
-Preparing    Empty                          as before, and nobody is left
+Preparing    Empty                          the same, and no member is left
 Completing   Stable                         the leader's assignment is written
-Completing   PreparingRebalance             a member joins, leaves, is gone or does not ask for its assignment
-Stable       PreparingRebalance             as before, or the leader joins again, or a member with other protocols
-any          Dead                           the group is deleted, or no longer this coordinator's
+Completing   PreparingRebalance             a member joins, leaves, fails, or does not ask for its assignment
+Stable       PreparingRebalance             the same, or the leader joins again, or a member with other protocols
+any          Dead                           the group is deleted, or moves to another coordinator
 ============ ============================== ====================================================================
 """
 
@@ -24,7 +24,7 @@ from seglog.coordinators.group_records import GroupMetadataKey, GroupMetadataVal
 
 
 class GroupState(Enum):
-    """The values are what DescribeGroups says."""
+    """The values are those of DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -40,29 +40,29 @@ NEXT: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     GroupState.STABLE: frozenset({GroupState.PREPARING, GroupState.DEAD}),
     GroupState.DEAD: frozenset(),
 }
-"""Where a group may go; all else is a mistake of ours."""
+"""The legal transitions; any other one is a bug."""
 
 
 class Now(NamedTuple):
-    """Monotonic milliseconds for deadlines, and those since 1970 for what is written down."""
+    """Monotonic milliseconds, for deadlines, and milliseconds since 1970, for records."""
 
     monotonic: int
     wall: int
 
 
 class PendingGroup(NamedTuple):
-    """The group's first record is written."""
+    """Waits for the group's first record."""
 
 
 class PendingAssignment(NamedTuple):
-    """The leader's assignment is written."""
+    """Waits for the record of the leader's assignment."""
 
     generation: int
     assignments: Mapping[str, bytes]
 
 
 class PendingStaticMember(NamedTuple):
-    """A static member has a new id in a stable group; with what to undo it."""
+    """Waits for the record of a static member's new id in a stable group; has what undoes the change."""
 
     ticket: Ticket
     new_id: str
@@ -74,14 +74,14 @@ class PendingStaticMember(NamedTuple):
 
 
 class PendingEmptyGroup(NamedTuple):
-    """That the group is empty is written."""
+    """Waits for the record of an empty group."""
 
 
 PendingWrite = PendingGroup | PendingAssignment | PendingStaticMember | PendingEmptyGroup
 
 
 class GroupResult:
-    """What an event came to."""
+    """The result of an event: answers to send, records to append, and what waits for these (``CoordinatorResult``)."""
 
     __slots__ = ("events", "now", "pending", "records", "replies")
 
@@ -91,7 +91,7 @@ class GroupResult:
         self.records: list[GroupRecord] = []
         self.pending: PendingWrite | None = None
         self.events: list[str] = []
-        """What happened, as Kafka's coordinator logs it."""
+        """Log messages, as Kafka's coordinator writes them."""
 
     def reply(self, ticket: Ticket | None, answer: Answer) -> None:
         if ticket is not None:
@@ -104,12 +104,12 @@ class GroupResult:
 
 
 class GroupLimits(NamedTuple):
-    """Kafka's ``group.*`` settings that a group itself needs."""
+    """Kafka's ``group.*`` settings that a group needs."""
 
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
 
 
 def fenced(group_id: str, member_id: str, instance_id: str | None) -> str:
-    """The event that a static member is refused because another has taken its place."""
+    """Return the log message for a static member that is refused because another member has its instance id."""
     return f"Member {member_id} of group {group_id} is fenced: another member has its group.instance.id {instance_id}."

@@ -1,4 +1,4 @@
-"""The topic that groups live in, and Kafka's settings for them."""
+"""The topic of consumer groups, and Kafka's settings for groups."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class OffsetsTopic(Protocol):
-    """Where the records are."""
+    """The topic ``__consumer_offsets``."""
 
     def partitions(self) -> Sequence[Replica | None]:
-        """By number; None for one that is not here or cannot be served, nothing at all before the topic is made."""
+        """The partitions by number: None for one that is not here or cannot be served; empty before the topic
+        exists."""
 
     def leader(self, number: int) -> int:
         """The id of the broker that leads a partition, -1 if none does."""
 
     def is_awaited(self, number: int) -> bool:
-        """Whether this broker is to lead a partition that it has no log of yet."""
+        """Whether this broker is to lead a partition whose log it does not have yet."""
 
     async def create(self) -> None:
-        """Make the topic. Raises `SeglogError`."""
+        """Create the topic. Raises `SeglogError`."""
 
 
 class GroupSettings(NamedTuple):
-    """Kafka's keys (with underscores) and defaults; times in milliseconds but where the name says else."""
+    """Kafka's keys (with underscores) and defaults; times are milliseconds unless the name says otherwise."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -44,7 +45,7 @@ class GroupSettings(NamedTuple):
     offsets_commit_timeout_ms: int = 5_000
 
     def topic_config(self) -> dict[str, str]:
-        """What ``__consumer_offsets`` is made with (``GroupCoordinatorService.groupMetadataTopicConfigs``)."""
+        """The configuration of a new ``__consumer_offsets`` (``GroupCoordinatorService.groupMetadataTopicConfigs``)."""
         return {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -53,7 +54,8 @@ class GroupSettings(NamedTuple):
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode`` without its sign, as Kafka does it: the smallest int, which has no opposite, gives 0.
+    """Return the absolute value of ``String.hashCode``, as Kafka does: the smallest int has no absolute value and gives
+    0.
 
     >>> java_hash("hello"), java_hash("polygenelubricants")
     (99162322, 0)
