@@ -166,7 +166,7 @@ def test_what_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) ->
     coordinated.run(before)
     coordinated.restart()
     coordinated.run(after)
-    assert [record.getMessage().split(" is passed")[0] for record in caplog.records] == [
+    assert [record.getMessage().split(" is skipped")[0] for record in caplog.records] == [
         f"offset {offset} of {TopicPartition(OFFSETS_TOPIC, coordinated.coordinator.partition_of('g'))}"
         for offset in (2, 3)
     ]
