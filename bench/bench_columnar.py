@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from seglog.records.columnar import Wanted, decode_batches
-from seglog.records.columnar_encode import encode_columns
-from seglog.records.columns import COLUMNS, Origin
+from seglog.records.batch_tables import check_compressed, walk_batches
+from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.column_encoding import encode_columns
+from seglog.records.columns import COLUMNS, SourcePartition
 from seglog.records.compression import Codec
-from seglog.records.tables import check_compressed, walk_batches
 
 ROUNDS: Final = 5
 TOTAL: Final = 128 << 20
@@ -71,7 +71,7 @@ def make_case(value_bytes: int, codec: Codec) -> Case:
 def decode(case: Case, names: tuple[str, ...]) -> None:
     rows = 0
     for walked in walk_batches(case.data, rows=CHUNK_BATCHES):
-        for batch in decode_batches(case.data, walked.table, Wanted(names), Origin("topic", 0)):
+        for batch in decode_batches(case.data, walked.table, Selection(names), SourcePartition("topic", 0)):
             rows += batch.num_rows
     assert rows == case.records
 

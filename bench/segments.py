@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglog.core.types import MAX_INT32
-from seglog.records.columnar_encode import encode_columns
+from seglog.records.column_encoding import encode_columns
 from seglog.records.compression import Codec
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import CLEAN_SHUTDOWN

@@ -9,7 +9,7 @@ import pytest
 
 from seglog.core.utf8 import decode_utf8
 from seglog.records import kafka_schemas
-from seglog.records.kafka_messages import Message, MessageError, Reader, json_text, parse_schemas, read_message
+from seglog.records.kafka_messages import Message, MessageError, MessageReader, json_text, parse_schemas, read_message
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_reads_every_schema_to_its_end() -> None:
     for message in messages:
         for version in range(message.highest + 1):
             with pytest.raises(MessageError) if _needs_bytes(message, version) else nullcontext():
-                read_message(message, Reader(b""), version)
+                read_message(message, MessageReader(b""), version)
 
 
 def _needs_bytes(message: Message, version: int) -> bool:
@@ -73,4 +73,4 @@ def test_refuses_a_huge_array_before_allocating_it() -> None:
     with pytest.raises(
         MessageError, match="Tried to allocate a collection of size 2147483647, but there are only 0 bytes"
     ):
-        read_message(message, Reader(data), 0)
+        read_message(message, MessageReader(data), 0)

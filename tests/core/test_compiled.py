@@ -13,7 +13,7 @@ import pytest
 
 import seglog.core
 from seglog.core.numba_cache import choose_cache_directory
-from seglog.records import column_kernels, encode_kernels, kernels, machine
+from seglog.records import batch_kernels, column_kernels, encode_kernels, intrinsics
 
 SOURCE = Path(next(iter(seglog.core.__path__))).parent
 PROGRAM = """
@@ -21,12 +21,12 @@ import sys
 sys.path.insert(0, {root!r})
 from numba.core import config
 before = config.CACHE_DIR
-from seglog.records import kernels, machine
-from seglog.records.tables import byte_array
-assert machine.__file__.startswith({root!r})
+from seglog.records import batch_kernels, intrinsics
+from seglog.records.batch_tables import byte_array
+assert intrinsics.__file__.startswith({root!r})
 assert config.CACHE_DIR == before
-(directory,) = set(machine._cache_directories.values())
-print(machine.crc32c(byte_array(b"123456789" * 10), 0, 9), directory)
+(directory,) = set(intrinsics._cache_directories.values())
+print(intrinsics.crc32c(byte_array(b"123456789" * 10), 0, 9), directory)
 """
 
 
@@ -77,7 +77,7 @@ def test_a_cpu_without_the_crc_instruction_gets_the_same_checksum(package: Path,
 
 
 def test_the_directory_changes_with_the_sources(tmp_path: Path) -> None:
-    sources = [str(tmp_path / name) for name in ("machine.py", "kernels.py")]
+    sources = [str(tmp_path / name) for name in ("intrinsics.py", "batch_kernels.py")]
     for source in sources:
         Path(source).write_text("1")
     first = choose_cache_directory(sources)
@@ -90,9 +90,9 @@ def test_the_directory_changes_with_the_sources(tmp_path: Path) -> None:
 
 def test_a_kernel_is_made_of_the_files_of_what_it_calls() -> None:
     def names(function: Any) -> set[str]:
-        found = machine._sources(function.py_func, set())
+        found = intrinsics._sources(function.py_func, set())
         return {Path(path).name for path in found}
 
-    assert names(kernels.walk) == {"kernels.py", "machine.py"}
-    assert names(column_kernels.index_records) == {"column_kernels.py", "kernels.py", "machine.py"}
-    assert names(encode_kernels.write_batches) == {"encode_kernels.py", "machine.py"}
+    assert names(batch_kernels.walk) == {"batch_kernels.py", "intrinsics.py"}
+    assert names(column_kernels.index_records) == {"column_kernels.py", "batch_kernels.py", "intrinsics.py"}
+    assert names(encode_kernels.write_batches) == {"encode_kernels.py", "intrinsics.py"}

@@ -9,10 +9,10 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.errors import SeglogError
+from seglog.records.any_magic import decode
 from seglog.records.batch import entries
 from seglog.records.compression import compress
 from seglog.records.record import NewRecord, encode_batch
-from seglog.records.view import decode
 from seglog.storage.formats.leader_epochs import encode_epochs
 from seglog.storage.log.admit import AppendPlan, Origin
 from tests.cases import case

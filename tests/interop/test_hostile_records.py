@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from seglog.core.errors import SeglogError
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, build_batch, entries, read_header
 from seglog.records.compression import Codec, compress
 from seglog.records.record import Record
@@ -57,7 +57,7 @@ _collect = settings(
 def ours(data: bytes) -> list[Record] | str:
     try:
         found = list(entries(data))
-        return [record for entry in found for record in view.decode(data, entry)]
+        return [record for entry in found for record in any_magic.decode(data, entry)]
     except SeglogError as error:
         return str(error)
 

@@ -27,7 +27,7 @@ from seglog.core.errors import (
     UnsupportedFormatError,
 )
 from seglog.records.compression import LEVELS, Codec, compress, decompress
-from seglog.records.xxhash import xxh32
+from seglog.records.lz4_zstd import xxh32
 from tests.cases import case
 from tests.records.streams import CODECS, CONTENTS, some_bytes
 

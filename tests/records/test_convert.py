@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import CorruptBatchError, InvalidTimestampError
 from seglog.core.types import TimestampType
-from seglog.records import legacy, view
+from seglog.records import any_magic, legacy
 from seglog.records.batch import check_crc, entries, read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
@@ -29,7 +29,7 @@ def test_converted_records_stay_what_they_are(magic: int, codec: Codec, records:
     entry = the_entry(new)
     header = read_header(new)
     check_crc(new, header)
-    assert view.decode(new, entry) == expected(records, magic, first)
+    assert any_magic.decode(new, entry) == expected(records, magic, first)
     assert (header.magic, header.codec, header.leader_epoch) == (2, codec, 4)
     assert (header.base_offset, header.last_offset) == (first, first + len(records) - 1)
     timestamps = [record.timestamp for record in records] if magic else [-1]
@@ -46,7 +46,7 @@ def test_one_batch_for_each_wrapper_and_each_run() -> None:
     one = PEERS[0].build_legacy(SOME, 1, 0, 0)
     data = one + by_hand(SOME, 1, Codec.LZ4, 3) + by_hand(SOME, 1, Codec.LZ4, 6) + PEERS[0].build_legacy(SOME, 0, 0, 20)
     data += encode_batch([NewRecord(b"new")], base_offset=40, leader_epoch=1)
-    headers = [view.describe(new, entry) for new in [legacy.convert_up(data)] for entry in entries(new)]
+    headers = [any_magic.describe(new, entry) for new in [legacy.convert_up(data)] for entry in entries(new)]
     assert [(h.base_offset, h.records_count, h.codec) for h in headers] == [
         (0, 3, 0),
         (3, 3, Codec.LZ4),
@@ -74,7 +74,7 @@ def test_a_codec_and_level_of_ones_own() -> None:
     data = by_hand(SOME, 0, Codec.SNAPPY, 3)
     new = legacy.convert_up(data, codec=Codec.ZSTD, level=1)
     assert read_header(new).codec == Codec.ZSTD
-    assert view.decode(new, the_entry(new)) == expected(SOME, 0, 3)
+    assert any_magic.decode(new, the_entry(new)) == expected(SOME, 0, 3)
     assert read_header(legacy.convert_up(data, codec=Codec.NONE)).codec == Codec.NONE
 
 
@@ -91,7 +91,7 @@ def test_log_append_times() -> None:
     headers = [read_header(new, entry.position) for entry in entries(new)]
     assert [(h.records_count, h.max_timestamp) for h in headers] == [(2, 70), (1, 80), (3, 90)]
     assert {h.timestamp_type for h in headers} == {TimestampType.LOG_APPEND_TIME}
-    assert [r.timestamp for e in entries(new) for r in view.decode(new, e)] == [70, 70, 80, 90, 90, 90]
+    assert [r.timestamp for e in entries(new) for r in any_magic.decode(new, e)] == [70, 70, 80, 90, 90, 90]
 
 
 def test_what_cannot_be_converted() -> None:

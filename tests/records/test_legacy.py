@@ -18,7 +18,7 @@ from seglog.core.errors import (
     UnsupportedFormatError,
 )
 from seglog.core.types import MAX_INT64, TimestampType
-from seglog.records import legacy, view
+from seglog.records import any_magic, legacy
 from seglog.records.batch import Entry, entries, read_header
 from seglog.records.compression import Codec, compress
 from seglog.records.record import NewRecord, Record, encode_batch
@@ -130,17 +130,24 @@ def test_one_view_of_all_formats(batch: bytes) -> None:
     data = old + by_hand(SOME, 1, Codec.GZIP, 3) + batch
     first, second, third = entries(data)
     for entry in (first, second, third):
-        view.check(data, entry)
-    assert [record.offset for entry in (first, second) for record in view.decode(data, entry)] == [0, 1, 2, 3, 4, 5]
-    assert view.describe(data, second).base_offset == 3
-    assert view.describe(data, third) == read_header(batch)
-    assert len(view.decode(data, third)) == view.describe(data, third).records_count
+        any_magic.check(data, entry)
+    assert [record.offset for entry in (first, second) for record in any_magic.decode(data, entry)] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert any_magic.describe(data, second).base_offset == 3
+    assert any_magic.describe(data, third) == read_header(batch)
+    assert len(any_magic.decode(data, third)) == any_magic.describe(data, third).records_count
     flipped = bytearray(data)
     flipped[first.position + 20] ^= 1
     flipped[third.position + 40] ^= 1
     for entry in (first, third):
         with pytest.raises(CorruptBatchError, match="CRC"):
-            view.check(flipped, entry)
+            any_magic.check(flipped, entry)
 
 
 # What is refused

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.records.columnar_encode import byte_column
-from seglog.records.partition_kernels import NO_PARTITION, Assigned, assign_slots, group_rows, new_sticky, partitions_of
+from seglog.records.column_encoding import byte_column
+from seglog.records.partition_kernels import (
+    NO_PARTITION,
+    SlotAssignment,
+    assign_slots,
+    group_rows,
+    new_sticky,
+    partitions_of,
+)
 from seglog.records.partitioner import StickyPartitioner, partition_for_key
 from tests.cases import case
 
@@ -31,7 +38,7 @@ def assign(rows: list[Row], partitions: list[int], random: list[int], batch_size
         part = [rows[index] for index in some]
         keys = byte_column("key", pa.array([row[1] for row in part], pa.binary()), len(part))
         out = number([0] * len(part))
-        done = Assigned(
+        done = SlotAssignment(
             *assign_slots(
                 keys.data,
                 keys.spans,
@@ -113,7 +120,7 @@ def test_a_partition_that_there_is_not_is_named_by_its_row(partition: int) -> No
         new_sticky(1),
         number([0, 0, 0]),
     )
-    assert Assigned(*done) == Assigned(bad_row=2, used=1)
+    assert SlotAssignment(*done) == SlotAssignment(bad_row=2, used=1)
 
 
 def test_a_column_of_text_and_a_slice_hash_as_their_bytes() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from seglog.core.types import TopicPartition
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.message_reader import Message
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.records.record import NewRecord, encode_batch
 from seglog.testing.virtual_loop import VirtualLoop, World
@@ -286,7 +286,7 @@ class Fetcher(Client):
         elif answer.records and place in self.positions:
             data = memoryview(answer.records)
             for entry in entries(data):
-                for record in view.decode(data, entry):
+                for record in any_magic.decode(data, entry):
                     if record.offset >= self.positions[place]:
                         check(record.offset == self.positions[place], f"{place} has no {self.positions[place]}")
                         self.truth.has_read(place, record.offset, record.value or b"", losses)

@@ -10,7 +10,7 @@ from typing import Final
 from seglog.coordinators.coordinator_shard import CoordinatorShard
 from seglog.coordinators.group_records import decode
 from seglog.core.errors import CorruptRecordError, UnsupportedFormatError
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.records.record import ControlType, Record, parse_control
 from seglog.replication.replica import Replica
@@ -38,9 +38,9 @@ def load(shard: CoordinatorShard, partition: Replica) -> Iterator[None]:
             continue
         data = memoryview(fetched.read())
         for entry in entries(data):
-            header = view.describe(data, entry)
+            header = any_magic.describe(data, entry)
             offset = header.last_offset + 1
-            records = [record for record in view.decode(data, entry) if record.offset >= log.log_start_offset]
+            records = [record for record in any_magic.decode(data, entry) if record.offset >= log.log_start_offset]
             if header.is_control:
                 _end_transactions(shard, records, header.producer_id)
                 continue

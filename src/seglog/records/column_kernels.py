@@ -1,6 +1,6 @@
 """The loops between batches and columns, compiled by numba: find every record's parts, copy them out, write batches.
 
-Bytes are read-only ``uint8`` arrays, tables ``int64``, as in `seglog.records.kernels`, which says what a record is.
+Bytes are read-only ``uint8`` arrays, tables ``int64``, as in `seglog.records.batch_kernels`, which parses records.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from seglog.records.kernels import (
+from seglog.records.batch_kernels import (
     A_COUNT,
     A_END,
     A_FIXED,
@@ -25,7 +25,7 @@ from seglog.records.kernels import (
     read_record,
     read_span,
 )
-from seglog.records.machine import I32, I64, U8, as_int, copy, kernel
+from seglog.records.intrinsics import I32, I64, U8, as_int, copy, kernel
 
 ROW_FIELDS: Final = ("offset", "timestamp", "key", "key_length", "value", "value_length", "headers", "header_count")
 """Rows of the table that `index_records` fills: positions and lengths in bytes, length -1 for null."""

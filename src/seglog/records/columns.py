@@ -13,6 +13,8 @@ from seglog.core.errors import InvalidConfigError
 from seglog.core.types import MAX_INT32, MAX_INT64
 from seglog.core.utf8 import decode_utf8
 from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
+from seglog.records.batch_kernels import A_ROWS
+from seglog.records.batch_tables import BatchTable
 from seglog.records.column_kernels import (
     R_HEADER_COUNT,
     R_HEADERS,
@@ -26,9 +28,7 @@ from seglog.records.column_kernels import (
     index_headers,
     lay_out,
 )
-from seglog.records.kernels import A_ROWS
-from seglog.records.machine import I64, U8
-from seglog.records.tables import BatchTable
+from seglog.records.intrinsics import I64, U8
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS: Final = pa.list_(pa.field("element", _HEADER))
@@ -64,14 +64,14 @@ FIELDS: Final = {field.name: field for schema in (SCHEMA, EXTRA_SCHEMA) for fiel
 _MAX_MS: Final = MAX_INT64 // 1000
 
 
-class Origin(NamedTuple):
+class SourcePartition(NamedTuple):
     """Where bytes come from, for the columns ``topic`` and ``partition``; null where it is not known."""
 
     topic: str | None = None
     partition: int | None = None
 
 
-NOWHERE: Final = Origin()
+NOWHERE: Final = SourcePartition()
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -82,7 +82,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([FIELDS[name] for name in columns])
 
 
-class Source(NamedTuple):
+class RecordAreas(NamedTuple):
     """Bytes in which the records of some batches lie: ``areas`` (`AREA_FIELDS`) says where; row i is ``table[i]``."""
 
     data: U8
@@ -90,7 +90,7 @@ class Source(NamedTuple):
     table: BatchTable
 
 
-def build(source: Source, rows: I64, columns: Sequence[str], origin: Origin) -> pa.RecordBatch:
+def build(source: RecordAreas, rows: I64, columns: Sequence[str], origin: SourcePartition) -> pa.RecordBatch:
     """The columns asked for of the records that `index_records` put into ``rows``."""
     arrays = [_COLUMN_BUILDERS[name](source, rows, origin) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
@@ -122,7 +122,7 @@ def timestamps(milliseconds: I64) -> pa.Array:
     return pa.Array.from_buffers(FIELDS["timestamp"].type, len(micros), buffers, int((~fits).sum()))
 
 
-def _headers(source: Source, rows: I64, _origin: Origin) -> pa.Array:
+def _headers(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Array:
     counts = rows[R_HEADER_COUNT]
     total = int(counts.sum())
     if not total:
@@ -152,14 +152,14 @@ def _utf8(keys: pa.Array) -> pa.Array:
 def _per_batch(type_: pa.DataType, dtype: npt.DTypeLike, of: Callable[[BatchTable], npt.NDArray[np.int64]]) -> _Builder:
     """A column with one value for all records of a batch."""
 
-    def build(source: Source, _rows: I64, _origin: Origin) -> pa.Array:
+    def build(source: RecordAreas, _rows: I64, _origin: SourcePartition) -> pa.Array:
         return _fixed(type_, np.repeat(of(source.table).astype(dtype), source.areas[:, A_ROWS]))
 
     return build
 
 
 def _flag(bit: int) -> _Builder:
-    def build(source: Source, rows: I64, _origin: Origin) -> pa.Array:
+    def build(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Array:
         bits = np.packbits(
             np.repeat((source.table["attributes"] & bit) != 0, source.areas[:, A_ROWS]), bitorder="little"
         )
@@ -168,7 +168,7 @@ def _flag(bit: int) -> _Builder:
     return build
 
 
-def _sequences(source: Source, rows: I64, _origin: Origin) -> pa.Array:
+def _sequences(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Array:
     counts = source.areas[:, A_ROWS]
     first = np.repeat(source.table["base_sequence"], counts)
     delta = rows[R_OFFSET] - np.repeat(source.table["base_offset"], counts)
@@ -186,7 +186,7 @@ def constant(value: str | int | None, type_: pa.DataType, size: int) -> pa.Array
     return pa.Array.from_buffers(type_, size, [None, pa.py_buffer(offsets), pa.py_buffer(data * size)], 0)
 
 
-_Builder = Callable[[Source, I64, Origin], pa.Array]
+_Builder = Callable[[RecordAreas, I64, SourcePartition], pa.Array]
 _COLUMN_BUILDERS: Final[dict[str, _Builder]] = {
     "key": lambda source, rows, _: _binary(pa.binary(), source.data, rows[R_KEY], rows[R_KEY_LENGTH]),
     "value": lambda source, rows, _: _binary(pa.binary(), source.data, rows[R_VALUE], rows[R_VALUE_LENGTH]),

@@ -12,8 +12,8 @@ from seglog.records.batch import (
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
 )
-from seglog.records.kernels import read_record
-from seglog.records.machine import (
+from seglog.records.batch_kernels import read_record
+from seglog.records.intrinsics import (
     I64,
     U8,
     as_int,

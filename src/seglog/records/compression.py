@@ -32,7 +32,7 @@ import cramjam
 
 from seglog.core.errors import CorruptRecordError, InvalidConfigError, UnsupportedFormatError
 from seglog.core.types import Buffer
-from seglog.records.frames import compress_lz4, compress_zstd, decompress_lz4, decompress_zstd, too_large
+from seglog.records.lz4_zstd import compress_lz4, compress_zstd, decompress_lz4, decompress_zstd, too_large
 
 DEFAULT_LIMIT: Final = 1 << 30
 """Largest decompressed size that is accepted from files, in bytes."""

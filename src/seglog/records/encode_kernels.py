@@ -22,7 +22,7 @@ from seglog.records.batch import (
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
 )
-from seglog.records.machine import I64, U8, copy, crc32c, inlined, kernel, put8, put16, put32, put64
+from seglog.records.intrinsics import I64, U8, copy, crc32c, inlined, kernel, put8, put16, put32, put64
 
 CUT_FIELDS: Final = ("row", "count", "size", "base_timestamp", "max_timestamp", "position")
 """Columns of the table of batches: first row, rows, bytes of records, timestamps, and where the batch begins."""

@@ -152,7 +152,7 @@ def _default(type_: str | Message, *, array: bool) -> Value:
     return {"string": "", "uuid": _ZERO_UUID, "bytes": b"", "bool": False}.get(type_, 0)
 
 
-class Reader:
+class MessageReader:
     """Takes values off the front of some bytes."""
 
     __slots__ = ("_at", "_data")
@@ -199,7 +199,7 @@ class Reader:
         return self._data[self._at - size : self._at]
 
 
-def read_message(message: Message, reader: Reader, version: int) -> dict[str, Value]:
+def read_message(message: Message, reader: MessageReader, version: int) -> dict[str, Value]:
     """All fields of a message, those that ``version`` does not have with their defaults."""
     is_flexible = version >= message.flexible
     values: dict[str, Value] = {}
@@ -222,7 +222,7 @@ def read_message(message: Message, reader: Reader, version: int) -> dict[str, Va
     return values
 
 
-def _read_field(field: Field, reader: Reader, version: int, *, is_flexible: bool) -> Value:
+def _read_field(field: Field, reader: MessageReader, version: int, *, is_flexible: bool) -> Value:
     if field.array:
         count = reader.unsigned_varint() - 1 if is_flexible else reader.integer("int32")
         if _is_null(field, count):
@@ -240,7 +240,7 @@ def _read_field(field: Field, reader: Reader, version: int, *, is_flexible: bool
     return _read_one(field, reader, version, is_flexible=is_flexible)
 
 
-def _read_one(field: Field, reader: Reader, version: int, *, is_flexible: bool) -> Value:
+def _read_one(field: Field, reader: MessageReader, version: int, *, is_flexible: bool) -> Value:
     type_ = field.type
     if isinstance(type_, Message):
         if version > type_.highest:

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from seglog.records.batch_kernels import A_ROWS
 from seglog.records.column_kernels import R_KEY, R_KEY_LENGTH, ROW_FIELDS
-from seglog.records.kernels import A_ROWS
-from seglog.records.machine import I64, U8, as_int, byte_at, inlined, kernel
+from seglog.records.intrinsics import I64, U8, as_int, byte_at, inlined, kernel
 
 _FIELDS: Final = len(ROW_FIELDS)
 _FNV_START: Final = 0x811C9DC5

@@ -223,7 +223,7 @@ def describe(data: Buffer, entry: Entry, *, deep: bool = True, limit: int = DEFA
 DEFAULT_RUN_BYTES: Final = 16384
 
 
-class _Run(NamedTuple):
+class _MessageRun(NamedTuple):
     """Messages that become one batch; ``append_time`` None: they keep the timestamps that they were created with."""
 
     codec: int
@@ -231,7 +231,7 @@ class _Run(NamedTuple):
     records: list[Record]
 
 
-_NOTHING: Final = _Run(0, None, [])
+_NOTHING: Final = _MessageRun(0, None, [])
 
 
 def convert_up(
@@ -283,13 +283,13 @@ def convert_up(
     return b"".join(parts)
 
 
-def _run_of(data: Buffer, entry: Entry, limit: int) -> _Run:
+def _run_of(data: Buffer, entry: Entry, limit: int) -> _MessageRun:
     message = read_message(data, entry)
     append = message.timestamp_type == TimestampType.LOG_APPEND_TIME
-    return _Run(message.codec, message.timestamp if append else None, decode(data, entry, limit=limit))
+    return _MessageRun(message.codec, message.timestamp if append else None, decode(data, entry, limit=limit))
 
 
-def _continues(run: _Run, following: _Run) -> bool:
+def _continues(run: _MessageRun, following: _MessageRun) -> bool:
     first, last = run.records[0].offset, run.records[-1].offset
     return (
         not run.codec
@@ -299,7 +299,7 @@ def _continues(run: _Run, following: _Run) -> bool:
     )
 
 
-def _batch(run: _Run, codec: int, level: int | None, leader_epoch: int) -> bytearray:
+def _batch(run: _MessageRun, codec: int, level: int | None, leader_epoch: int) -> bytearray:
     first, last = run.records[0], run.records[-1]
     lowest = min(record.timestamp for record in run.records)
     if lowest < NO_TIMESTAMP:

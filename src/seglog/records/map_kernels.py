@@ -1,9 +1,8 @@
 """Compaction's first loop, compiled by numba: put the keys of batches into an offset map.
 
-Plain facts in, plain facts out, as in `seglog.records.kernels`: bytes are ``uint8`` arrays, counters and settings live
-in one ``int64`` array (`seglog.records.offset_kernels.Fact`). Nothing here raises or allocates; what a kernel cannot do
-itself (control batches, compressed and old formats, a full buffer) ends it with a `Halt` that says so, and it can be
-called again from there.
+As in `seglog.records.batch_kernels`, bytes are ``uint8`` arrays; counters and settings are in one ``int64`` array
+(`seglog.records.offset_kernels.Fact`). Nothing here raises or allocates. A kernel stops with a `Halt` at a batch that
+it cannot process (control batches, compressed and old formats, a full buffer), and can be called again from there.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from seglog.records.batch import (
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
 )
-from seglog.records.kernels import MIN_RECORD, overflows, read_record
-from seglog.records.machine import (
+from seglog.records.batch_kernels import MIN_RECORD, overflows, read_record
+from seglog.records.intrinsics import (
     I64,
     U8,
     as_int,

@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from seglog.records.machine import I64, U8, as_int, byte_at, inlined, int64_at, kernel
+from seglog.records.intrinsics import I64, U8, as_int, byte_at, inlined, int64_at, kernel
 
 U64 = npt.NDArray[np.uint64]
 

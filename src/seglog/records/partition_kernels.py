@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from seglog.core.types import MAX_INT64
-from seglog.records.machine import I64, U8, as_int, byte_at, inlined, kernel
+from seglog.records.intrinsics import I64, U8, as_int, byte_at, inlined, kernel
 
 NO_PARTITION: Final = -MAX_INT64
 """Stands for a null in the column of given partitions: no partition has this number."""
 
 
-class Sticky(IntEnum):
+class StickyColumn(IntEnum):
     """Columns of the state of a topic's sticky partition."""
 
     CURRENT = 0
@@ -27,7 +27,7 @@ class Sticky(IntEnum):
     """Bytes that went to it."""
 
 
-class Assigned(NamedTuple):
+class SlotAssignment(NamedTuple):
     """How far `assign_slots` came: the first row whose given partition there is not (-1: none), and numbers used."""
 
     bad_row: int
@@ -38,8 +38,8 @@ _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 _MAX_INT32: Final = 0x7FFFFFFF
-_CURRENT: Final = int(Sticky.CURRENT)
-_WRITTEN: Final = int(Sticky.WRITTEN)
+_CURRENT: Final = int(StickyColumn.CURRENT)
+_WRITTEN: Final = int(StickyColumn.WRITTEN)
 
 
 @inlined
@@ -83,7 +83,7 @@ def assign_slots(
     sticky: I64,
     slots: I64,
 ) -> tuple[int, int]:
-    """The slot of each row into ``slots``; gives the fields of `Assigned`.
+    """The slot of each row into ``slots``; gives the fields of `SlotAssignment`.
 
     ``keys`` is [2 (position, length or -1), rows]. ``given`` is a partition that goes before the key, or
     `NO_PARTITION`. ``topics`` numbers the rows' topics; ``first_slots`` is [topics + 1]: topic t has
@@ -148,8 +148,8 @@ def group_rows(slots: I64, starts: I64, order: I64) -> None:
 
 def new_sticky(topics: int) -> I64:
     """The state of `assign_slots` before the first row."""
-    state: I64 = np.zeros((topics, len(Sticky)), np.int64)
-    state[:, Sticky.CURRENT] = -1
+    state: I64 = np.zeros((topics, len(StickyColumn)), np.int64)
+    state[:, StickyColumn.CURRENT] = -1
     return state
 
 

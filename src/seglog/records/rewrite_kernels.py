@@ -19,8 +19,8 @@ from seglog.records.batch import (
     MAX_TIMESTAMP_AT,
     RECORDS_COUNT_AT,
 )
-from seglog.records.kernels import overflows, read_varint, read_varlong
-from seglog.records.machine import (
+from seglog.records.batch_kernels import overflows, read_varint, read_varlong
+from seglog.records.intrinsics import (
     I64,
     U8,
     as_int,

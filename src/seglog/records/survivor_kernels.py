@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from seglog.records.batch import ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, PRODUCER_ID_AT, RECORDS_COUNT_AT
-from seglog.records.kernels import read_record
-from seglog.records.machine import I64, U8, as_int, inlined, int16_at, int32_at, int64_at, kernel
+from seglog.records.batch_kernels import read_record
+from seglog.records.intrinsics import I64, U8, as_int, inlined, int16_at, int32_at, int64_at, kernel
 from seglog.records.map_kernels import is_aborted, look, note_producer
 from seglog.records.offset_kernels import U64, find_slot, hash_of, look_up
 

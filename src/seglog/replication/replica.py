@@ -34,7 +34,7 @@ from seglog.core.errors import (
     UnknownLeaderEpochError,
 )
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer, TopicPartition
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.replication.progress import FetchTimes, Progress
 from seglog.replication.truncation import start_of_reading, truncation_point
@@ -572,7 +572,7 @@ class Replica:
         has_nothing = log.log_start_offset == end or end <= answer.log_start_offset
         if entry is None or not has_nothing:
             return False
-        header = view.describe(records, entry)
+        header = any_magic.describe(records, entry)
         if not header.base_offset < end <= header.last_offset:
             return False
         self.directory.truncate_fully_and_start_at(*self.topic_partition, header.base_offset)

@@ -19,10 +19,10 @@ from seglog.storage.formats.paths import segment_paths
 def warm() -> None:
     """Run each loop over a tiny log; what it compiles stays in numba's cache. Needs the extra ``fast``."""
     require("numba", "fast", purpose="compiling the loops")
-    from seglog.records.columnar import Wanted
-    from seglog.records.columnar_encode import encode_columns
+    from seglog.records.batch_tables import check_compressed, walk_batches
+    from seglog.records.column_decoding import Selection
+    from seglog.records.column_encoding import encode_columns
     from seglog.records.partition_kernels import warm_partitioner
-    from seglog.records.tables import check_compressed, walk_batches
     from seglog.storage.compaction.compiled_offset_map import CompiledMap
     from seglog.storage.offline.scan import scan
     from seglog.storage.offline.table_batches import Stretch, iter_table_batches
@@ -37,7 +37,7 @@ def warm() -> None:
         fs.write(log, data)
         for batch in scan(partition):
             encode_columns(batch.select(["key", "value", "headers"]))
-        for _ in iter_table_batches(fs, Stretch(log), Wanted(keys=(b"key",))):
+        for _ in iter_table_batches(fs, Stretch(log), Selection(keys=(b"key",))):
             pass
         for walked in walk_batches(bytes(data), check_records=True):
             check_compressed(bytes(data), walked.table)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seglog.core.config import LogConfig
 from seglog.core.types import MAX_INT64
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import Codec
 from seglog.records.decoding import Record
@@ -58,7 +58,7 @@ def batches(log: Log) -> list[Batch]:
     for segment in log.segments:
         for header, position, data in segment.headers():
             entry = Entry(0, header.size, header.base_offset, header.magic)
-            view.check(data, entry)
+            any_magic.check(data, entry)
             found.append(Batch(header, segment.decode(data, header, position), bytes(data)))
     return found
 

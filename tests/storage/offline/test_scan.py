@@ -23,7 +23,7 @@ from seglog.core.errors import (
 )
 from seglog.core.fs import OsFs
 from seglog.records.batch import entries, read_header
-from seglog.records.columnar import Wanted
+from seglog.records.column_decoding import Selection
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
@@ -274,7 +274,7 @@ def test_a_size_that_the_file_does_not_hold_is_not_read(tmp_path: Path) -> None:
 def test_chunks_may_end_anywhere(tmp_path_factory: pytest.TempPathFactory, count: int, per: int, chunk: int) -> None:
     case()
     path = write_segment(tmp_path_factory.mktemp("log") / "web-0", 0, numbered(0, count, per))
-    found = iter_table_batches(OsFs(), Stretch(str(path)), Wanted(("offset",)), chunk_bytes=chunk)
+    found = iter_table_batches(OsFs(), Stretch(str(path)), Selection(("offset",)), chunk_bytes=chunk)
     assert pa.Table.from_batches(found).column("offset").to_pylist() == list(range(count))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.fs import File, OsFs
 from seglog.records.batch import BATCH_OVERHEAD
-from seglog.records.columnar import Wanted
+from seglog.records.column_decoding import Selection
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.offline import table_batches
@@ -42,7 +42,7 @@ def _batches(sizes: list[int], codec: Codec) -> list[bytearray]:
     return made
 
 
-def _offsets(log: Path, start: int, wanted: Wanted, *, is_checked: bool = True) -> list[int]:
+def _offsets(log: Path, start: int, wanted: Selection, *, is_checked: bool = True) -> list[int]:
     stretch = Stretch(str(log), start, is_checked=is_checked)
     found: list[int] = []
     for part in iter_decoded(OsFs(), stretch, wanted, chunk_bytes=CHUNK):
@@ -63,7 +63,7 @@ def test_reads_any_batch_size_from_any_start(
     low = 3 * at + data.draw(st.integers(0, 2))
     high = data.draw(st.integers(low, 3 * len(batches)))
     start = [0, *accumulate(map(len, batches))][at]
-    wanted = Wanted(columns=("offset",), low=low, high=high)
+    wanted = Selection(columns=("offset",), low=low, high=high)
     assert _offsets(log, start, wanted) == list(range(low, high))
     if start:
         with pytest.raises(OffsetOutOfRangeError, match="written anew"):
@@ -76,7 +76,7 @@ def test_checks_only_the_first_batch_against_the_lowest_offset(tmp_path: Path, m
     batches = _batches([1] * 20, Codec.NONE)
     log = tmp_path / f"{0:020d}.log"
     log.write_bytes(b"".join(batches))
-    assert _offsets(log, len(batches[0]), Wanted(columns=("offset",), low=3)) == list(range(3, 60))
+    assert _offsets(log, len(batches[0]), Selection(columns=("offset",), low=3)) == list(range(3, 60))
 
 
 class _Reads(OsFs):
@@ -107,7 +107,7 @@ def test_reads_a_chunk_or_one_larger_batch_at_a_time(tmp_path: Path) -> None:
     log = tmp_path / f"{0:020d}.log"
     log.write_bytes(b"".join(batches))
     fs = _Reads()
-    for _ in iter_decoded(fs, Stretch(str(log), len(batches[0])), Wanted(low=3), chunk_bytes=CHUNK):
+    for _ in iter_decoded(fs, Stretch(str(log), len(batches[0])), Selection(low=3), chunk_bytes=CHUNK):
         pass
     assert max(fs.sizes) == max(map(len, batches))
     assert sum(fs.sizes) < 3 * os.path.getsize(log)

@@ -19,7 +19,7 @@ from seglog.records import kafka_schemas as schemas
 from seglog.records.kafka_messages import (
     Message,
     MessageError,
-    Reader,
+    MessageReader,
     Value,
     json_text,
     parse_schemas,
@@ -65,7 +65,7 @@ def decode_share_state(key: Buffer | None, value: Buffer | None, offset: int) ->
 def decode_cluster_metadata(_key: Buffer | None, value: Buffer | None, offset: int) -> tuple[str | None, str | None]:
     """A record of ``__cluster_metadata``: a frame version, a type and a version as varints, then the message."""
     try:
-        return None, _metadata_text(Reader(bytes(value or b"")))
+        return None, _metadata_text(MessageReader(bytes(value or b"")))
     except MessageError as error:
         return None, f"Error at {offset}, skipping. {error}"
 
@@ -87,7 +87,7 @@ def control_text(kind: int, value: Buffer | None, offset: int) -> str:
     """A control record of KRaft. Kafka reads every version as 0 and prints it as the version that it names."""
     message = parse_schemas(schemas.CONTROL_RECORDS)[kind]
     try:
-        values = read_message(message, Reader(bytes(value or b"")), 0)
+        values = read_message(message, MessageReader(bytes(value or b"")), 0)
     except MessageError as error:
         raise CorruptRecordError(f"a control record is not a valid {message.name}: {error}", offset=offset) from error
     version = values["version"]
@@ -101,14 +101,14 @@ def _coordinator(
     if key is None:
         raise CorruptRecordError("a record of such a topic must have a key", offset=offset)
     try:
-        key_reader = Reader(bytes(key))
+        key_reader = MessageReader(bytes(key))
         type_ = _read_version(key_reader, "key")
         key_message = _message_of(keys, type_)
         key_json = to_json(key_message, _read(key_message, key_reader, type_, "key"), 0)
         key_text = json_text({"type": str(type_), "data": key_json})
         if value is None:
             return key_text, "<DELETE>"
-        value_reader = Reader(bytes(value))
+        value_reader = MessageReader(bytes(value))
         version = _read_version(value_reader, "value")
         message = _message_of(values, type_)
         if not 0 <= version <= message.highest:
@@ -123,7 +123,7 @@ def _coordinator(
         return f"Error at offset {offset}, skipping. {error}", None
 
 
-def _read_version(reader: Reader, name: str) -> int:
+def _read_version(reader: MessageReader, name: str) -> int:
     try:
         return reader.integer("int16")
     except MessageError:
@@ -137,7 +137,7 @@ def _message_of(text: str, type_: int) -> Message:
     return message
 
 
-def _read(message: Message, reader: Reader, version: int, name: str) -> dict[str, Value]:
+def _read(message: Message, reader: MessageReader, version: int, name: str) -> dict[str, Value]:
     try:
         return read_message(message, reader, version)
     except MessageError as error:
@@ -152,7 +152,7 @@ def _decode_members(members: Value) -> None:
     protocol = parse_schemas(schemas.CONSUMER_PROTOCOL)
     for member in members:
         for field, message in (("subscription", protocol[_SUBSCRIPTION]), ("assignment", protocol[_ASSIGNMENT])):
-            reader = Reader(b64decode(member[field]))
+            reader = MessageReader(b64decode(member[field]))
             try:
                 version = reader.integer("int16")
                 member[field] = to_json(message, read_message(message, reader, version), version)
@@ -160,7 +160,7 @@ def _decode_members(members: Value) -> None:
                 continue
 
 
-def _metadata_text(reader: Reader) -> str:
+def _metadata_text(reader: MessageReader) -> str:
     frame = _unsigned_short(reader, "frame version")
     if frame == 0:
         raise MessageError(
@@ -186,7 +186,7 @@ def _metadata_text(reader: Reader) -> str:
     return json_text({"type": name, "version": version, "data": to_json(message, values, version)})
 
 
-def _unsigned_short(reader: Reader, name: str) -> int:
+def _unsigned_short(reader: MessageReader, name: str) -> int:
     try:
         value = reader.unsigned_varint()
     except MessageError:

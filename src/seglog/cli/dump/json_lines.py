@@ -21,7 +21,7 @@ from seglog.cli.output import DAMAGE, FINE, Out, fail, progress, warn
 from seglog.core.errors import CorruptBatchError, CorruptError, SeglogError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT32
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import Codec
 from seglog.records.decoding import Record
@@ -119,7 +119,7 @@ def _batches(chunk: Chunk) -> Iterator[_Fields]:
     for entry in chunk.entries:
         magic, position = entry.magic, chunk.position + entry.position
         try:
-            header = view.describe(data, entry, deep=False)
+            header = any_magic.describe(data, entry, deep=False)
             codec = Codec(header.codec).name.lower()
         except ValueError as error:
             raise CorruptBatchError(str(error), position=position, offset=entry.offset) from error
@@ -151,7 +151,7 @@ def _batches(chunk: Chunk) -> Iterator[_Fields]:
 
 def _is_valid(data: bytes, entry: Entry) -> bool:
     try:
-        view.check(data, entry)
+        any_magic.check(data, entry)
     except CorruptError:
         return False
     return True
@@ -210,12 +210,12 @@ class _RecordDump:
         data = chunk.data
         for entry in chunk.entries:
             try:
-                view.check(data, entry)
-                header = view.describe(data, entry, deep=False)
+                any_magic.check(data, entry)
+                header = any_magic.describe(data, entry, deep=False)
                 if end is not None and header.base_offset >= end:
                     return False
                 if not aborted.skips(header):
-                    self._print(header, view.decode(data, entry), prefix)
+                    self._print(header, any_magic.decode(data, entry), prefix)
             except CorruptError as error:
                 self._report(error.at(file=path, base=chunk.position))
             except SeglogError as error:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from seglog.core.fs import OsFs
-from seglog.records.machine import I64
+from seglog.records.intrinsics import I64
 from seglog.records.offset_kernels import U64
 from seglog.spark.jobs.compact_staging import StagedGroup
 from seglog.spark.runtime.worker_gc import freeze_imports

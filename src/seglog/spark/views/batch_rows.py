@@ -14,10 +14,10 @@ from seglog.core.errors import OffsetOutOfRangeError
 from seglog.core.fs import File, Fs, OsFs
 from seglog.core.types import MAX_INT32, MAX_INT64, TimestampType
 from seglog.records.batch import CODEC_MASK, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
-from seglog.records.columnar import plain_error
+from seglog.records.batch_kernels import Stop, Verdict
+from seglog.records.batch_tables import BATCH_DTYPE, BatchTable, walk_batches
+from seglog.records.column_decoding import plain_error
 from seglog.records.compression import Codec
-from seglog.records.kernels import Stop, Verdict
-from seglog.records.tables import BATCH_DTYPE, BatchTable, walk_batches
 from seglog.spark.read.planning import Piece, ReadRange
 from seglog.spark.runtime.log_dir_mount import check_file, mount_of
 from seglog.spark.views.tables import BatchTask, Build, SegmentTask, rows_of

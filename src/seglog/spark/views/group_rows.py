@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from seglog.records import kafka_schemas as schemas
-from seglog.records.kafka_messages import Message, MessageError, Reader, json_text, parse_schemas, read_message, to_json
+from seglog.records.kafka_messages import (
+    Message,
+    MessageError,
+    MessageReader,
+    json_text,
+    parse_schemas,
+    read_message,
+    to_json,
+)
 from seglog.spark.views.tables import rows_of
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ def describe(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     if key is None:
         return {**row, "metadata": "a record without a key is none of such a topic's"}
     try:
-        reader = Reader(key)
+        reader = MessageReader(key)
         type_ = reader.integer("int16")
         message = _message(schemas.GROUP_KEYS, type_)
         fields = read_message(message, reader, 0)
@@ -62,13 +70,13 @@ def describe(key: bytes | None, value: bytes | None) -> dict[str, Any]:
         if type_ in _OFFSET_COMMITS:
             row |= {"topic": fields["topic"], "partition": fields["partition"]}
         if value is not None:
-            row |= _value(type_, Reader(value))
+            row |= _value(type_, MessageReader(value))
     except MessageError as error:
         row |= {"type": None, "metadata": f"cannot be read: {error}"}
     return row
 
 
-def _value(type_: int, reader: Reader) -> dict[str, Any]:
+def _value(type_: int, reader: MessageReader) -> dict[str, Any]:
     message = _message(schemas.GROUP_VALUES, type_)
     version = reader.integer("int16")
     if not 0 <= version <= message.highest:

@@ -151,7 +151,7 @@ def by_partition(frame: DataFrame, partitions: int, *, order: Sequence[str | Col
 def _murmur2_partition(keys: pa.Array, partitions: pa.Array) -> pa.Array:
     import numpy as np
 
-    from seglog.records.columnar_encode import byte_column
+    from seglog.records.column_encoding import byte_column
     from seglog.records.partition_kernels import partitions_of
 
     if not len(keys):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from seglog.core.types import NO_TIMESTAMP, Buffer
-from seglog.records import legacy, view
+from seglog.records import any_magic, legacy
 from seglog.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -120,7 +120,7 @@ class BatchFilter:
         control = header.is_control
         records: list[Record] | None = None
         if control:
-            records = view.decode(data, entry)
+            records = any_magic.decode(data, entry)
             first = parse_control(records[0]) if records else None
             unneeded = self.transactions.on_control(header, first)
             horizon = header.delete_horizon_ms
@@ -132,7 +132,7 @@ class BatchFilter:
         if discard and not must_stay:
             return None
         if records is None:
-            records = view.decode(data, entry)
+            records = any_magic.decode(data, entry)
         self.read += len(records)
         if discard:
             kept = list[Record]()

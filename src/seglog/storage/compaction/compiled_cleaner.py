@@ -12,11 +12,11 @@ import numpy as np
 
 from seglog.core.errors import CorruptError
 from seglog.core.types import Buffer
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, Entry, build_batch, read_header
 from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, filter_batches
 from seglog.records.compression import compress
-from seglog.records.machine import I64, U8
+from seglog.records.intrinsics import I64, U8
 from seglog.records.map_kernels import BLOCK, Halt, map_batches
 from seglog.records.offset_kernels import Fact
 from seglog.records.rewrite_kernels import Action
@@ -72,7 +72,7 @@ class CompiledMapper(Walk):
                 self.is_full = halt == Halt.MAP_FULL
                 return position
             entry = entry_at(chunk, position, size)
-            view.check(chunk, entry)
+            any_magic.check(chunk, entry)
             looked_at, self.is_full = map_batch(chunk, entry, self._start, self.offsets, self.transactions)
             facts[Fact.MESSAGES_READ] += looked_at
             if self.is_full:
@@ -146,7 +146,7 @@ class CompiledFilter(Walk):
                 position = self._filter_compressed(chunk, position, cleaned)
                 continue
             entry = entry_at(chunk, position, size)
-            view.check(chunk, entry)
+            any_magic.check(chunk, entry)
             filter_batch(chunk, entry, self._batches, cleaned)
             position += size
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from seglog.records.machine import I64, U8
+from seglog.records.intrinsics import I64, U8
 from seglog.records.offset_kernels import FACTS, U64, Fact, get_key, move_entries, put_key
 
 _FIRST_SLOTS: Final = 1 << 12

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -21,7 +21,7 @@ from seglog.records.batch import (
     read_header,
 )
 from seglog.records.compression import decompress
-from seglog.records.machine import I64
+from seglog.records.intrinsics import I64
 from seglog.records.map_kernels import BLOCK, Halt
 from seglog.records.offset_kernels import U64, Fact
 from seglog.storage.compaction.batch_filter import Transactions
@@ -140,10 +140,10 @@ def raise_bad(data: bytes, position: int, halt: int) -> None:
     offset, length, magic = _PREFIX.unpack_from(data, position)
     entry = Entry(position, length + 12, offset, magic)
     if halt == Halt.BAD_CRC:
-        view.check(data, entry)
+        any_magic.check(data, entry)
     if 0 <= magic <= 2 and length > 0:
-        view.describe(data, entry)
-        view.decode(data, entry)
+        any_magic.describe(data, entry)
+        any_magic.decode(data, entry)
     if halt == Halt.BAD_RECORD:
         raise CorruptRecordError("records that cannot be", position=position, offset=offset)
     raise CorruptBatchError(f"a batch of magic {magic} and length {length}", position=position, offset=offset)

@@ -24,7 +24,7 @@ from seglog.core.clock import SystemClock
 from seglog.core.fs import Fs
 from seglog.core.types import Buffer
 from seglog.records.batch import BatchHeader
-from seglog.records.machine import I64, U8
+from seglog.records.intrinsics import I64, U8
 from seglog.records.offset_kernels import U64, Fact, hash_key
 from seglog.records.record import ControlRecord, ControlType
 from seglog.records.survivor_kernels import ROW_WORDS, list_keys, mark, put_last, select_last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seglog.core.types import Buffer
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import Entry, entries
 from seglog.records.record import parse_control
 from seglog.storage.compaction.batch_filter import BatchFilter, Transactions
@@ -25,7 +25,7 @@ class PlainMapper:
     def map_chunk(self, chunk: bytes) -> int:
         used = 0
         for entry in entries(chunk):
-            view.check(chunk, entry)
+            any_magic.check(chunk, entry)
             looked_at, self.is_full = map_batch(chunk, entry, self._start, self.offsets, self._transactions)
             self.mapped += looked_at
             if self.is_full:
@@ -46,7 +46,7 @@ class PlainFilter(BatchFilter):
         self.legacy_tombstones_stay = legacy_tombstones_stay
         used = 0
         for entry in entries(chunk):
-            view.check(chunk, entry)
+            any_magic.check(chunk, entry)
             filter_batch(chunk, entry, self, cleaned)
             used = entry.position + entry.size
         return used
@@ -58,16 +58,16 @@ def map_batch(data: Buffer, entry: Entry, start: int, offsets: Keys, transaction
     Left out are records before ``start`` (the first dirty offset), without a key, or of an aborted transaction
     (``Cleaner.buildOffsetMapForSegment``).
     """
-    header = view.describe(data, entry, deep=False)
+    header = any_magic.describe(data, entry, deep=False)
     looked_at = 0
     if header.is_control:
-        records = view.decode(data, entry)
+        records = any_magic.decode(data, entry)
         transactions.on_control(header, parse_control(records[0]) if records else None)
         looked_at = 1
     elif transactions.on_batch(header):
         looked_at = header.records_count
     else:
-        for record in view.decode(data, entry):
+        for record in any_magic.decode(data, entry):
             if record.key is not None and record.offset >= start:
                 if len(offsets) >= offsets.max_entries:
                     return looked_at, True
@@ -82,6 +82,6 @@ def filter_batch(data: Buffer, entry: Entry, batches: BatchFilter, cleaned: Clea
     """Write what stays of the batch at ``entry``."""
     batch = bytes(memoryview(data)[entry.position : entry.position + entry.size])
     entry = entry._replace(position=0)
-    left = batches.filter(batch, entry, view.describe(batch, entry, deep=False))
+    left = batches.filter(batch, entry, any_magic.describe(batch, entry, deep=False))
     if left is not None:
         cleaned.add_batch(left.data, left.max_timestamp, left.last_offset)

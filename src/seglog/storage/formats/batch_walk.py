@@ -1,7 +1,7 @@
 """The walk over a log file from one batch to the next, read in windows. `seglog.records.batch.entries` takes the steps.
 
 Use `entries` for bytes in memory and `walk` for a file. No other code adds a batch's size to a position; kernels have
-`seglog.records.kernels.walk`.
+`seglog.records.batch_kernels.walk`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from seglog.core.errors import (
     UnknownLeaderEpochError,
 )
 from seglog.core.types import MAX_INT32, MAX_INT64, NO_EPOCH, NO_TIMESTAMP, Buffer, TimestampType
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import CONTROL_BIT, BatchHeader, entries
 from seglog.records.record import ControlRecord, decode_records, parse_control
 from seglog.storage.log.batch_placement import place_all, place_one, place_plain
@@ -194,13 +194,13 @@ def _admit_replica(
     last_offset = end_offset - 1
     end = 0
     for entry in entries(data):
-        header = view.describe(data, entry)
+        header = any_magic.describe(data, entry)
         epoch = header.leader_epoch
         if epoch > leader_epoch:
             if not batches:
                 raise UnknownLeaderEpochError(f"a batch of leader epoch {epoch} in an append of epoch {leader_epoch}")
             break
-        view.check(data, entry)
+        any_magic.check(data, entry)
         if header.base_offset <= last_offset:
             raise UnexpectedAppendOffsetError(
                 f"a replica's batch at offset {header.base_offset}, where the log goes on at {last_offset + 1}"

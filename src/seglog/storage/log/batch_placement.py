@@ -20,7 +20,7 @@ from seglog.core.errors import (
     UnsupportedCompressionTypeError,
 )
 from seglog.core.types import MAX_INT64, Buffer, TimestampType
-from seglog.records import legacy, view
+from seglog.records import any_magic, legacy
 from seglog.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -274,8 +274,8 @@ def _convert_up(data: Buffer, config: LogConfig, origin: Origin) -> Buffer:
             raise RecordTooLargeError(
                 f"a message of {entry.size} bytes; max.message.bytes is {config.max_message_bytes}"
             )
-        view.check(data, entry)
-        header = view.describe(data, entry)
+        any_magic.check(data, entry)
+        header = any_magic.describe(data, entry)
         if found and header.magic != found[0].magic:
             raise InvalidRecordError(f"messages of magic {found[0].magic} and {header.magic} in one append")
         if header.attributes & TIMESTAMP_TYPE_BIT and config.message_timestamp_type is not _CREATE_TIME:
@@ -285,7 +285,7 @@ def _convert_up(data: Buffer, config: LogConfig, origin: Origin) -> Buffer:
         if origin is not _BULK:
             if len(found) > 1 and (header.codec or found[0].codec):
                 raise InvalidRecordError("more than one compressed message")
-            records += [NewRecord(found.value, found.key, found.timestamp) for found in view.decode(data, entry)]
+            records += [NewRecord(found.value, found.key, found.timestamp) for found in any_magic.decode(data, entry)]
     if end != len(data):
         raise CorruptBatchError(f"{len(data) - end} bytes are no whole message", position=end)
     if origin is _BULK:

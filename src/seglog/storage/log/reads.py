@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from seglog.core.errors import CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import File
 from seglog.core.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry, entries
 from seglog.records.record import Record
 from seglog.storage.log.epochs import LeaderEpochs
@@ -64,7 +64,7 @@ class Fetched(NamedTuple):
         """The whole batches of the slice: header, bytes."""
         data = memoryview(self.read())
         for entry in entries(data):
-            yield view.describe(data, entry), data[entry.position : entry.position + entry.size]
+            yield any_magic.describe(data, entry), data[entry.position : entry.position + entry.size]
 
     def records(self, *, check_crcs: bool = True) -> Iterator[Record]:
         """The records from ``offset`` on: no control records, and none of transactions that `aborted` lists.
@@ -85,10 +85,10 @@ class Fetched(NamedTuple):
         try:
             for entry in entries(data):
                 if check_crcs:
-                    view.check(data, entry)
-                header = view.describe(data, entry)
+                    any_magic.check(data, entry)
+                header = any_magic.describe(data, entry)
                 is_skipped = aborted.skips(header) or header.is_control
-                yield header, [] if is_skipped else view.decode(data, entry)
+                yield header, [] if is_skipped else any_magic.decode(data, entry)
         except CorruptError as error:
             file = self.file.path if self.file is not None else None
             raise error.at(file=file, base=self.position, offset=entry.offset if entry else self.offset) from error

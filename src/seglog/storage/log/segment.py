@@ -16,7 +16,7 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptBatchError, CorruptError, TooLargeError
 from seglog.core.fs import File, Fs, NoSpaceError
 from seglog.core.types import MAX_INT32, NO_TIMESTAMP, Buffer
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BATCH_PREFIX, LOG_OVERHEAD, MAGIC_POSITION, BatchHeader, Entry, entries, read_header
 from seglog.records.record import Record
 from seglog.storage.formats.paths import SegmentPaths, segment_paths
@@ -279,7 +279,7 @@ class Segment:
         for entry, position, chunk in self.walk(start, limit):
             data = chunk[entry.position : entry.position + entry.size]
             try:
-                header = read_header(data) if entry.magic == 2 else view.describe(data, Entry(0, *entry[1:]))
+                header = read_header(data) if entry.magic == 2 else any_magic.describe(data, Entry(0, *entry[1:]))
             except CorruptError as error:
                 raise error.at(file=self.paths.log, base=position, offset=entry.offset) from error
             yield header, position, data
@@ -331,14 +331,16 @@ class Segment:
 
     def _check_crc(self, data: Buffer, header: BatchHeader, position: int) -> None:
         try:
-            view.check(data, Entry(0, header.size, header.base_offset, header.magic))
+            any_magic.check(data, Entry(0, header.size, header.base_offset, header.magic))
         except CorruptError as error:
             raise error.at(file=self.paths.log, base=position, offset=header.base_offset) from error
 
     def _records(self, data: Buffer, header: BatchHeader, position: int) -> Iterator[Record]:
         """As `decode`, one at a time, and of no more than `LOOKUP_LIMIT` decompressed bytes."""
         try:
-            yield from view.iterate(data, Entry(0, header.size, header.base_offset, header.magic), limit=LOOKUP_LIMIT)
+            yield from any_magic.iterate(
+                data, Entry(0, header.size, header.base_offset, header.magic), limit=LOOKUP_LIMIT
+            )
         except CorruptError as error:
             raise error.at(file=self.paths.log, base=position, offset=header.base_offset) from error
 
@@ -346,7 +348,7 @@ class Segment:
         """The records of one batch of any format; errors carry the file and the position."""
         entry = Entry(0, header.size, header.base_offset, header.magic)
         try:
-            return view.decode(data, entry)
+            return any_magic.decode(data, entry)
         except CorruptError as error:
             raise error.at(file=self.paths.log, base=position, offset=header.base_offset) from error
 

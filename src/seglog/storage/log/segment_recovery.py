@@ -16,7 +16,7 @@ from crc32c import crc32c
 from seglog.core.errors import CorruptBatchError, CorruptError
 from seglog.core.fs import NoSpaceError
 from seglog.core.types import MAX_INT32, NO_EPOCH, Buffer
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import (
     BATCH_OVERHEAD,
     CONTROL_BIT,
@@ -223,8 +223,8 @@ def _legacy(data: memoryview, at: int, size: int) -> tuple[int, ...]:
     if size < MIN_ENTRY or magic > 1:
         raise CorruptBatchError(f"size {size} and magic {magic} cannot be")
     entry = Entry(at, size, _OFFSET_LENGTH.unpack_from(data, at)[0], magic)
-    view.check(data, entry)
-    return view.describe(data, entry, deep=False)
+    any_magic.check(data, entry)
+    return any_magic.describe(data, entry, deep=False)
 
 
 def _why(fields: tuple[int, ...], batch: memoryview) -> CorruptError:

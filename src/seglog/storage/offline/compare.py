@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from seglog.core.errors import CorruptError
 from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.decoding import Record
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
@@ -199,7 +199,7 @@ def _batches(fs: Fs, side: Side, first: int, end: int) -> Iterator[_Batch]:
             for chunk in read_chunks(file, start, segment.size):
                 for entry in chunk.entries:
                     try:
-                        header = view.describe(chunk.data, entry)
+                        header = any_magic.describe(chunk.data, entry)
                     except CorruptError as error:
                         raise error.at(file=segment.log, base=chunk.position) from error
                     if header.base_offset >= min(end, side.log_end):
@@ -247,8 +247,8 @@ class _Cursor:
         assert self.batch is not None
         batch = self.batch
         try:
-            view.check(batch.data, batch.entry)
-            records = view.decode(batch.data, batch.entry)
+            any_magic.check(batch.data, batch.entry)
+            records = any_magic.decode(batch.data, batch.entry)
         except CorruptError as error:
             header, at = batch.header, len(self.damage)
             begin = max(header.base_offset, self.side.log_start)

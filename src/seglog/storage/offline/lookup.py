@@ -14,7 +14,7 @@ from typing import NamedTuple
 from seglog.core.errors import CorruptError, OffsetOutOfRangeError
 from seglog.core.fs import Fs
 from seglog.core.types import NO_TIMESTAMP
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import Entry
 from seglog.records.decoding import Record
 from seglog.storage.formats.checkpoints import read_offsets
@@ -105,8 +105,8 @@ class _Search:
         data = self._fs.open(segment.log, write=False).pread(batch.size, batch.position)
         entry = Entry(0, batch.size, batch.last_offset, batch.magic)
         try:
-            view.check(data, entry)
-            records = view.decode(data, entry)
+            any_magic.check(data, entry)
+            records = any_magic.decode(data, entry)
         except CorruptError as error:
             raise error.at(file=segment.log, base=batch.position, offset=batch.last_offset) from None
         first = records[0].offset if records else batch.first_offset

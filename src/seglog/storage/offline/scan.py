@@ -12,8 +12,8 @@ import pyarrow as pa
 from seglog.core.errors import InvalidConfigError, InvalidLogDirError, OffsetOutOfRangeError, UnknownTopicError
 from seglog.core.fs import Fs, OsFs
 from seglog.core.types import MAX_INT64, TopicPartition
-from seglog.records.columnar import Wanted
-from seglog.records.columns import COLUMNS, Origin, schema_of
+from seglog.records.column_decoding import Selection
+from seglog.records.columns import COLUMNS, SourcePartition, schema_of
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.formats.paths import (
     LOG,
@@ -45,7 +45,7 @@ class _Log(NamedTuple):
     """One partition's files, or one file (``directory`` is None then); ``end`` is the last segment's size at first."""
 
     directory: str | None
-    origin: Origin
+    origin: SourcePartition
     segments: tuple[SegmentPaths, ...]
     end: int
     is_open: bool = True
@@ -55,7 +55,7 @@ class _Task(NamedTuple):
     """What to read of a log."""
 
     log: _Log
-    wanted: Wanted
+    wanted: Selection
     leave_out: Filter
 
 
@@ -107,7 +107,7 @@ def scan(
     logs = _find(fs, [path] if isinstance(path, str | os.PathLike) else path, chosen)
     for bounds in (start, end):
         _check_named(bounds, logs)
-    wanted = Wanted(names, rows=batch_rows, bytes_=batch_bytes)
+    wanted = Selection(names, rows=batch_rows, bytes_=batch_bytes)
     read_committed = isolation_level == _ISOLATION_LEVELS[1]
     tasks = [_task(fs, log, wanted, start, end, Filter(include_control), read_committed) for log in logs]
     return pa.RecordBatchReader.from_batches(schema, _read_all(fs, tasks))
@@ -153,7 +153,7 @@ def _logs_at(fs: Fs, path: str, topics: set[str] | None) -> list[_Log]:
 def _directory(fs: Fs, directory: str, topic_partition: TopicPartition) -> _Log:
     segments = tuple(list_segments(fs, directory))
     end = fs.stat(segments[-1].log).size if segments else 0
-    return _Log(directory, Origin(*topic_partition), segments, end)
+    return _Log(directory, SourcePartition(*topic_partition), segments, end)
 
 
 def _file(fs: Fs, path: str) -> _Log:
@@ -164,7 +164,7 @@ def _file(fs: Fs, path: str) -> _Log:
     partition = partition_at(directory)
     segment = segment_paths(directory, base_offset)._replace(log=path)
     is_last = all(other.base_offset <= base_offset for other in list_segments(fs, directory))
-    origin = Origin(*partition.topic_partition) if partition else Origin()
+    origin = SourcePartition(*partition.topic_partition) if partition else SourcePartition()
     return _Log(None, origin, (segment,), fs.stat(path).size, is_last)
 
 
@@ -184,7 +184,7 @@ def _check_named(bounds: Bounds | None, logs: Sequence[_Log]) -> None:
 def _task(
     fs: Fs,
     log: _Log,
-    wanted: Wanted,
+    wanted: Selection,
     start: Bounds | None,
     end: Bounds | None,
     leave_out: Filter,
@@ -208,7 +208,7 @@ def _log_start(fs: Fs, log: _Log) -> int:
     return starts.get(TopicPartition(log.origin.topic, log.origin.partition), 0)
 
 
-def _of(bounds: Bounds | None, origin: Origin) -> Bound | None:
+def _of(bounds: Bounds | None, origin: SourcePartition) -> Bound | None:
     if not isinstance(bounds, Mapping):
         return bounds
     if origin.topic is None or origin.partition is None:
@@ -265,7 +265,7 @@ def _read(fs: Fs, task: _Task) -> Iterator[pa.RecordBatch]:
             return
 
 
-def _again(fs: Fs, directory: str, origin: Origin, offset: int) -> _Log:
+def _again(fs: Fs, directory: str, origin: SourcePartition, offset: int) -> _Log:
     """The log as it lies now: compaction may have put a segment's records into the one before it."""
     log = _directory(fs, directory, TopicPartition(origin.topic or "", origin.partition or 0))
     first = log.segments[0].base_offset if log.segments else None

@@ -12,9 +12,9 @@ import numpy as np
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import Fs
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import Entry
-from seglog.records.tables import BatchTable
+from seglog.records.batch_tables import BatchTable
 from seglog.storage.formats.paths import SegmentPaths
 from seglog.storage.log.index import TIME_ENTRY, last_true
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
@@ -89,8 +89,8 @@ def _first_in(fs: Fs, path: str, row: BatchTable, timestamp: int, low: int) -> i
         data = file.pread(size, position)
     entry = Entry(0, size, int(row["base_offset"][0]), int(row["magic"][0]))
     try:
-        view.check(data, entry)
-        records = view.decode(data, entry)
+        any_magic.check(data, entry)
+        records = any_magic.decode(data, entry)
     except CorruptBatchError as error:
         raise error.at(file=path, base=position) from None
     for record in records:

@@ -18,10 +18,10 @@ import pyarrow as pa
 from seglog.core.errors import CorruptBatchError, CorruptError, OffsetOutOfRangeError, UnsupportedFormatError
 from seglog.core.fs import File, Fs
 from seglog.records.batch import CONTROL_BIT, LOG_OVERHEAD, MAGIC_POSITION, TRANSACTIONAL_BIT
-from seglog.records.columnar import Decoded, Wanted, decode_parts, plain_error
-from seglog.records.columns import NOWHERE, Origin
-from seglog.records.kernels import Stop, Verdict
-from seglog.records.tables import BatchTable, walk_batches
+from seglog.records.batch_kernels import Stop, Verdict
+from seglog.records.batch_tables import BatchTable, walk_batches
+from seglog.records.column_decoding import DecodedRows, Selection, decode_parts, plain_error
+from seglog.records.columns import NOWHERE, SourcePartition
 from seglog.storage.formats.paths import parse_file_name
 from seglog.storage.log.transaction_index import AbortedTxn
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
@@ -57,7 +57,7 @@ class Filter(NamedTuple):
 
 
 _NO_FILTER: Final = Filter()
-_ALL: Final = Wanted()
+_ALL: Final = Selection()
 
 
 class _Chunk(NamedTuple):
@@ -75,8 +75,8 @@ OnDamage = Callable[[CorruptError, int], None]
 def iter_table_batches(
     fs: Fs,
     stretch: Stretch,
-    wanted: Wanted = _ALL,
-    origin: Origin = NOWHERE,
+    wanted: Selection = _ALL,
+    origin: SourcePartition = NOWHERE,
     *,
     leave_out: Filter = _NO_FILTER,
     chunk_bytes: int = CHUNK_BYTES,
@@ -96,13 +96,13 @@ def iter_table_batches(
 def iter_decoded(
     fs: Fs,
     stretch: Stretch,
-    wanted: Wanted = _ALL,
-    origin: Origin = NOWHERE,
+    wanted: Selection = _ALL,
+    origin: SourcePartition = NOWHERE,
     *,
     leave_out: Filter = _NO_FILTER,
     chunk_bytes: int = CHUNK_BYTES,
     on_damage: OnDamage | None = None,
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedRows]:
     """The same, with how far each part goes. With ``on_damage`` damaged batches are left out instead of raised.
 
     Where no batch can be told from its bytes, the next one that the index knows is gone on with. Items without rows say
@@ -118,7 +118,7 @@ def iter_decoded(
             else:
                 yield from _decode_what_can_be(chunk, chosen, wanted, origin, on_damage)
             if len(chunk.table):
-                yield Decoded(int(_last_offsets(chunk.table)[-1]) + 1, None)
+                yield DecodedRows(int(_last_offsets(chunk.table)[-1]) + 1, None)
     except CorruptError as error:
         raise error.at(file=stretch.path) from None
 
@@ -128,8 +128,8 @@ def _naming(path: str, on_damage: OnDamage) -> OnDamage:
 
 
 def _decode_what_can_be(
-    chunk: _Chunk, chosen: BatchTable, wanted: Wanted, origin: Origin, on_damage: OnDamage
-) -> Iterator[Decoded]:
+    chunk: _Chunk, chosen: BatchTable, wanted: Selection, origin: SourcePartition, on_damage: OnDamage
+) -> Iterator[DecodedRows]:
     """Around a batch whose records are damaged: those that come before it are decoded one by one."""
     rest = chosen
     while len(rest):
@@ -164,7 +164,9 @@ def _last_offsets(table: BatchTable) -> npt.NDArray[np.int64]:
     return last
 
 
-def _sound(fs: Fs, stretch: Stretch, wanted: Wanted, chunk_bytes: int, on_damage: OnDamage | None) -> Iterator[_Chunk]:
+def _sound(
+    fs: Fs, stretch: Stretch, wanted: Selection, chunk_bytes: int, on_damage: OnDamage | None
+) -> Iterator[_Chunk]:
     """Chunks whose batches have right CRCs and offsets that rise, of those that can have offsets asked for.
 
     What a bad batch says of itself is not believed: sound ones before and behind it tell whether it matters.
@@ -212,7 +214,7 @@ def _out_of_order(table: BatchTable, index: int, highest: npt.NDArray[np.int64])
 
 
 def _damage(
-    data: bytes, table: BatchTable, index: int, highest: npt.NDArray[np.int64], position: int, wanted: Wanted
+    data: bytes, table: BatchTable, index: int, highest: npt.NDArray[np.int64], position: int, wanted: Selection
 ) -> CorruptError:
     if table["verdict"][index] == Verdict.OK:
         return _out_of_order(table, index, highest)
@@ -298,7 +300,7 @@ def _is_zeros(file: File, position: int, limit: int) -> bool:
     return True
 
 
-def _selected(table: BatchTable, wanted: Wanted, leave_out: Filter) -> npt.NDArray[np.bool_]:
+def _selected(table: BatchTable, wanted: Selection, leave_out: Filter) -> npt.NDArray[np.bool_]:
     """Which batches may have records that are asked for. A legacy message's offset is the last of those inside."""
     new = table["magic"] == 2
     selected: npt.NDArray[np.bool_] = _last_offsets(table) >= wanted.low

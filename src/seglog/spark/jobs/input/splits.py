@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from seglog.core.errors import InvalidConfigError, SeglogError
 from seglog.core.fs import Fs
-from seglog.records.machine import I64
+from seglog.records.intrinsics import I64
 
 BLOCK: Final = 4 << 20
 """Bytes of text that are parsed at a time."""

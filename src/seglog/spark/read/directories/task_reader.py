@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from seglog.core.errors import CorruptError, DataLossError, InvalidLogDirError, OffsetOutOfRangeError
 from seglog.core.fs import Fs
-from seglog.records.columnar import Decoded, Wanted
-from seglog.records.columns import Origin
+from seglog.records.column_decoding import DecodedRows, Selection
+from seglog.records.columns import SourcePartition
 from seglog.spark.options.read_options import ReadOptions
 from seglog.spark.read.directories.partition_files import read_segments
 from seglog.spark.read.offsets import DATA_LOSS_HINT
@@ -81,7 +81,7 @@ class _RangeReader:
         self._options = options
         self._high = task.offsets.end
         self._low = task.offsets.start
-        self._wanted = Wanted(columns=columns, rows=ROWS, bytes_=BYTES, keys=options.keys)
+        self._wanted = Selection(columns=columns, rows=ROWS, bytes_=BYTES, keys=options.keys)
         self._leave_out = Filter(options.include_control, task.aborted)
         self.damages: list[_Damage] = []
 
@@ -125,7 +125,7 @@ class _RangeReader:
             self._fs,
             stretch,
             wanted,
-            Origin(*self._task.topic_partition),
+            SourcePartition(*self._task.topic_partition),
             leave_out=self._leave_out,
             chunk_bytes=chunk,
             on_damage=self._note if self._options.permissive else None,
@@ -134,7 +134,7 @@ class _RangeReader:
         if self._low < end:
             self._confirm(piece, end)
 
-    def _advance(self, decoded: Decoded) -> Iterator[pa.RecordBatch]:
+    def _advance(self, decoded: DecodedRows) -> Iterator[pa.RecordBatch]:
         if decoded.rows is not None:
             yield decoded.rows
         self._low = max(self._low, decoded.upto)

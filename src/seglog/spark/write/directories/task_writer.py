@@ -22,9 +22,9 @@ from seglog.core.config import LogConfig
 from seglog.core.errors import AdoptError, InvalidConfigError, InvalidRecordError, UnknownTopicError
 from seglog.core.fs import Fs
 from seglog.core.types import TopicPartition
-from seglog.records.columnar_encode import ByteColumn, byte_column, encode_columns
-from seglog.records.machine import I64
-from seglog.records.partition_kernels import NO_PARTITION, Assigned, assign_slots, group_rows, new_sticky
+from seglog.records.column_encoding import ByteColumn, byte_column, encode_columns
+from seglog.records.intrinsics import I64
+from seglog.records.partition_kernels import NO_PARTITION, SlotAssignment, assign_slots, group_rows, new_sticky
 from seglog.spark.options.write_options import WriteOptions
 from seglog.storage.adopt import StagedPart, StagingWriter, staged_at
 
@@ -166,7 +166,7 @@ class TaskWriter:
             self._sticky,
             slots,
         )
-        row = Assigned(*done).bad_row
+        row = SlotAssignment(*done).bad_row
         if row >= 0:
             topic = self._slots.topics[int(topics[row])]
             raise InvalidConfigError(

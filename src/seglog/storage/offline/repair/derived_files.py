@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from seglog.core.errors import AppendError, CorruptSnapshotError
 from seglog.core.fs import File
 from seglog.core.types import MAX_INT64, NO_EPOCH, NO_TIMESTAMP
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.log.producers import Producers, decode_snapshot, encode_snapshot
@@ -39,7 +39,7 @@ def build_indexes(file: File, base_offset: int, interval: int) -> Indexes:
 
     for chunk in read_chunks(file):
         for entry in chunk.entries:
-            header = view.describe(chunk.data, entry, deep=False)
+            header = any_magic.describe(chunk.data, entry, deep=False)
             if header.max_timestamp > peak:
                 peak, peak_offset = header.max_timestamp, header.last_offset
             position = chunk.position + entry.position

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from seglog.core.fs import File
 from seglog.core.types import MAX_INT64, NO_EPOCH, Buffer
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.offline.inspect import read_chunks
@@ -176,7 +176,7 @@ def _batches(file: PatchedFile, facts: Facts, holes: Sequence[Hole]) -> Iterator
     for start, end in zip(starts, ends, strict=True):
         for chunk in read_chunks(file, start, end):
             for entry in chunk.entries:
-                header = view.describe(chunk.data, entry, limit=facts.limit)
+                header = any_magic.describe(chunk.data, entry, limit=facts.limit)
                 epoch = header.leader_epoch if entry.magic == 2 else LEGACY
                 position = chunk.position + entry.position
                 yield _Batch(position, entry.size, header.base_offset, header.last_offset_delta, epoch)

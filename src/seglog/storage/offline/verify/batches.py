@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from seglog.core.errors import CorruptError, CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import NO_TIMESTAMP, Buffer, TimestampType
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry, check_crc, check_header, read_header
 from seglog.records.record import ControlRecord, ControlType, Record, decode_records, parse_control
 from seglog.storage.offline.findings import Finding, damage, note
@@ -33,8 +33,8 @@ def check_batch(facts: Facts, data: Buffer, entry: Entry, position: int) -> Summ
             check_crc(data, header, entry.position)
             check_header(header, entry.position)
         else:
-            view.check(data, entry)
-            header = view.describe(data, entry, limit=facts.limit)
+            any_magic.check(data, entry)
+            header = any_magic.describe(data, entry, limit=facts.limit)
     except (CorruptError, UnsupportedFormatError) as error:
         return _finding(facts, error, base, position, entry.offset)
     findings: list[Finding] = []
@@ -45,7 +45,7 @@ def check_batch(facts: Facts, data: Buffer, entry: Entry, position: int) -> Summ
             records = decode_records(data, header, entry.position, limit=facts.limit)
             reason = _times_reason(header, records)
         else:
-            records = view.decode(data, entry, limit=facts.limit)
+            records = any_magic.decode(data, entry, limit=facts.limit)
             reason = _offsets_reason(header, records)
         if reason is not None:
             make = damage if entry.magic < 2 else note

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Entry
-from seglog.records.kernels import Verdict
-from seglog.records.machine import I64
-from seglog.records.tables import BatchTable, byte_array, check_compressed, header_of, walk_batches
+from seglog.records.batch_kernels import Verdict
+from seglog.records.batch_tables import BatchTable, byte_array, check_compressed, header_of, walk_batches
+from seglog.records.intrinsics import I64
 from seglog.storage.offline.verify.batches import check_batch
 from seglog.storage.offline.verify.indexes import IndexEvidence, Probes, slots_at, slots_of, time_slots_of
 from seglog.storage.offline.verify.stretches import PlainCheck

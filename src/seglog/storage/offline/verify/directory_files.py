@@ -11,7 +11,7 @@ from uuid import UUID
 from seglog.core.errors import CorruptCheckpointError, CorruptError
 from seglog.core.fs import Fs, NotRegularFileError
 from seglog.core.types import TopicPartition, parse_topic_partition
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import entries
 from seglog.storage.formats.adopt_ledger import decode_ledger
 from seglog.storage.formats.adopt_manifest import decode_manifest
@@ -177,7 +177,7 @@ def _is_recent(fs: Fs, path: str) -> bool:
     try:
         data = fs.read(os.path.join(path, BOOTSTRAP))
         for entry in entries(data):
-            for record in view.decode(data, entry):
+            for record in any_magic.decode(data, entry):
                 level = _METADATA_VERSION.match(record.value or b"")
                 if level is not None and int.from_bytes(level[1]) >= _FIRST_OF_4_0:
                     return True

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from seglog.core.errors import CorruptCheckpointError, CorruptError
 from seglog.core.fs import File, Fs, NotRegularFileError
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
 from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, Sealed, decode_manifest, difference, exchanged
@@ -89,7 +89,7 @@ def tail_of(fs: Fs, paths: SegmentPaths, probes: Probes) -> tuple[int, int] | No
         for chunk in read_chunks(file, probes.positions[-1] if probes.positions else 0):
             for entry in chunk.entries:
                 last = entry
-            header = view.describe(chunk.data, last, deep=False)
+            header = any_magic.describe(chunk.data, last, deep=False)
             found = header.next_offset, header.crc
     except CorruptError:
         return None

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from seglog.core.errors import CorruptError, InvalidConfigError, SeglogError, TooLargeError
 from seglog.core.types import MAX_INT64, TimestampType
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import DELETE_HORIZON_BIT, BatchHeader, build_batch, entries, read_header
-from seglog.records.columnar import Wanted, decode_batches
-from seglog.records.columns import COLUMNS, EXTRA_SCHEMA, SCHEMA, Origin, schema_of
+from seglog.records.batch_tables import walk_batches
+from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.columns import COLUMNS, EXTRA_SCHEMA, SCHEMA, SourcePartition, schema_of
 from seglog.records.compression import Codec, compress
 from seglog.records.decoding import Record
 from seglog.records.record import NewRecord, encode_batch, encode_records
-from seglog.records.tables import walk_batches
 from tests.cases import case
 from tests.records.generated import batches, damaged, new_records
 from tests.records.peers import PEERS, Peer
@@ -29,14 +29,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ALL_COLUMNS = (*COLUMNS, *EXTRA_SCHEMA.names)
 
 
-def decode(data: bytes, wanted: Wanted | None = None, base: int = 0) -> Iterator[pa.RecordBatch]:
-    wanted = wanted or Wanted()
+def decode(data: bytes, wanted: Selection | None = None, base: int = 0) -> Iterator[pa.RecordBatch]:
+    wanted = wanted or Selection()
     for walked in walk_batches(data, base=base, rows=5):
-        yield from decode_batches(data, walked.table, wanted, Origin("t", 3), base=base)
+        yield from decode_batches(data, walked.table, wanted, SourcePartition("t", 3), base=base)
 
 
-def rows(data: bytes, wanted: Wanted | None = None) -> list[dict[str, Any]]:
-    found = list(decode(data, wanted or Wanted(columns=ALL_COLUMNS)))
+def rows(data: bytes, wanted: Selection | None = None) -> list[dict[str, Any]]:
+    found = list(decode(data, wanted or Selection(columns=ALL_COLUMNS)))
     for batch in found:
         batch.validate(full=True)
     return [row for batch in found for row in batch.to_pylist()]
@@ -64,9 +64,9 @@ def as_row(record: Record, header: BatchHeader, kind: int) -> dict[str, Any]:
 def plain_rows(data: bytes) -> list[dict[str, Any]]:
     found = []
     for entry in entries(data):
-        header = view.describe(data, entry)
+        header = any_magic.describe(data, entry)
         kind = TimestampType.NONE if entry.magic == 0 else header.timestamp_type
-        found += [as_row(record, header, int(kind)) for record in view.decode(data, entry)]
+        found += [as_row(record, header, int(kind)) for record in any_magic.decode(data, entry)]
     return found
 
 
@@ -78,7 +78,7 @@ segments = st.lists(st.integers(0, 3), max_size=6).flatmap(
 @given(segments, st.integers(1, 20), st.integers(1, 4000))
 def test_columns_hold_the_records_of_the_plain_path(segment: bytes, max_rows: int, max_bytes: int) -> None:
     case()
-    wanted = Wanted(columns=ALL_COLUMNS, rows=max_rows, bytes_=max_bytes)
+    wanted = Selection(columns=ALL_COLUMNS, rows=max_rows, bytes_=max_bytes)
     assert rows(segment, wanted) == plain_rows(segment)
 
 
@@ -87,7 +87,7 @@ def test_only_what_is_asked_for(segment: bytes, low: int, high: int, columns: li
     case()
     chosen = columns[:count]
     expected = [{name: row[name] for name in chosen} for row in plain_rows(segment) if low <= row["offset"] < high]
-    assert rows(segment, Wanted(columns=chosen, low=low, high=high)) == expected
+    assert rows(segment, Selection(columns=chosen, low=low, high=high)) == expected
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=repr)
@@ -99,7 +99,7 @@ def test_columns_hold_the_records_that_others_read(peer: Peer, segment: bytes) -
         header = read_header(batch)
         if header.codec not in peer.codecs(2) or header.attributes & DELETE_HORIZON_BIT or not header.records_count:
             continue
-        found = rows(batch, Wanted(columns=("offset", "timestamp", "key", "value", "headers")))
+        found = rows(batch, Selection(columns=("offset", "timestamp", "key", "value", "headers")))
         assert [tuple(row.values()) for row in found] == [
             (
                 record.offset,
@@ -126,9 +126,9 @@ def plain_offsets(data: bytes) -> list[int]:
     offsets = []
     for entry in entries(data):
         try:
-            view.check(data, entry)
-            view.describe(data, entry)
-            offsets += [record.offset for record in view.decode(data, entry)]
+            any_magic.check(data, entry)
+            any_magic.describe(data, entry)
+            offsets += [record.offset for record in any_magic.decode(data, entry)]
         except CorruptError as error:
             raise error.at(base=0, offset=entry.offset) from None
     return offsets
@@ -138,7 +138,7 @@ def plain_offsets(data: bytes) -> list[int]:
 @given(damaged(100))
 def test_hostile_bytes_get_the_error_of_the_plain_path(batch: bytes) -> None:
     case()
-    wanted = Wanted(columns=("offset", "headers"))
+    wanted = Selection(columns=("offset", "headers"))
     found = outcome(lambda: [row["offset"] for row in rows(batch, wanted)])
     assert found == outcome(lambda: plain_offsets(batch))
 
@@ -161,7 +161,7 @@ def test_old_messages_come_out_by_the_same_columns(
     messages = PEERS[0].build_legacy(records, magic, codec)
     data = messages + bytes(encode_batch(records, base_offset=100)) + messages
     expected = [row for row in plain_rows(data) if row["offset"] >= low]
-    assert rows(data, Wanted(columns=ALL_COLUMNS, low=low, rows=5)) == expected
+    assert rows(data, Selection(columns=ALL_COLUMNS, low=low, rows=5)) == expected
     if magic == 0:
         assert {row["timestampType"] for row in expected if row["offset"] < 100} <= {-1}
 
@@ -177,7 +177,7 @@ def test_positions_count_from_where_the_bytes_lie_in_the_file() -> None:
 def test_a_bomb_is_refused_by_its_limit() -> None:
     batch = bytes(encode_batch([NewRecord(bytes(1 << 20))], codec=Codec.ZSTD))
     with pytest.raises(TooLargeError):
-        rows(batch, Wanted(limit=1 << 16))
+        rows(batch, Selection(limit=1 << 16))
 
 
 def test_an_unknown_codec_is_named() -> None:
@@ -192,7 +192,7 @@ def test_an_unknown_codec_is_named() -> None:
 def test_times_that_microseconds_cannot_hold_are_null() -> None:
     times = [MAX_INT64, MAX_INT64 // 1000 + 1, MAX_INT64 // 1000, 5]
     batch = bytes(encode_batch([NewRecord(b"v", timestamp=time) for time in times]))
-    (found,) = decode(batch, Wanted(columns=("timestamp",)))
+    (found,) = decode(batch, Selection(columns=("timestamp",)))
     micros = found.column(0).cast(pa.int64()).to_pylist()
     assert micros == [None, None, MAX_INT64 // 1000 * 1000, 5000]
 
@@ -201,18 +201,18 @@ def test_header_keys_that_are_no_utf8_are_replaced_as_java_does() -> None:
     batch = encode_batch([NewRecord(b"v", headers=[("abc", b"1"), ("é", None)])])
     header = read_header(batch)
     area = bytes(batch[61:]).replace(b"abc", b"\xed\xa0\x80")
-    (row,) = rows(bytes(build_batch(header, area)), Wanted(columns=("headers",)))
+    (row,) = rows(bytes(build_batch(header, area)), Selection(columns=("headers",)))
     assert row["headers"] == [{"key": "\ufffd", "value": b"1"}, {"key": "é", "value": None}]
 
 
 def test_rows_and_bytes_of_a_batch_are_bounded() -> None:
     small = b"".join(bytes(encode_batch([NewRecord(b"x" * 50)] * 3, base_offset=3 * n)) for n in range(50))
-    sizes = [batch.num_rows for batch in decode(small, Wanted(rows=10))]
+    sizes = [batch.num_rows for batch in decode(small, Selection(rows=10))]
     assert sum(sizes) == 150
     assert max(sizes) <= 10
     for codec in Codec:
         big = b"".join(bytes(encode_batch([NewRecord(b"x" * 1000)], base_offset=n, codec=codec)) for n in range(50))
-        sizes = [batch.num_rows for batch in decode(big, Wanted(bytes_=5000))]
+        sizes = [batch.num_rows for batch in decode(big, Selection(bytes_=5000))]
         assert sum(sizes) == 50
         assert max(sizes) <= 5
 

@@ -18,24 +18,9 @@ import pyarrow as pa
 
 from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError, UnsupportedFormatError
 from seglog.core.types import MAX_INT64, Buffer, TimestampType
-from seglog.records import view
+from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_BIT, Entry
-from seglog.records.column_kernels import ROW_FIELDS, index_records
-from seglog.records.columns import (
-    COLUMNS,
-    FIELDS,
-    HEADERS,
-    NOWHERE,
-    Origin,
-    Source,
-    build,
-    constant,
-    schema_of,
-    timestamps,
-)
-from seglog.records.compression import DEFAULT_LIMIT
-from seglog.records.decoding import Record
-from seglog.records.kernels import (
+from seglog.records.batch_kernels import (
     A_COUNT,
     A_END,
     A_FIXED,
@@ -48,12 +33,27 @@ from seglog.records.kernels import (
     MIN_RECORD,
     Verdict,
 )
+from seglog.records.batch_tables import BatchTable, byte_array, inflate, is_compressed
+from seglog.records.column_kernels import ROW_FIELDS, index_records
+from seglog.records.columns import (
+    COLUMNS,
+    FIELDS,
+    HEADERS,
+    NOWHERE,
+    RecordAreas,
+    SourcePartition,
+    build,
+    constant,
+    schema_of,
+    timestamps,
+)
+from seglog.records.compression import DEFAULT_LIMIT
+from seglog.records.decoding import Record
+from seglog.records.intrinsics import I64, U8
 from seglog.records.key_kernels import keep_keys, key_set
-from seglog.records.machine import I64, U8
-from seglog.records.tables import BatchTable, byte_array, inflate, is_compressed
 
 
-class Wanted(NamedTuple):
+class Selection(NamedTuple):
     """What of the records is asked for.
 
     ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``; at most ``rows`` rows
@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
     keys: tuple[bytes | None, ...] | None = None
 
 
-class Decoded(NamedTuple):
+class DecodedRows(NamedTuple):
     """Some records, None where nothing was asked for, and the offset behind the last batch that they come from."""
 
     upto: int
@@ -78,7 +78,12 @@ class Decoded(NamedTuple):
 
 
 def decode_batches(
-    data: Buffer | mmap.mmap | U8, table: BatchTable, wanted: Wanted, origin: Origin = NOWHERE, *, base: int = 0
+    data: Buffer | mmap.mmap | U8,
+    table: BatchTable,
+    wanted: Selection,
+    origin: SourcePartition = NOWHERE,
+    *,
+    base: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Records of the batches in ``table``, a part of what `walk_batches` made of ``data`` with that ``base``.
 
@@ -91,8 +96,13 @@ def decode_batches(
 
 
 def decode_parts(
-    data: Buffer | mmap.mmap | U8, table: BatchTable, wanted: Wanted, origin: Origin = NOWHERE, *, base: int = 0
-) -> Iterator[Decoded]:
+    data: Buffer | mmap.mmap | U8,
+    table: BatchTable,
+    wanted: Selection,
+    origin: SourcePartition = NOWHERE,
+    *,
+    base: int = 0,
+) -> Iterator[DecodedRows]:
     """The same, and how far each part goes: whoever is interrupted can go on from there."""
     array = byte_array(data)
     for index in np.flatnonzero(table["verdict"] != Verdict.OK):
@@ -112,7 +122,7 @@ def decode_parts(
             if rows.shape[1]:
                 last = source.table[-1]
                 upto = int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
-                yield Decoded(upto, build(source, rows, wanted.columns, origin))
+                yield DecodedRows(upto, build(source, rows, wanted.columns, origin))
 
 
 def plain_error(
@@ -122,9 +132,9 @@ def plain_error(
     entry = Entry(int(row["position"]) - base, int(row["size"]), int(row["base_offset"]), int(row["magic"]))
     view_of_data = byte_array(data).data
     try:
-        view.check(view_of_data, entry)
-        view.describe(view_of_data, entry, limit=limit)
-        view.decode(view_of_data, entry, limit=limit)
+        any_magic.check(view_of_data, entry)
+        any_magic.describe(view_of_data, entry, limit=limit)
+        any_magic.decode(view_of_data, entry, limit=limit)
     except CorruptError as error:
         return error.at(base=base, offset=entry.offset)
     except UnsupportedFormatError as error:
@@ -146,7 +156,7 @@ def _by_format(table: BatchTable) -> Iterator[BatchTable]:
             yield table[start:end]
 
 
-def _cut(counts: I64, sizes: I64, wanted: Wanted) -> Iterator[slice]:
+def _cut(counts: I64, sizes: I64, wanted: Selection) -> Iterator[slice]:
     """Runs of batches within the limits on rows and bytes, at least one batch each."""
     rows, bytes_ = np.cumsum(counts), np.cumsum(sizes)
     start = 0
@@ -173,16 +183,16 @@ def _areas(table: BatchTable, starts: npt.ArrayLike, ends: npt.ArrayLike) -> I64
     return areas
 
 
-def _uncompressed(data: U8, table: BatchTable, wanted: Wanted, base: int) -> Iterator[Source]:
+def _uncompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> Iterator[RecordAreas]:
     """The records where they lie in ``data``."""
     counts = np.minimum(table["count"], table["size"] // MIN_RECORD)
     for part in _cut(counts, table["size"], wanted):
         some = table[part]
         starts = some["position"] - base
-        yield Source(data, _areas(some, starts + BATCH_OVERHEAD, starts + some["size"]), some)
+        yield RecordAreas(data, _areas(some, starts + BATCH_OVERHEAD, starts + some["size"]), some)
 
 
-def _decompressed(data: U8, table: BatchTable, wanted: Wanted, base: int) -> Iterator[Source]:
+def _decompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> Iterator[RecordAreas]:
     """The records, decompressed where they are not, one behind the other; bounded by what comes out."""
     parts: list[Buffer] = []
     ends: list[int] = []
@@ -205,12 +215,12 @@ def _decompressed(data: U8, table: BatchTable, wanted: Wanted, base: int) -> Ite
     yield _joined(parts, ends, table[first:])
 
 
-def _joined(parts: list[Buffer], ends: list[int], table: BatchTable) -> Source:
+def _joined(parts: list[Buffer], ends: list[int], table: BatchTable) -> RecordAreas:
     data = parts[0] if len(parts) == 1 else b"".join(parts)
-    return Source(byte_array(data), _areas(table, [0, *ends[:-1]], ends), table)
+    return RecordAreas(byte_array(data), _areas(table, [0, *ends[:-1]], ends), table)
 
 
-def _index(source: Source, wanted: Wanted) -> tuple[I64, int]:
+def _index(source: RecordAreas, wanted: Selection) -> tuple[I64, int]:
     """[ROW_FIELDS, records within the offsets] of positions and numbers; and the index of the first bad batch or -1."""
     areas = source.areas
     room = np.minimum(areas[:, A_COUNT], (areas[:, A_END] - areas[:, A_START]) // MIN_RECORD)
@@ -222,7 +232,9 @@ def _index(source: Source, wanted: Wanted) -> tuple[I64, int]:
 # Messages of magic 0 and 1
 
 
-def _decode_messages(data: U8, table: BatchTable, wanted: Wanted, origin: Origin, base: int) -> Iterator[Decoded]:
+def _decode_messages(
+    data: U8, table: BatchTable, wanted: Selection, origin: SourcePartition, base: int
+) -> Iterator[DecodedRows]:
     """By the plain path, message by message; wrappers are looked into."""
     found: list[Record] = []
     types: list[int] = []
@@ -230,7 +242,7 @@ def _decode_messages(data: U8, table: BatchTable, wanted: Wanted, origin: Origin
     for row in table:
         entry = Entry(int(row["position"]) - base, int(row["size"]), int(row["base_offset"]), int(row["magic"]))
         try:
-            records = view.decode(data.data, entry, limit=wanted.limit)
+            records = any_magic.decode(data.data, entry, limit=wanted.limit)
         except (CorruptError, UnsupportedFormatError):
             raise plain_error(data, row, base=base, limit=wanted.limit) from None
         records = [record for record in records if wanted.low <= record.offset < wanted.high]
@@ -238,7 +250,7 @@ def _decode_messages(data: U8, table: BatchTable, wanted: Wanted, origin: Origin
             records = [record for record in records if record.key in wanted.keys]
         bytes_ = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         if found and (len(found) + len(records) > wanted.rows or size + bytes_ > wanted.bytes_):
-            yield Decoded(upto, _of_records(found, types, wanted.columns, origin))
+            yield DecodedRows(upto, _of_records(found, types, wanted.columns, origin))
             found, types, size = [], [], 0
         append_time = entry.magic == 1 and int(row["attributes"]) & TIMESTAMP_TYPE_BIT
         kind = TimestampType.NONE if entry.magic == 0 else TimestampType(1 if append_time else 0)
@@ -247,10 +259,12 @@ def _decode_messages(data: U8, table: BatchTable, wanted: Wanted, origin: Origin
         size += bytes_
         upto = entry.offset + 1
     if found:
-        yield Decoded(upto, _of_records(found, types, wanted.columns, origin))
+        yield DecodedRows(upto, _of_records(found, types, wanted.columns, origin))
 
 
-def _of_records(records: list[Record], types: list[int], columns: Sequence[str], origin: Origin) -> pa.RecordBatch:
+def _of_records(
+    records: list[Record], types: list[int], columns: Sequence[str], origin: SourcePartition
+) -> pa.RecordBatch:
     size = len(records)
     builders: dict[str, Callable[[], pa.Array]] = {
         "key": lambda: pa.array([record.key for record in records], pa.binary()),

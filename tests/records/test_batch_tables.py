@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.core.errors import CorruptError, UnsupportedFormatError
-from seglog.records import machine
+from seglog.records import intrinsics
 from seglog.records.batch import check_header, entries, read_header
-from seglog.records.kernels import Stop, Verdict
+from seglog.records.batch_kernels import Stop, Verdict
+from seglog.records.batch_tables import BATCH_DTYPE, BatchTable, byte_array, check_compressed, header_of, walk_batches
 from seglog.records.record import NewRecord, decode_records, encode_batch
-from seglog.records.tables import BATCH_DTYPE, BatchTable, byte_array, check_compressed, header_of, walk_batches
 from tests.cases import case
 from tests.records.generated import batches, damaged, sealed
 
@@ -54,9 +54,9 @@ def plain_walk(data: bytes) -> tuple[int, CorruptError | None]:
 def test_checksums_are_those_of_the_libraries(size: int) -> None:
     data = random.Random(size).randbytes(size + 5)
     array = byte_array(data)
-    assert machine.crc32c(array, 3, 3 + size) == crc32c(data[3 : 3 + size])
-    assert machine.crc32c_by_table(array, 3, 3 + size) == crc32c(data[3 : 3 + size])
-    assert machine.crc32(array, 3, 3 + size) == zlib.crc32(data[3 : 3 + size])
+    assert intrinsics.crc32c(array, 3, 3 + size) == crc32c(data[3 : 3 + size])
+    assert intrinsics.crc32c_by_table(array, 3, 3 + size) == crc32c(data[3 : 3 + size])
+    assert intrinsics.crc32(array, 3, 3 + size) == zlib.crc32(data[3 : 3 + size])
 
 
 @given(st.data())

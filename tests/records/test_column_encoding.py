@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from seglog.core.errors import InvalidConfigError, InvalidRecordError, InvalidTimestampError
 from seglog.core.types import TimestampType
 from seglog.records.batch import entries, read_header
-from seglog.records.columnar import Wanted, decode_batches
-from seglog.records.columnar_encode import encode_columns
+from seglog.records.batch_tables import walk_batches
+from seglog.records.column_decoding import Selection, decode_batches
+from seglog.records.column_encoding import encode_columns
 from seglog.records.columns import HEADERS
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, decode_records, encode_batch
-from seglog.records.tables import walk_batches
 from tests.cases import case
 from tests.records.generated import new_records
 from tests.records.peers import as_bytes
@@ -101,7 +101,7 @@ def test_what_was_decoded_is_encoded_again(records: list[NewRecord], codec: Code
     case()
     batch = bytes(encode_batch(records, codec=codec))
     (walked,) = walk_batches(batch)
-    (columns,) = decode_batches(batch, walked.table, Wanted())
+    (columns,) = decode_batches(batch, walked.table, Selection())
     assert bytes(encode_columns(columns, codec=codec, batch_bytes=1 << 20)) == batch
     cut = encode_columns(columns, codec=codec, batch_bytes=limit)
     assert [

@@ -1,6 +1,6 @@
 """Segment bytes as tables with a row for each batch: what stands in its header, and whether it is sound.
 
-Needs numpy and numba (the extra ``fast``). Rows are numpy records; all fields are int64 (`kernels.BATCH_FIELDS`).
+Needs numpy and numba (the extra ``fast``). Rows are numpy records; all fields are int64 (`batch_kernels.BATCH_FIELDS`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from seglog.core.errors import CorruptError, UnsupportedFormatError
 from seglog.core.types import Buffer
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, BatchHeader
+from seglog.records.batch_kernels import A_END, A_START, AREA_FIELDS, BATCH_FIELDS, Stop, Verdict, check_areas, walk
 from seglog.records.compression import DEFAULT_LIMIT, Codec, decompress
-from seglog.records.kernels import A_END, A_START, AREA_FIELDS, BATCH_FIELDS, Stop, Verdict, check_areas, walk
-from seglog.records.machine import I64, U8
+from seglog.records.intrinsics import I64, U8
 
 BATCH_DTYPE: Final = np.dtype([(name, np.int64) for name in BATCH_FIELDS])
 BatchTable = npt.NDArray[np.void]

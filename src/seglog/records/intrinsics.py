@@ -1,6 +1,6 @@
 """What the compiled loops need below Python: unaligned big-endian loads and stores, memcpy, CRCs at the CPU's speed.
 
-No bound is checked here: `seglog.records.kernels` compares every length with what is left before it calls.
+No bound is checked here: `seglog.records.batch_kernels` compares every length with what is left before it calls.
 Indexes are never negative (numba's own indexing would pay for Python's wrap-around).
 """
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 from seglog.core.errors import InvalidConfigError, InvalidRecordError, InvalidTimestampError, RecordListTooLargeError
 from seglog.core.types import MAX_INT32, NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
 from seglog.records.batch import BATCH_OVERHEAD, CODEC_MASK, BatchHeader, build_batch, read_header
+from seglog.records.batch_tables import byte_array
 from seglog.records.columns import HEADERS
 from seglog.records.compression import compress
 from seglog.records.encode_kernels import CUT_FIELDS, HEADER_FIELDS, cut_batches, write_batches
 from seglog.records.encoding import NewRecord, encode_batch
-from seglog.records.machine import I64, U8
-from seglog.records.tables import byte_array
+from seglog.records.intrinsics import I64, U8
 
 DEFAULT_BATCH_BYTES: Final = 16384
 """Kafka's ``batch.size``."""
@@ -76,7 +76,7 @@ def encode_columns(
         columns.column(name) if name in columns.schema.names else None for name in _COLUMNS
     )
     times = _milliseconds(timestamp, columns.num_rows, default_timestamp)
-    rows = _Rows(
+    rows = _Columns(
         times,
         byte_column("key", key, len(times)),
         byte_column("value", value, len(times)),
@@ -94,21 +94,21 @@ class _Headers(NamedTuple):
     values: ByteColumn
 
 
-class _Rows(NamedTuple):
+class _Columns(NamedTuple):
     timestamps: I64
     keys: ByteColumn
     values: ByteColumn
     headers: _Headers
 
 
-class _Written(NamedTuple):
+class _EncodedBatches(NamedTuple):
     """Uncompressed batches, and where each begins."""
 
     data: memoryview
     positions: list[int]
 
 
-def _write(rows: _Rows, common: BatchHeader, limit: int) -> _Written:
+def _write(rows: _Columns, common: BatchHeader, limit: int) -> _EncodedBatches:
     timestamps, keys, values, (lists, header_keys, header_values) = rows
     cuts: I64 = np.empty((len(timestamps), len(CUT_FIELDS)), np.int64)
     count = cut_batches(
@@ -139,10 +139,10 @@ def _write(rows: _Rows, common: BatchHeader, limit: int) -> _Written:
         shared,
         out,
     )
-    return _Written(out[:size].data, cuts[:, _POSITION].tolist())
+    return _EncodedBatches(out[:size].data, cuts[:, _POSITION].tolist())
 
 
-def _compressed(written: _Written, common: BatchHeader, level: int | None) -> memoryview:
+def _compressed(written: _EncodedBatches, common: BatchHeader, level: int | None) -> memoryview:
     data, positions = written
     parts = []
     for start in positions:

@@ -1,7 +1,7 @@
 """The loops that check, compiled by numba: walk a segment batch by batch and look at every record.
 
-Plain facts in, plain facts out: bytes are read-only ``uint8`` arrays, tables are ``int64`` arrays whose columns are
-named below. Nothing here raises or allocates, and the GIL is not held. `seglog.records.columnar` is the Python around.
+Bytes are read-only ``uint8`` arrays, tables are ``int64`` arrays whose columns are named below. Nothing here raises or
+allocates, and the GIL is not held. `seglog.records.batch_tables` and `column_decoding` call these loops.
 
 Lengths and counts are compared with what is left before a byte is touched, so hostile bytes end in a `Verdict`.
 """
@@ -26,7 +26,7 @@ from seglog.records.batch import (
     PRODUCER_ID_AT,
     RECORDS_COUNT_AT,
 )
-from seglog.records.machine import (
+from seglog.records.intrinsics import (
     I64,
     U8,
     byte_at,
