@@ -82,7 +82,7 @@ class Desk:
         self.changes = TopicChanges(
             self.store, self.view, self.topics, self.identity, ground=Ground(rng=Random(self.node_id))
         )
-        self.changes.deleted = lambda topic: self.deleted.append(topic.name)
+        self.topics.removed.append(lambda topic: self.deleted.append(topic.name))
         states = PartitionStates(self.store, self.view)
         apis = (
             MetadataApis(self.topics, self.changes, self.identity, self.configuration, THREADS),

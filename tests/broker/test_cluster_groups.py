@@ -13,7 +13,7 @@ import pytest
 
 from seglog.broker.apis import groups as group_requests
 from seglog.broker.apis.group_offsets import GroupOffsetApis
-from seglog.broker.apis.groups import GroupApis, TopicOfOffsets
+from seglog.broker.apis.groups import BrokerOffsetsTopic, GroupApis
 from seglog.broker.configuration import group_settings
 from seglog.cluster.model import BrokerRegistration
 from seglog.coordinators.group_coordinator import GroupCoordinator
@@ -37,7 +37,7 @@ def _who_asks_first_is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def groups(desk: Desk) -> AsyncIterator[GroupCoordinator]:
     """The desk answers for groups, too."""
     settings = group_settings(desk.configuration.current, is_alone=False)
-    topic = TopicOfOffsets(desk.topics, desk.changes, settings, desk.identity)
+    topic = BrokerOffsetsTopic(desk.topics, desk.changes, settings, desk.identity)
     coordinator = GroupCoordinator(topic, settings, ground=Ground(rng=Random(1)))
     for api in (GroupApis(coordinator, desk.identity), GroupOffsetApis(coordinator, desk.topics)):
         desk._handlers |= api.handlers()

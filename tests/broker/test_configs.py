@@ -131,7 +131,7 @@ def test_a_limit_of_connections_takes_effect_at_once(start: Callable[..., Runnin
         with Wire(running.bootstrap) as other:  # accepted by the kernel, and waits for a place
             other.send(ApiKey.METADATA, topics=())
             wire.ask(ApiKey.METADATA, topics=())
-            assert len(running.node.shared.connections) == 1
+            assert len(running.node.quotas.connections) == 1
             assert alter(wire, BROKER, "1", ("max.connections", DELETE, None)) == 0
             other.answer(ApiKey.METADATA)
 

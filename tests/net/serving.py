@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
+from seglog.core.addresses import Address
 from seglog.core.errors import InvalidRequestError
 from seglog.core.types import MAX_INT32
 from seglog.net.connection import ClientConnection, IdleLimits, Reply
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Endpoint, Keepalive, Listener
+from seglog.net.listener import Keepalive, Listener
 
 LARGEST = 4 << 20
 Answers = Callable[[bytes], Reply | Awaitable[Reply]]
@@ -42,7 +43,7 @@ class Served(NamedTuple):
     clients: list[Client]
 
     async def connect(self) -> Client:
-        self.clients.append(await asyncio.open_connection(self.listener.endpoint.host, self.listener.endpoint.port))
+        self.clients.append(await asyncio.open_connection(self.listener.address.host, self.listener.address.port))
         return self.clients[-1]
 
 
@@ -53,7 +54,7 @@ async def serving(
     max_connections: int = 1000,
     per_ip: int = MAX_INT32,
     in_flight: int = 64 << 20,
-    patience: IdleLimits | None = None,
+    idle: IdleLimits | None = None,
     keepalive: Keepalive | None = None,
     descriptors: int = MAX_INT32,
     host: str = "127.0.0.1",
@@ -70,14 +71,14 @@ async def serving(
         max_connections_per_ip=per_ip,
         in_flight_bytes=in_flight,
         descriptors=descriptors,
-        patience=patience or IdleLimits(60),
+        idle=idle or IdleLimits(60),
         now=now,
     )
 
     def handle(_connection: ClientConnection, body: memoryview, /) -> Reply | Awaitable[Reply]:
         return answers(bytes(body))
 
-    listener = Listener(Endpoint("PLAINTEXT", host, 0), handle, shared, keepalive)
+    listener = Listener(Address("PLAINTEXT", host, 0), handle, shared, keepalive)
     await listener.start()
     served = Served(listener, shared, [])
     try:

@@ -213,7 +213,7 @@ def test_a_client_that_goes_before_its_answer_has_begun_leaves_no_coroutine() ->
             max_connections=1,
             max_connections_per_ip=1,
             in_flight_bytes=0,
-            patience=IdleLimits(1),
+            idle=IdleLimits(1),
         )
         connection = ClientConnection(
             listener="PLAINTEXT", handler=handle, limits=shared, now=lambda: 0.0, closed=lambda _: None

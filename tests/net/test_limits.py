@@ -97,7 +97,7 @@ def test_connections_of_one_address_are_limited(run: Run) -> None:
 def test_all_addresses_of_a_host_are_listened_on(run: Run) -> None:
     async def act() -> None:
         async with serving(echo, host="") as served:
-            served.clients.append(await asyncio.open_connection("127.0.0.1", served.listener.endpoint.port))
+            served.clients.append(await asyncio.open_connection("127.0.0.1", served.listener.address.port))
             assert await ask(*served.clients[0], b"four") == b"ruof"
 
     run(act)
@@ -138,7 +138,7 @@ def test_no_file_descriptor_at_accept_is_waited_out(run: Run, caplog: pytest.Log
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
             try:
                 with suppress(BlockingIOError):
-                    client.connect((served.listener.endpoint.host, served.listener.endpoint.port))
+                    client.connect((served.listener.address.host, served.listener.address.port))
                 await until(lambda: "no connection can be accepted" in caplog.text)
                 assert await ask(*first, b"fine") == b"enif"
             finally:
@@ -157,7 +157,7 @@ def test_no_file_descriptor_at_accept_is_waited_out(run: Run, caplog: pytest.Log
 @pytest.mark.parametrize("sent", [b"", b"\0", b"\0\0\0\x10ab", b"\0\0\0\x10" + bytes(15), b"\0\1\0\0" + bytes(100)])
 def test_half_a_request_is_not_waited_for_for_ever(run: Run, sent: bytes) -> None:
     async def act() -> None:
-        async with serving(echo, patience=SOON) as served:
+        async with serving(echo, idle=SOON) as served:
             reader, writer = await served.connect()
             writer.write(frame(b"whole") + sent)
             assert await answer(reader) == b"elohw"
@@ -174,7 +174,7 @@ def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None
         nonlocal stopped
         loop = asyncio.get_running_loop()
         patience = IdleLimits(idle=FOREVER, frame=1.0)
-        async with serving(echo, patience=patience, now=lambda: loop.time() + stopped) as served:
+        async with serving(echo, idle=patience, now=lambda: loop.time() + stopped) as served:
             client = await served.connect()
             client[1].write(frame(b"fine")[:6])
             await until(lambda: any(connection._watch.seen[0] == "frame" for connection in served.shared.connections))
@@ -188,7 +188,7 @@ def test_time_in_which_nobody_looked_is_not_taken_from_clients(run: Run) -> None
 
 def test_a_byte_now_and_then_is_too_slow_and_a_steady_client_is_not(run: Run) -> None:
     async def act() -> None:
-        async with serving(echo, patience=IdleLimits(idle=FOREVER, frame=0.2, rate=100)) as served:
+        async with serving(echo, idle=IdleLimits(idle=FOREVER, frame=0.2, rate=100)) as served:
             slow, steady = await served.connect(), await served.connect()
             body = bytes(4000)
             sent = frame(body)
@@ -228,8 +228,8 @@ def test_a_client_that_does_not_read_is_not_read_from_and_ends(run: Run, kind: s
         return later() if kind == "later" else [frame(bytes(size))] if kind == "list" else frame(bytes(size))
 
     async def act() -> None:
-        async with serving(answers, patience=IdleLimits(idle=0.5)) as served:
-            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+        async with serving(answers, idle=IdleLimits(idle=0.5)) as served:
+            client = socket.create_connection((served.listener.address.host, served.listener.address.port))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.sendall(frame(b"give") * 5000)
             await until(lambda: bool(served.shared.connections))
@@ -273,8 +273,8 @@ def test_where_clients_leave_too_much_they_have_less_time(run: Run, monkeypatch:
     monkeypatch.setattr(listener, "MOST_UNSENT", LARGE)
 
     async def act() -> None:
-        async with serving(lambda _: frame(bytes(LARGE * 2)), patience=IdleLimits(idle=FOREVER, frame=0.04)) as served:
-            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+        async with serving(lambda _: frame(bytes(LARGE * 2)), idle=IdleLimits(idle=FOREVER, frame=0.04)) as served:
+            client = socket.create_connection((served.listener.address.host, served.listener.address.port))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.sendall(frame(b"give") * 3)
             await until(lambda: bool(served.shared.connections))
@@ -288,9 +288,9 @@ def test_a_connection_that_ends_does_not_wait_for_its_client_to_read(run: Run) -
     async def act() -> None:
         async with serving(
             lambda body: frame(bytes(LARGE)) if body == b"give" else echo(body),
-            patience=IdleLimits(idle=FOREVER, frame=0.04),
+            idle=IdleLimits(idle=FOREVER, frame=0.04),
         ) as served:
-            client = socket.create_connection((served.listener.endpoint.host, served.listener.endpoint.port))
+            client = socket.create_connection((served.listener.address.host, served.listener.address.port))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.sendall(frame(b"give") * 5)
             await until(lambda: any(not connection._writable for connection in served.shared.connections))
@@ -310,7 +310,7 @@ def test_a_client_is_gone_though_nothing_can_be_read_from_it(run: Run) -> None:
         return None
 
     async def act() -> None:
-        async with serving(lambda body: never(body) if body == b"wait" else echo(body), patience=SOON) as served:
+        async with serving(lambda body: never(body) if body == b"wait" else echo(body), idle=SOON) as served:
             _, writer = await served.connect()
             writer.write(frame(b"wait") + bytes(RECEIVE_BYTES * 4))
             await until(lambda: any(connection._is_paused for connection in served.shared.connections))
@@ -328,7 +328,7 @@ def test_who_waits_for_an_answer_is_not_idle(run: Run) -> None:
             await gate.wait()
             return echo(body)
 
-        async with serving(lambda body: later(body) if body == b"wait" else echo(body), patience=SOON) as served:
+        async with serving(lambda body: later(body) if body == b"wait" else echo(body), idle=SOON) as served:
             waiting = await served.connect()
             waiting[1].write(frame(b"wait"))
             idle = await served.connect()
@@ -349,7 +349,7 @@ def test_a_peer_that_is_no_longer_there_is_noticed(run: Run) -> None:
     async def act() -> None:
         async with serving(
             lambda body: never(body) if body == b"wait" else echo(body),
-            patience=IdleLimits(FOREVER),
+            idle=IdleLimits(FOREVER),
             keepalive=Keepalive(idle=1, interval=1, questions=1),
         ) as served:
             reader, writer = await served.connect()

@@ -40,10 +40,11 @@ from seglog.cluster.model import (
 )
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING, Change
+from seglog.core.addresses import Address
 from seglog.core.ground import Ground
 from seglog.net.connection import IdleLimits
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Endpoint, Listener
+from seglog.net.listener import Listener
 from seglog.replication.fetcher import Fetcher, FetcherConfig
 from seglog.replication.fetchers import Fetchers
 from seglog.replication.replica import Replica
@@ -156,7 +157,7 @@ class Node:
         sessions = FetchSessionCache(10, now=CLOCK.monotonic, rng=Random(1))
         handler = Dispatch(
             Produce(topics, hints),
-            Fetch(topics, sessions, max_bytes=1 << 26, neighbours=neighbours),
+            Fetch(topics, sessions, max_bytes=1 << 26, peers=neighbours),
             OffsetApis(topics, changes).handlers(),
         )
         shared = ConnectionQuotas(
@@ -164,9 +165,9 @@ class Node:
             max_connections=100,
             max_connections_per_ip=100,
             in_flight_bytes=64 << 20,
-            patience=IdleLimits(60),
+            idle=IdleLimits(60),
         )
-        listener = Listener(Endpoint(LISTENER, "127.0.0.1", 0), handler, shared)
+        listener = Listener(Address(LISTENER, "127.0.0.1", 0), handler, shared)
         endpoint = await listener.start()
         self._parts.push_async_callback(listener.stop)
         return endpoint.port

@@ -19,6 +19,7 @@ from seglog.broker.identity import Identity
 from seglog.broker.requests import RequestContext
 from seglog.broker.topics import PartitionMetadata, Topic, Topics
 from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
+from seglog.core.addresses import Address
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
@@ -26,7 +27,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
 from seglog.net.connection import ClientConnection, IdleLimits, Reply
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Endpoint, Listener
+from seglog.net.listener import Listener
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.framing import RequestHeader, frame_response, read_header
@@ -164,7 +165,7 @@ class Leader:
             listener="BROKERS",
             rack_aware=False,
         )
-        return Fetch(self.topics, self.sessions, max_bytes=MAX_INT32, neighbours=neighbours)
+        return Fetch(self.topics, self.sessions, max_bytes=MAX_INT32, peers=neighbours)
 
     def forget(self) -> None:
         """All sessions."""
@@ -190,10 +191,10 @@ class Leader:
             max_connections=100,
             max_connections_per_ip=100,
             in_flight_bytes=64 << 20,
-            patience=IdleLimits(60),
+            idle=IdleLimits(60),
         )
         self.shared = shared
-        self.listener = Listener(Endpoint("BROKERS", "127.0.0.1", self.port), self._answer, shared)
+        self.listener = Listener(Address("BROKERS", "127.0.0.1", self.port), self._answer, shared)
         self.port = (await self.listener.start()).port
 
     async def stop(self) -> None:

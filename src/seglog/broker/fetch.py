@@ -87,19 +87,19 @@ class Fetch:
     """Answers Fetch requests."""
 
     def __init__(
-        self, topics: Topics, sessions: FetchSessionCache, *, max_bytes: int, neighbours: ClusterPeers | None = None
+        self, topics: Topics, sessions: FetchSessionCache, *, max_bytes: int, peers: ClusterPeers | None = None
     ) -> None:
-        """``neighbours`` are those of a cluster; without them nobody is a follower."""
+        """``peers`` are those of a cluster; without them nobody is a follower."""
         self._topics = topics
         self._sessions = sessions
         self._max_bytes = max_bytes
-        self._neighbours = neighbours
+        self._neighbours = peers
 
     def __call__(self, frame: memoryview, body: int, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
         """The response's body, or a wait for it."""
-        neighbours = self._neighbours
-        if neighbours is not None and context.version == FOLLOWER_VERSION:
-            answer = neighbours.follower(frame, body, context.listener)
+        peers = self._neighbours
+        if peers is not None and context.version == FOLLOWER_VERSION:
+            answer = peers.follower(frame, body, context.listener)
             if answer is not None:
                 return answer
         return self._start(_parse(context.version, frame, body), context)

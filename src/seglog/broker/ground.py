@@ -8,11 +8,12 @@ from typing import Protocol
 
 from seglog.cluster.store import MetadataStore
 from seglog.cluster.store_address import open_store
+from seglog.core.addresses import Address
 from seglog.core.clock import Clock
 from seglog.core.ground import Ground
 from seglog.net.connection import FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Endpoint, Listener
+from seglog.net.listener import Listener
 
 
 class OpenStore(Protocol):
@@ -28,5 +29,5 @@ class BrokerGround(Ground):
     """``listener`` makes what accepts connections, ``open_store`` opens the metadata store of a cluster by its
     address."""
 
-    listener: Callable[[Endpoint, FrameHandler, ConnectionQuotas], Listener] = Listener
+    listener: Callable[[Address, FrameHandler, ConnectionQuotas], Listener] = Listener
     open_store: OpenStore = open_store

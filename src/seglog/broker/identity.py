@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.model import BrokerRegistration
-from seglog.core.addresses import Address, parse_host_port
+from seglog.core.addresses import WILDCARDS, Address, parse_host_port
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Read, write, create, delete, alter, describe, describe and alter configs: without ACLs everyone may do everything."""
@@ -27,6 +28,11 @@ class Identity:
         self._view = view
         self._addresses: dict[int, tuple[BrokerRegistration, dict[str, Address]]] = {}
         """Those of each broker, and the registration that they are from."""
+
+    def advertise(self, listener: str, address: Address, port: int) -> None:
+        """Clients of ``listener`` connect to ``address``: this host in place of a wildcard, ``port`` in place of 0."""
+        host = os.uname().nodename if address.host in WILDCARDS else address.host
+        self.advertised[listener] = Address(address.name, host, address.port or port)
 
     def brokers(self, listener: str) -> list[dict[str, Any]]:
         """The brokers of the cluster that a client of this listener can reach."""

@@ -62,7 +62,7 @@ class Metrics:
         topics: Topics,
         groups: GroupCoordinator,
         identity: Identity,
-        store_standing: Callable[[], StoreStatus | None],
+        store_status: Callable[[], StoreStatus | None],
         now: Callable[[], float],
         started_ms: int,
     ) -> None:
@@ -70,7 +70,7 @@ class Metrics:
         self._topics = topics
         self._groups = groups
         self._identity = identity
-        self._store_standing = store_standing
+        self._store_status = store_status
         self._now = now
         self._started_ms = started_ms
         self._durations = {int(key): Durations() for key in APIS}
@@ -156,7 +156,7 @@ class Metrics:
 
     def _obstacles(self) -> Sequence[str]:
         counts = count_partitions(self._topics, self._identity.node_id)
-        return obstacles(self._store_standing(), counts, self._failure())
+        return obstacles(self._store_status(), counts, self._failure())
 
     def families(self, shared: ConnectionQuotas) -> Iterator[Family]:
         yield from self._traffic()
@@ -243,7 +243,7 @@ class Metrics:
             yield Family(name, "gauge", text, [Sample(value)])
 
     def _of_store(self) -> Iterator[Family]:
-        standing = self._store_standing()
+        standing = self._store_status()
         if standing is None:
             return
         text = "Seconds since the metadata store confirmed this broker last; 0 while it does."

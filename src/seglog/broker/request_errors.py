@@ -13,10 +13,9 @@ from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topics
-from seglog.net.pending_replies import PendingReply
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.messages import Message
-from seglog.protocol.produce_errors import errors_of_answer
+from seglog.protocol.produce import TopicAnswer
 
 if TYPE_CHECKING:
     from seglog.broker.cluster_peers import ClusterPeers
@@ -38,12 +37,12 @@ class RequestErrors:
         handlers: Mapping[int, ApiHandler],
         *,
         max_bytes: int,
-        neighbours: ClusterPeers | None = None,
+        peers: ClusterPeers | None = None,
     ) -> Dispatch:
         """One whose answers are looked at."""
         return Dispatch(
-            _Produce(topics, self.counts[ApiKey.PRODUCE], None if neighbours is None else neighbours.hints),
-            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes, neighbours=neighbours),
+            _Produce(topics, self.counts[ApiKey.PRODUCE], None if peers is None else peers.hints),
+            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
         )
 
@@ -91,16 +90,9 @@ class _Produce(Produce):
         super().__init__(topics, hints)
         self._counts = counts
 
-    def __call__(self, frame: memoryview, body: int, context: RequestContext) -> bytes | PendingReply[bytes] | None:
-        answer = super().__call__(frame, body, context)
-        if isinstance(answer, PendingReply):
-            answer.when_known(lambda: self._count(context.version, answer.value))
-        elif answer is not None:
-            self._count(context.version, answer)
-        return answer
-
-    def _count(self, version: int, answer: bytes) -> None:
-        self._counts.update(filter(None, errors_of_answer(version, answer)))
+    def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:
+        self._counts.update(answer.error for topic in topics for answer in topic.partitions if answer.error)
+        return super()._answer(topics, context)
 
 
 class _Fetch(Fetch):
@@ -111,9 +103,9 @@ class _Fetch(Fetch):
         counts: Counts,
         *,
         max_bytes: int,
-        neighbours: ClusterPeers | None,
+        peers: ClusterPeers | None,
     ) -> None:
-        super().__init__(topics, sessions, max_bytes=max_bytes, neighbours=neighbours)
+        super().__init__(topics, sessions, max_bytes=max_bytes, peers=peers)
         self._counts = counts
 
     def _note(self, request: Any, result: Any, places: Sequence[int]) -> list[tuple[int, int]]:

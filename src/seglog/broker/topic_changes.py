@@ -75,16 +75,10 @@ class TopicChanges:
         self._topics = topics
         self._lane = ground.workers.lane("seglog-topics")
         self._pending: set[asyncio.Task[object]] = set()
-        self.deleted: Callable[[Topic], None] = lambda _: None
-        """Is told of a topic when it is gone."""
         self._store = store
         self._view = view
         self._identity = identity
         self._rng = ground.rng
-        topics.gone = self._gone
-
-    def _gone(self, topic: Topic) -> None:
-        self.deleted(topic)  # who is told may be chosen after the start
 
     async def run(self, act: Callable[[], T], then: Callable[[T], object] = lambda _: None) -> T:
         """``act`` in the thread, ``then`` on the loop with its result, also if whoever asked for it has gone."""

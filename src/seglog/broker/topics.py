@@ -102,8 +102,8 @@ class Topics:
         self._directories = directories
         self._node_id = node_id
         self._lost = lost
-        self.gone: Callable[[Topic], None] = lambda _: None
-        """Is told of a topic that the cluster no longer has."""
+        self.removed: list[Callable[[Topic], None]] = []
+        """Called with each topic that the cluster no longer has."""
         for state in view.topics.values():
             self._show(state)
         view.listeners.append(self._seen)
@@ -116,7 +116,8 @@ class Topics:
                 for partition in before.partitions:
                     if partition is not None:
                         partition.wake()
-                self.gone(before)
+                for removed in self.removed:
+                    removed(before)
             if state is not None:
                 self._show(state)
 

@@ -19,7 +19,11 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{self.name}://{self.host_port}"
+
+    @property
+    def host_port(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address:

@@ -235,6 +235,11 @@ class BrokerConfig:
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     @property
+    def inter_broker_listener(self) -> str:
+        """The listener for other brokers: the named one, or the first."""
+        return self.inter_broker_listener_name.upper() or self.broker_listeners[0].name
+
+    @property
     def data_dirs(self) -> tuple[str, ...]:
         """The log directories; none if neither key is given."""
         given = self.log_dirs.strip(", ") or self.log_dir

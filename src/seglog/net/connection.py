@@ -422,7 +422,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Bytes that the client has not taken."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def review(self, patience: IdleLimits, now: float, *, is_crowded: bool = False) -> None:
+    def review(self, limits: IdleLimits, now: float, *, is_crowded: bool = False) -> None:
         """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing.
         ``now``: seconds in which clients were looked at. ``is_crowded``: there is no memory for who does not take its
         answer."""
@@ -430,15 +430,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         if transport is None:
             return
         self.shrink()
-        left = patience.idle
+        left = limits.idle
         if unsent := transport.get_write_buffer_size():
             seen = ("unsent", float(unsent))
-            left = patience.frame if is_crowded or transport.is_closing() else left
+            left = limits.frame if is_crowded or transport.is_closing() else left
         elif (self._task is not None or self._outstanding) and not self._is_paused:
             seen = ("answer", now)  # its going would be noticed
         elif self._task is None and not self._wants_room and self._start < self._end:
             seen = ("frame", self.last_active)
-            left = patience.frame + (self._end - self._start) / patience.rate
+            left = limits.frame + (self._end - self._start) / limits.rate
         else:
             seen = ("idle", self.last_active)
         if self._watch.is_over(seen, left, now):

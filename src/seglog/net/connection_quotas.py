@@ -64,7 +64,7 @@ class ConnectionQuotas:
         max_connections: int,
         max_connections_per_ip: int,
         in_flight_bytes: int,
-        patience: IdleLimits,
+        idle: IdleLimits,
         creation_rate: int = MAX_INT32,
         descriptors: int = MAX_INT32,
         now: Callable[[], float] | None = None,
@@ -76,7 +76,7 @@ class ConnectionQuotas:
         self._by_ip: Counter[str] = Counter()
         self._has_place = asyncio.Event()
         self._stalled = 0
-        self.patience = patience
+        self.idle = idle
         self.descriptors = descriptors
         self.now = now or asyncio.get_running_loop().time
         self.refusals = Refusals(self.now)

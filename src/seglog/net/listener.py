@@ -9,10 +9,11 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from seglog.core.addresses import Address
 from seglog.net.connection import ClientConnection, FrameHandler
 from seglog.net.connection_quotas import MOST_UNSENT, ConnectionQuotas
 
-__all__ = ["Endpoint", "Keepalive", "Listener"]
+__all__ = ["Keepalive", "Listener"]
 
 _log: Final = logging.getLogger("seglog.net")
 _BACKLOG: Final = 1024
@@ -27,18 +28,6 @@ _SAY_SECONDS: Final = 60.0
 _NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Endpoint(NamedTuple):
-    """A listener's name and address; port 0 asks for a free one."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
-
-
 class Keepalive(NamedTuple):
     """Seconds of silence before a client is asked whether it is there, seconds between two questions, and how many of
     them may stay unanswered. Linux asks after two hours by default, Kafka leaves it at that."""
@@ -49,26 +38,27 @@ class Keepalive(NamedTuple):
 
 
 class Listener:
-    """Accepts connections on one endpoint and gives each its `ClientConnection`."""
+    """Accepts connections on one address and gives each its `ClientConnection`."""
 
     def __init__(
-        self, endpoint: Endpoint, handler: FrameHandler, shared: ConnectionQuotas, keepalive: Keepalive | None = None
+        self, address: Address, handler: FrameHandler, quotas: ConnectionQuotas, keepalive: Keepalive | None = None
     ) -> None:
-        self.endpoint = endpoint
+        """Port 0 asks for a free one."""
+        self.address = address
         self._handler = handler
-        self._shared = shared
+        self._quotas = quotas
         self._keepalive = keepalive or Keepalive()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._said = -_SAY_SECONDS
         self._looked = self._planned = 0.0
-        self._looked_at = shared.now()
+        self._looked_at = quotas.now()
 
-    async def start(self) -> Endpoint:
-        """Listen, on all addresses of the host; returns the endpoint with its real port. OSError if it is taken."""
+    async def start(self) -> Address:
+        """Listen, on all addresses of the host; returns the address with its real port. OSError if it is taken."""
         loop = asyncio.get_running_loop()
-        name, host, port = self.endpoint
+        name, host, port = self.address
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
             for family, *_, address in dict.fromkeys(found):
@@ -78,12 +68,12 @@ class Listener:
         except OSError:
             self._close_sockets()
             raise
-        self.endpoint = Endpoint(name, host, port)
+        self.address = Address(name, host, port)
         self._accepting = [
             loop.create_task(self._accept_from(one), name=f"seglog-accept-{name}") for one in self._sockets
         ]
         self._sweep()
-        return self.endpoint
+        return self.address
 
     async def _accept_from(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -105,41 +95,41 @@ class Listener:
 
     async def _begin(self, raw: socket.socket, peer: str) -> None:
         """Make a connection of it, when there may be one more."""
-        shared = self._shared
-        if raw.fileno() >= shared.descriptors:
+        quotas = self._quotas
+        if raw.fileno() >= quotas.descriptors:
             self._say("a connection of %s was closed: file descriptors run out (ulimit -n)", peer)
             raw.close()
             return
-        if (seconds := shared.rate.take()) > 0:
+        if (seconds := quotas.rate.take()) > 0:
             self._say("connections come faster than max.connection.creation.rate; %s waits", peer)
             await asyncio.sleep(seconds)
-        await shared.place()
-        if not shared.allows(peer):
+        await quotas.place()
+        if not quotas.allows(peer):
             self._say("a connection of %s was closed: it has max.connections.per.ip already", peer)
             raw.close()
             return
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _keep_alive(raw, self._keepalive)
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: _Accepted(self.endpoint.name, peer, self._handler, shared), raw)
+        await loop.connect_accepted_socket(lambda: _Accepted(self.address.name, peer, self._handler, quotas), raw)
 
     def _say(self, what: str, about: object) -> None:
         """Not for each client, or whoever connects fills the log."""
-        now = self._shared.now()
+        now = self._quotas.now()
         if now - self._said >= _SAY_SECONDS:
             self._said = now
             _log.warning(what, about)
 
     def _sweep(self) -> None:
-        patience, now = self._shared.patience, self._shared.now()
+        idle, now = self._quotas.idle, self._quotas.now()
         # A process that was stopped, or had no CPU, has not read yet what clients have sent meanwhile.
         self._looked += min(now - self._looked_at, self._planned * _LONGEST)
         self._looked_at = now
-        is_crowded = sum([connection.unsent for connection in self._shared.connections]) > MOST_UNSENT
-        for connection in list(self._shared.connections):
-            if connection.listener == self.endpoint.name:
-                connection.review(patience, self._looked, is_crowded=is_crowded)
-        self._planned = min(patience.idle, patience.frame) / SWEEPS
+        is_crowded = sum([connection.unsent for connection in self._quotas.connections]) > MOST_UNSENT
+        for connection in list(self._quotas.connections):
+            if connection.listener == self.address.name:
+                connection.review(idle, self._looked, is_crowded=is_crowded)
+        self._planned = min(idle.idle, idle.frame) / SWEEPS
         self._sweeper = asyncio.get_running_loop().call_later(self._planned, self._sweep)
 
     async def stop(self) -> None:
@@ -150,8 +140,8 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
         self._close_sockets()
-        for connection in list(self._shared.connections):
-            if connection.listener == self.endpoint.name:
+        for connection in list(self._quotas.connections):
+            if connection.listener == self.address.name:
                 connection.close()
 
     def _close_sockets(self) -> None:
@@ -187,15 +177,15 @@ def _keep_alive(raw: socket.socket, keepalive: Keepalive) -> None:
 class _Accepted(ClientConnection):
     """A connection that counts among all others."""
 
-    def __init__(self, listener: str, peer: str, handler: FrameHandler, shared: ConnectionQuotas) -> None:
-        gone: Callable[[ClientConnection], None] = shared.discard
-        super().__init__(listener=listener, handler=handler, limits=shared, now=shared.now, closed=gone)
+    def __init__(self, listener: str, peer: str, handler: FrameHandler, quotas: ConnectionQuotas) -> None:
+        gone: Callable[[ClientConnection], None] = quotas.discard
+        super().__init__(listener=listener, handler=handler, limits=quotas, now=quotas.now, closed=gone)
         self._from = peer
-        self._shared = shared
+        self._quotas = quotas
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.peer = self._from
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "set_write_buffer_limits")
-        transport.set_write_buffer_limits(high=min(WRITE_AHEAD, self._shared.slice_bytes))
-        self._shared.add(self)
+        transport.set_write_buffer_limits(high=min(WRITE_AHEAD, self._quotas.slice_bytes))
+        self._quotas.add(self)

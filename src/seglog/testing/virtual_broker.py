@@ -14,13 +14,14 @@ from typing import Final
 
 from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
+from seglog.core.addresses import Address
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
 from seglog.core.worker import Worker
 from seglog.net.connection import ClientConnection, FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
-from seglog.net.listener import Endpoint, Listener
+from seglog.net.listener import Listener
 from seglog.testing.crash_fs import Call, CrashFs
 from seglog.testing.memory_fs import MemoryFs
 from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
@@ -192,8 +193,8 @@ class Machine:
         assert self.loop is not None
         return VirtualWorker(clock, on_disk_error, self.loop, lambda: self.world.between(*self._thread_seconds))
 
-    def _make_listener(self, endpoint: Endpoint, handler: FrameHandler, shared: ConnectionQuotas) -> Listener:
-        return VirtualListener(self.network, endpoint, handler, shared, self._begins_to_answer)
+    def _make_listener(self, address: Address, handler: FrameHandler, shared: ConnectionQuotas) -> Listener:
+        return VirtualListener(self.network, address, handler, shared, self._begins_to_answer)
 
     def _begins_to_answer(self) -> None:
         self.answers = True
@@ -247,35 +248,35 @@ class VirtualListener(Listener):
     def __init__(
         self,
         network: Network,
-        endpoint: Endpoint,
+        address: Address,
         handler: FrameHandler,
         shared: ConnectionQuotas,
         begins: Callable[[], None],
     ) -> None:
-        super().__init__(endpoint, handler, shared)
+        super().__init__(address, handler, shared)
         self._begins = begins
         self._network = network
         self._served = handler
         self._limits = shared
         self._accepted: list[ClientConnection] = []
 
-    async def start(self) -> Endpoint:
+    async def start(self) -> Address:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        self._network.bind((self.endpoint.host, self.endpoint.port), loop, self._accept)
+        self._network.bind((self.address.host, self.address.port), loop, self._accept)
         self._begins()
-        return self.endpoint
+        return self.address
 
     def _accept(self) -> ClientConnection:
         limits = self._limits
         connection = ClientConnection(
-            listener=self.endpoint.name, handler=self._served, limits=limits, now=limits.now, closed=limits.discard
+            listener=self.address.name, handler=self._served, limits=limits, now=limits.now, closed=limits.discard
         )
         limits.add(connection)
         self._accepted.append(connection)
         return connection
 
     async def stop(self) -> None:
-        self._network.unbind((self.endpoint.host, self.endpoint.port))
+        self._network.unbind((self.address.host, self.address.port))
         for connection in self._accepted:  # in an order that a run can repeat
             connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,12 +24,14 @@ from seglog.coordinators.group_messages import (
 from seglog.coordinators.group_state import GroupState
 from seglog.coordinators.settings import OFFSETS_TOPIC, GroupSettings
 from seglog.core.error_codes import ErrorCode
+from seglog.core.errors import SeglogError
 from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 from seglog.replication.replica import Replica
 
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Read, delete, describe, describe and alter configs: without ACLs everyone may do everything."""
+_log: Final = logging.getLogger("seglog.broker")
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _NOBODY: Final = -1
@@ -39,9 +42,9 @@ _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
 
 
-class TopicOfOffsets:
-    """``__consumer_offsets`` of this broker: the `OffsetsTopic` of a `GroupCoordinator`. ``config`` is what it is made
-    with besides what Kafka gives it."""
+class BrokerOffsetsTopic:
+    """``__consumer_offsets`` as this broker sees it: the `OffsetsTopic` of its `GroupCoordinator`. A new topic gets
+    ``config`` in addition to Kafka's."""
 
     def __init__(
         self,
@@ -78,6 +81,14 @@ class TopicOfOffsets:
         count, config = settings.offsets_topic_num_partitions, {**settings.topic_config(), **self._config}
         topic = await self._changes.ensure(OFFSETS_TOPIC, count, config, factor=factor)
         await self._changes.settled([topic], _SETTLED_SECONDS)
+
+    async def complete_config(self) -> None:
+        """Give a topic that an earlier release made the configuration of a new one, except for keys that it has."""
+        if OFFSETS_TOPIC in self._topics.by_name:
+            try:
+                await self._changes.complete_config(OFFSETS_TOPIC, self._config)
+            except SeglogError as error:
+                _log.warning("%s is not flushed with each commit: %s", OFFSETS_TOPIC, error)
 
 
 class GroupApis:
