@@ -35,7 +35,7 @@ def test_searches_a_log_directory_named_like_a_partition(tmp_path: Path, run: Ru
     assert run("verify", logs).code == 1
     assert "t-0" in run("ls", logs).text
     assert run("repair", "--dry-run", logs).code == 1
-    assert [Path(one.plan.path).name for one in plan_repair(str(logs)).partitions] == [PARTITION]
+    assert [Path(one.files.path).name for one in plan_repair(str(logs)).partitions] == [PARTITION]
 
 
 def test_recognises_a_log_directory_by_its_partitions(tmp_path: Path) -> None:

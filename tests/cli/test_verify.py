@@ -112,7 +112,7 @@ def test_prints_the_plan_and_changes_nothing_without_a_terminal(run: Run, logs: 
     index = logs / "t-0" / f"{0:020d}.index"
     sound = bytes_of(logs / "t-0")
     index.write_bytes(b"\x00\x01")
-    expected = f"{index}: make it and the time index anew (size 2 is not a multiple of 8)"
+    expected = f"{index}: rebuild it and the time index (size 2 is not a multiple of 8)"
     ran = run("repair", "--dry-run", logs)
     assert (ran.code, ran.lines) == (1, [expected])
     ran = seglog_command("repair", logs)
@@ -132,7 +132,7 @@ def test_a_refusal_and_salvage(run: Run, logs: Path) -> None:
     position, offset = damage_batch(logs, 2)
     ran = run("repair", "--yes", logs / "t-0")
     assert ran.code == 1
-    assert ran.lines[0].startswith(f"refused: {logs}/t-0/{LOG}: would take out ")
+    assert ran.lines[0].startswith(f"refused: {logs}/t-0/{LOG}: would remove ")
     assert ran.lines[1:] == ["nothing can be repaired"]
     document = json.loads(run("repair", "--json", "--yes", "--salvage", logs).text)
     assert document["refused"] == []

@@ -21,7 +21,7 @@ from seglog.storage.formats.checkpoints import (
     write_offsets,
 )
 from seglog.storage.formats.paths import HIGH_WATERMARKS, RECOVERY_POINTS
-from seglog.storage.offline.repair import carry_out, locked, plan_repair
+from seglog.storage.offline.repair import carry_out, lock_directory, plan_repair
 from tests.cases import case
 from tests.kafka import KafkaNode, oracle
 from tests.kafka.jars import CURRENT
@@ -219,7 +219,7 @@ def test_kafka_goes_on_with_a_repaired_partition(tmp_path: Path, kind: str) -> N
     first.write_bytes(data)
     for path in (*partition.glob("*.index"), *partition.glob("*.snapshot"), *partition.glob("*.txnindex")):
         path.write_bytes(path.read_bytes()[:-3])
-    with locked(str(logs)):
+    with lock_directory(str(logs)):
         plan = plan_repair(str(logs), salvage=True)
         assert plan.all_refusals == []
         carry_out(plan)

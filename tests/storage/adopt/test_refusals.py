@@ -24,7 +24,7 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.adopt import StagedPart, StagingWriter, adopt, collect_orphans, remove_job, staged_at
 from seglog.storage.directory.log_dir import LogDir
-from seglog.storage.offline.repair.file_replacement import Replacer
+from seglog.storage.offline.repair.file_replacement import FileReplacement
 from seglog.testing import Call, CrashFs, MemoryFs, SimulatedCrash
 from tests.cases import case
 from tests.storage.adopt.adopting import (
@@ -319,7 +319,7 @@ def test_what_stops_a_commit_takes_the_directory_out_of_use(monkeypatch: pytest.
 def test_repair_leaves_the_staging_of_jobs_alone(tmp_path: Path) -> None:
     own = tmp_path / ".seglog"
     (own / "staging" / "job").mkdir(parents=True)
-    replacer = Replacer(OsFs(), str(tmp_path), str(own), SystemClock())
+    replacer = FileReplacement(OsFs(), str(tmp_path), str(own), SystemClock())
     replacer.replace(str(tmp_path / "file"), [b"new"])
     replacer.stage(str(tmp_path / "other"), [b"left"])
     replacer.finish()

@@ -151,7 +151,7 @@ def test_repair_goes_on_without_a_segment_only_when_it_is_asked_to() -> None:
     (reason,) = plan_repair(DIR, fs=fs).all_refusals
     assert "--salvage" in reason
     plan = plan_repair(DIR, fs=fs, salvage=True)
-    assert any("what is missing of offsets 22 to 32" in str(step) for step in plan.all_steps)
+    assert any("the missing part of offsets 22 to 32" in str(step) for step in plan.all_steps)
     carry_out(plan, fs=fs, clock=ManualClock())
     with open_dir(fs) as opened:
         assert values(opened.log("t")) == {at: data for at, data in prefix(60).items() if not 22 <= at < 33}

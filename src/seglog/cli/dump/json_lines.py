@@ -32,7 +32,7 @@ from seglog.storage.log.producers import decode_snapshot
 from seglog.storage.log.reads import AbortedFilter
 from seglog.storage.log.transaction_index import decode_aborted
 from seglog.storage.offline.inspect import Chunk, read_chunks
-from seglog.storage.offline.isolation import Committed, committed
+from seglog.storage.offline.transaction_state import Committed, committed
 
 _Fields = dict[str, object]
 

@@ -14,9 +14,9 @@ import typer
 from seglog.cli.offline.verify import as_document, totals
 from seglog.cli.output import DAMAGE, FINE, Out, fail
 from seglog.core.fs import OsFs
-from seglog.storage.offline.repair import RepairPlan, carry_out, locked, plan_repair
-from seglog.storage.offline.repair.partition_work import Done
-from seglog.storage.offline.verify import Verified
+from seglog.storage.offline.repair import RepairPlan, carry_out, lock_directory, plan_repair
+from seglog.storage.offline.repair.partition_repair import RepairedPartition
+from seglog.storage.offline.verify import VerifyReport
 from seglog.storage.offline.verify import verify as verify_paths
 
 
@@ -55,10 +55,10 @@ def repair(
     path = os.path.realpath(path)
     fs = OsFs()
     out = Out()
-    with nullcontext() if dry_run else locked(path, fs=fs):
+    with nullcontext() if dry_run else lock_directory(path, fs=fs):
         plan = plan_repair(path, fs=fs, salvage=salvage, keep_log_start=log_start is LogStart.CHECKPOINT)
-        done: list[Done] = []
-        verified: Verified | None = None
+        done: list[RepairedPartition] = []
+        verified: VerifyReport | None = None
         if not json:
             _show(out, plan)
         if plan.all_steps and not dry_run:
@@ -91,7 +91,7 @@ def _can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _show_result(out: Out, done: Sequence[Done], verified: Verified) -> None:
+def _show_result(out: Out, done: Sequence[RepairedPartition], verified: VerifyReport) -> None:
     for one in done:
         if one.backup is not None:
             out.line(f"the originals are in {one.backup}")
@@ -105,7 +105,7 @@ def _show_result(out: Out, done: Sequence[Done], verified: Verified) -> None:
     out.line(totals(verified))
 
 
-def _document(plan: RepairPlan, done: Sequence[Done], verified: Verified | None) -> dict[str, object]:
+def _document(plan: RepairPlan, done: Sequence[RepairedPartition], verified: VerifyReport | None) -> dict[str, object]:
     return {
         "steps": [{"file": step.file, "what": step.what, "loses": step.loses or None} for step in plan.all_steps],
         "refused": plan.all_refusals,

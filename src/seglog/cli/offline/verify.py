@@ -10,7 +10,7 @@ from seglog.cli.options import JsonDocument
 from seglog.cli.output import DAMAGE, FINE, Out, count, format_size, progress
 from seglog.core.fs import OsFs
 from seglog.storage.offline.findings import Finding, Severity
-from seglog.storage.offline.verify import Verified, measure
+from seglog.storage.offline.verify import VerifyReport, measure
 from seglog.storage.offline.verify import verify as verify_paths
 
 Paths = Annotated[
@@ -46,7 +46,7 @@ def verify(
     return report(verified, json=json)
 
 
-def report(verified: Verified, *, json: bool) -> int:
+def report(verified: VerifyReport, *, json: bool) -> int:
     """Print the findings; return the exit code."""
     with Out() as out:
         if json:
@@ -58,7 +58,7 @@ def report(verified: Verified, *, json: bool) -> int:
     return DAMAGE if verified.is_damaged else FINE
 
 
-def as_document(verified: Verified) -> dict[str, object]:
+def as_document(verified: VerifyReport) -> dict[str, object]:
     counts = verified._asdict()
     counts["findings"] = [finding_document(finding) for finding in verified.findings]
     return counts
@@ -75,10 +75,10 @@ def finding_document(finding: Finding) -> dict[str, object]:
     }
 
 
-def totals(verified: Verified) -> str:
+def totals(verified: VerifyReport) -> str:
     """The amount of checked data and the verdict, in one line.
 
-    >>> totals(Verified([], 1, 2, 2048, 3, 40))
+    >>> totals(VerifyReport([], 1, 2, 2048, 3, 40))
     '1 partition, 2 segments, 2.0 KiB, 3 batches, 40 records: no damage'
     """
     checked = ", ".join(

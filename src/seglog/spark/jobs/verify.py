@@ -19,10 +19,9 @@ from seglog.records.compression import DEFAULT_LIMIT
 from seglog.spark.jobs.driver import Paths, Progress, listed, watched
 from seglog.spark.runtime.log_dir_mount import check_file
 from seglog.spark.runtime.worker_gc import freeze_imports
-from seglog.storage.offline.verify import Verified, measure
-from seglog.storage.offline.verify.partition_files import Stretch
-from seglog.storage.offline.verify.run import Run, walk_stretch
+from seglog.storage.offline.verify.partition_files import LogStretch
 from seglog.storage.offline.verify.summary import Summary
+from seglog.storage.offline.verify.verifier import Verifier, VerifyOptions, VerifyReport, measure, walk_stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +47,7 @@ def verify(
     strict: bool = False,
     limit: int = DEFAULT_LIMIT,
     progress: Progress | None = None,
-) -> Verified:
+) -> VerifyReport:
     """Verify log directories, partitions' directories and single files, as `seglog.storage.offline.verify.verify` does.
 
     ``progress`` is told how many more bytes of logs were looked at; they come to about `measure`. Raises
@@ -57,22 +56,14 @@ def verify(
     cores = spark.sparkContext.defaultParallelism
     ahead = (_WAVES + 1) * cores * _WAVE_BYTES
     with _SparkExecutor(spark, cores, progress) as executor:
-        run = Run(
-            OsFs(),
-            executor,
-            _WAVES * _WAVE_STRETCHES,
-            strict=strict,
-            fast=True,
-            limit=limit,
-            progress=None,
-            most_ahead=ahead,
-        )
+        options = VerifyOptions(strict, fast=True, limit=limit)
+        verifier = Verifier(OsFs(), options, executor, _WAVES * _WAVE_STRETCHES, most_ahead=ahead)
         for path in listed(paths):
-            run.look_at(os.path.abspath(path))
-        return run.result()
+            verifier.check(os.path.abspath(path))
+        return verifier.report()
 
 
-def findings_frame(spark: SparkSession, verified: Verified) -> DataFrame:
+def findings_frame(spark: SparkSession, verified: VerifyReport) -> DataFrame:
     """The findings as a table of `SCHEMA`, in their order."""
     rows = [
         (one.severity.value, one.file, one.position if one.position >= 0 else None, one.offset, one.reason)
@@ -84,7 +75,7 @@ def findings_frame(spark: SparkSession, verified: Verified) -> DataFrame:
 class _QueuedStretch(NamedTuple):
     """A stretch to be looked at, and who waits for its summary."""
 
-    stretch: Stretch
+    stretch: LogStretch
     future: Future[Summary]
 
     @property
@@ -106,7 +97,7 @@ class _LazyFuture(Future[Summary]):
 
 
 class _SparkExecutor(Executor):
-    """Takes what `Run` submits, and hands it to Spark in jobs that are worth their start."""
+    """Takes what `Verifier` submits, and hands it to Spark in jobs that are worth their start."""
 
     def __init__(self, spark: SparkSession, cores: int, progress: Progress | None) -> None:
         self._spark = spark
@@ -168,7 +159,7 @@ def _divide(orders: Iterable[_QueuedStretch], share: int) -> Iterator[list[_Queu
         yield task
 
 
-def _walk(stretches: Sequence[Stretch]) -> list[Summary]:
+def _walk(stretches: Sequence[LogStretch]) -> list[Summary]:
     """In a worker."""
     fs = OsFs()
     for stretch in stretches:

@@ -22,7 +22,7 @@ from seglog.spark.read.planning import Piece, ReadRange
 from seglog.spark.runtime.log_dir_mount import check_file, mount_of
 from seglog.spark.views.tables import BatchTask, Build, SegmentTask, rows_of
 from seglog.storage.formats.paths import segment_paths
-from seglog.storage.offline.verify.stretches import StretchWalk
+from seglog.storage.offline.verify.stretch_walk import StretchWalk
 from seglog.storage.offline.verify.summary import Facts
 
 _CHUNK: Final = 4 << 20

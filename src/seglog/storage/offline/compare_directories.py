@@ -14,7 +14,7 @@ from seglog.storage.formats.checkpoints import encode_id, read_partition_metadat
 from seglog.storage.formats.paths import META_PROPERTIES, PartitionDir, list_partitions, list_segments, partition_at
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes, find_end
 from seglog.storage.offline.compare import REPLICAS, Finding, Kind, Rules, Side, Verdict, compare, judge
-from seglog.storage.offline.directory_state import TopFiles
+from seglog.storage.offline.top_files import TopFiles
 
 Until = Literal["highWatermark", "logEnd"]
 STRETCH: Final = 64 << 20

@@ -26,9 +26,9 @@ from seglog.storage.formats.paths import (
     partition_at,
     segment_paths,
 )
-from seglog.storage.offline.isolation import committed
 from seglog.storage.offline.scan_start import offset_at_time, start_position
 from seglog.storage.offline.table_batches import Filter, Stretch, iter_table_batches
+from seglog.storage.offline.transaction_state import committed
 
 Bound = int | datetime
 """A log offset, or a point in time that has a time zone."""

@@ -16,7 +16,7 @@ from seglog.core.types import TopicPartition
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import OWN_DIRECTORY
-from seglog.storage.offline.repair import carry_out, locked, plan_repair
+from seglog.storage.offline.repair import carry_out, lock_directory, plan_repair
 from seglog.storage.offline.repair.file_replacement import BACKUP
 from seglog.storage.offline.verify import verify
 from seglog.testing import CrashFs, ManualClock, MemoryFs, SimulatedCrash
@@ -38,7 +38,7 @@ from tests.storage.offline.verify.verified import (
 
 def mend(logs: Path, *, salvage: bool = False) -> list[str]:
     """Repair a log directory; returns the steps."""
-    with locked(str(logs)):
+    with lock_directory(str(logs)):
         plan = plan_repair(str(logs), salvage=salvage)
         assert plan.all_refusals == []
         carry_out(plan, clock=ManualClock())
@@ -102,7 +102,7 @@ def test_nothing_to_do(logs: Path) -> None:
     before = {path: path.read_bytes() for path in logs.rglob("*") if path.is_file()}
     plan = plan_repair(str(logs))
     assert (plan.all_steps, plan.all_refusals) == ([], [])
-    with locked(str(logs)):
+    with lock_directory(str(logs)):
         assert carry_out(plan) == []
     assert {path: path.read_bytes() for path in logs.rglob("*") if path.is_file()} == before
 
@@ -177,7 +177,7 @@ def test_a_torn_tail_needs_no_asking(logs: Path, tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     steps = mend(tmp_path / "crashed")
-    assert any("cut off" in step and "lost: what came from offset 12 on" in step for step in steps)
+    assert any("cut off" in step and "lost: the records from offset 12 on" in step for step in steps)
     assert look(tmp_path / "crashed").findings == []
     assert opens(tmp_path / "crashed") == list(range(12))
 
@@ -186,7 +186,7 @@ def test_what_no_repair_knows(logs: Path) -> None:
     partition = make_dir(logs)
     (logs / "meta.properties").write_bytes(b"version=7\n")
     assert plan_repair(str(logs)).all_refusals == [
-        f"{logs / 'meta.properties'}: line 1: '7' is not 0 or 1; this needs a human"
+        f"{logs / 'meta.properties'}: line 1: '7' is not 0 or 1; repair does not decide this"
     ]
     with pytest.raises(InvalidLogDirError, match="is repaired as a whole"):
         plan_repair(str(partition / LOG))
@@ -207,7 +207,7 @@ def test_a_topic_id_that_is_cut_off_is_written_again_or_forgotten(logs: Path, si
     shutil.rmtree(alone / OWN_DIRECTORY)
     (alone / "partition.metadata").write_bytes(whole[:size])
     assert look(alone).is_damaged
-    assert any("nothing else tells the topic's id" in step for step in mend(alone))
+    assert any("no other file has the topic's id" in step for step in mend(alone))
     assert not (alone / "partition.metadata").exists()
     assert not look(alone).is_damaged
     (saved,) = alone.glob(".seglog/backup-*/partition.metadata")
@@ -222,7 +222,7 @@ def test_one_bad_partition_does_not_keep_the_others(logs: Path) -> None:
     data = (partition / LOG).read_bytes()
     (partition / LOG).write_bytes(flip(data, 3000, 1))
     (logs / "u-0" / TIMES).write_bytes(bytes(12))
-    with locked(str(logs)):
+    with lock_directory(str(logs)):
         plan = plan_repair(str(logs))
         assert len(plan.all_refusals) == 1
         assert {Path(step.file).parent.name for step in plan.all_steps} == {"u-0"}
@@ -259,9 +259,9 @@ def test_epochs_from_the_batches(logs: Path) -> None:
 
 def test_a_directory_in_use_is_left_alone(logs: Path) -> None:
     make_dir(logs)
-    with open_dir(logs), pytest.raises(LogDirInUseError), locked(str(logs / "t-0")):
+    with open_dir(logs), pytest.raises(LogDirInUseError), lock_directory(str(logs / "t-0")):
         raise AssertionError("the lock was given")
-    with locked(str(logs)), pytest.raises(LogDirInUseError):
+    with lock_directory(str(logs)), pytest.raises(LogDirInUseError):
         open_dir(logs)
 
 

@@ -10,14 +10,13 @@ import pytest
 
 from seglog.records.batch import entries, patch_offset_and_epoch, read_header
 from seglog.records.record import NewRecord
-from seglog.storage.offline import verify as verify_module
 from seglog.storage.offline.repair.derived_files import build_indexes
 from seglog.storage.offline.verify import partition_files as verify_partition
-from seglog.storage.offline.verify import stretches as verify_walk
-from seglog.storage.offline.verify import verify
+from seglog.storage.offline.verify import stretch_walk as verify_walk
+from seglog.storage.offline.verify import verifier, verify
 from seglog.storage.offline.verify.compiled_batches import walk_compiled
-from seglog.storage.offline.verify.indexes import read_probes
-from seglog.storage.offline.verify.stretches import CompiledWalk, StretchWalk
+from seglog.storage.offline.verify.index_entries import read_index_entries
+from seglog.storage.offline.verify.stretch_walk import CompiledWalk, StretchWalk
 from seglog.storage.offline.verify.summary import Facts, Summary, combine_all
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
@@ -87,7 +86,7 @@ def summary_of(segment: Segment, compiled: CompiledWalk | None) -> Summary:
     fs = MemoryFs(clock=ManualClock())
     fs.mkdir("/d")
     fs.write(PATH, segment.log)
-    probes, _ = read_probes(segment.offsets, segment.timeindex, 1000, ("index", "timeindex"))
+    probes, _ = read_index_entries(segment.offsets, segment.timeindex, 1000, ("index", "timeindex"))
     facts = Facts(PATH, probes, epoch_starts=(1020, 1031), cuts=(1015, 1040), base_offset=1000, limit_offset=1 << 40)
     summary = StretchWalk(fs.open(PATH), facts, compiled=compiled).run(0, len(segment.log))
     return summary._replace(findings=tuple(sorted(set(summary.findings))))
@@ -125,7 +124,7 @@ def test_combining_is_associative(seed: int) -> None:
     fs = MemoryFs(clock=ManualClock())
     fs.mkdir("/d")
     fs.write(PATH, segment.log)
-    probes, _ = read_probes(segment.offsets, segment.timeindex, 1000, ("index", "timeindex"))
+    probes, _ = read_index_entries(segment.offsets, segment.timeindex, 1000, ("index", "timeindex"))
     facts = Facts(PATH, probes, base_offset=1000, limit_offset=1 << 40)
     parts: list[Summary] = []
     while (end := parts[-1].end if parts else 0) < len(segment.log):
@@ -165,7 +164,7 @@ def test_processes_where_there_are_no_loops(tmp_path: Path, monkeypatch: pytest.
     log = sorted(partition.glob("*.log"))[1]
     log.write_bytes(flip(log.read_bytes(), 5000, 3))
     expected = look(tmp_path / "logs")
-    monkeypatch.setattr(verify_module, "_WORTH_LOADING", 1)
+    monkeypatch.setattr(verifier, "_WORTH_LOADING", 1)
     done: list[int] = []
     found = verify([str(tmp_path / "logs")], fast=False, workers=2, progress=done.append)
     assert found == expected

@@ -14,7 +14,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.paths import CLEAN_SHUTDOWN, RECOVERY_POINTS, list_partitions
 from seglog.storage.offline.findings import Severity
 from seglog.storage.offline.verify import verify
-from seglog.storage.offline.verify.directory_files import OFFSET_FILES
+from seglog.storage.offline.verify.directory_state import OFFSET_FILES
 from tests.cases import case
 from tests.storage.offline.verify.verified import (
     KINDS,
@@ -47,7 +47,9 @@ def test_an_open_log_may_have_a_torn_tail(logs: Path) -> None:
         assert [finding.severity for finding in verified.findings] == [Severity.NOTE]
         assert verified.findings[0].reason.startswith("torn tail: ")
     path.write_bytes(whole + bytes(4096))
-    assert [finding.reason for finding in look(copy).findings] == ["torn tail: zeros are no batch; no batch follows"]
+    assert [finding.reason for finding in look(copy).findings] == [
+        "torn tail: zeros instead of a batch; no batch follows"
+    ]
 
 
 class InUse(OsFs):

@@ -190,7 +190,7 @@ def test_a_gap_of_zeros_in_the_middle_and_garbage_between(logs: Path) -> None:
     (partition / LOG).write_bytes(data[:cut] + bytes(50) + b"garbage" + data[cut:])
     found = [finding for finding in damage(look(logs)) if finding.file == str(partition / LOG)]
     assert [(finding.position, finding.reason) for finding in found] == [
-        (cut, f"zeros are no batch; the next batch is at position {cut + 57}")
+        (cut, f"zeros instead of a batch; the next batch is at position {cut + 57}")
     ]
 
 
@@ -318,7 +318,7 @@ def test_a_log_that_is_shorter_than_all_else_says(logs: Path) -> None:
     (partition / LOG).write_bytes(data[: last.position])
     reasons = " ".join(finding.reason for finding in damage(look(logs)))
     assert f"the log ends at offset {last.offset}, and was flushed up to" in reasons
-    assert ".snapshot was made behind" in reasons
+    assert ".snapshot lies behind it" in reasons
 
 
 def test_checkpoints_of_the_directory(logs: Path) -> None:

@@ -15,7 +15,7 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import Log
 from seglog.storage.offline.findings import Finding, Severity
-from seglog.storage.offline.verify import Verified, verify
+from seglog.storage.offline.verify import VerifyReport, verify
 from seglog.testing import ManualClock
 
 START_MS = 1_790_000_000_000
@@ -91,11 +91,11 @@ def marker(producer_id: int, now_ms: int, *, commit: bool) -> bytes:
     )
 
 
-def damage(verified: Verified) -> list[Finding]:
+def damage(verified: VerifyReport) -> list[Finding]:
     return [finding for finding in verified.findings if finding.severity is Severity.DAMAGE]
 
 
-def look(path: Path, *, strict: bool = False, fast: bool = False) -> Verified:
+def look(path: Path, *, strict: bool = False, fast: bool = False) -> VerifyReport:
     """In this thread, by the plain path unless it is said otherwise."""
     return verify([str(path)], strict=strict, fast=fast, workers=1)
 

@@ -30,9 +30,9 @@ from seglog.storage.formats.leader_epochs import read_leader_epochs
 from seglog.storage.formats.paths import HIGH_WATERMARKS, PartitionDir
 from seglog.storage.formats.watermarks import WATERMARKS
 from seglog.storage.log.epochs import LeaderEpochs
-from seglog.storage.offline.directory_state import TopFiles
-from seglog.storage.offline.isolation import committed
 from seglog.storage.offline.replica_choice import Replica, choose
+from seglog.storage.offline.top_files import TopFiles
+from seglog.storage.offline.transaction_state import committed
 
 LONGEST: Final = "longest"
 

@@ -1,4 +1,4 @@
-"""The files that are derived from a log, as bytes made anew: indexes, abort indexes, producer snapshots, epochs."""
+"""Builds the files that are derived from a log: indexes, abort indexes, producer snapshots, epochs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.log.producers import Producers, decode_snapshot, encode_snapshot
 from seglog.storage.log.transaction_index import AbortedTxn, encode_aborted
 from seglog.storage.offline.inspect import read_chunks
-from seglog.storage.offline.verify.producers import Replay, Snapshot
+from seglog.storage.offline.verify.producers import Replay, SnapshotFile
 from seglog.storage.offline.verify.summary import LEGACY, EpochRun
 
 _INDEX_BYTES: Final = 10_485_760
-"""``segment.index.bytes``: no index is made larger."""
+"""``segment.index.bytes``: the limit of an index."""
 
 
 class Indexes(NamedTuple):
@@ -27,7 +27,7 @@ class Indexes(NamedTuple):
 
 
 def build_indexes(file: File, base_offset: int, interval: int) -> Indexes:
-    """Both indexes of a sound log, by the rule of Kafka's recovery (``LogSegment.recover``)."""
+    """Build both indexes of a sound log, by the rule of Kafka's recovery (``LogSegment.recover``)."""
     index, times = bytearray(), bytearray()
     peak, peak_offset, last_time, last_entry = NO_TIMESTAMP, base_offset, NO_TIMESTAMP, 0
 
@@ -52,7 +52,7 @@ def build_indexes(file: File, base_offset: int, interval: int) -> Indexes:
 
 
 def build_epochs(known: LeaderEpochs | None, runs: Sequence[EpochRun]) -> LeaderEpochs:
-    """The epochs of the batches, and those known ones without a batch that do not contradict them."""
+    """The epochs of the batches, and the ``known`` epochs behind them that have no batch."""
     made = LeaderEpochs()
     for run in runs:
         if run.epoch == LEGACY:
@@ -75,10 +75,10 @@ class ProducerFiles(NamedTuple):
     ongoing: Mapping[int, int]
 
 
-def build_producer_files(replay: Replay, existing: Sequence[Snapshot], offsets: Sequence[int]) -> ProducerFiles:
-    """Replay the log; snapshots are made for ``offsets``.
+def build_producer_files(replay: Replay, existing: Sequence[SnapshotFile], offsets: Sequence[int]) -> ProducerFiles:
+    """Replay the log, and build snapshots for ``offsets``.
 
-    Begins at the newest readable snapshot at or below the log's start, else with nothing.
+    The replay begins with the newest readable snapshot at or below the log's start, otherwise without producers.
     """
     producers = Producers()
     for snapshot in existing:
@@ -97,7 +97,7 @@ def build_producer_files(replay: Replay, existing: Sequence[Snapshot], offsets: 
                 snapshots[waiting.pop(0)] = encode_snapshot(producers)
             try:
                 completed = producers.replay(step.header, step.control)
-            except AppendError:  # what comes between is lost
+            except AppendError:  # batches before it are lost
                 continue
             if completed is None or completed.first_offset not in producers.ongoing:
                 continue

@@ -1,33 +1,33 @@
-"""Replacing files of a partition so that a crash at any step leaves each of them old or new, and all old ones saved.
+"""Replaces files of a partition. A crash at any step leaves each of them old or new, and all old ones saved.
 
 ::
 
-    .seglog/backup-<ms since 1970>/00000000000000000000.log             what was there before, byte for byte
-    .seglog/backup-<ms since 1970>/00000000000000000000.log.from-4711   or, where only its end was cut, that end
-    .seglog/staging/00000000000000000000.log                            what will be there: whole, then renamed
+    .seglog/backup-<ms since 1970>/00000000000000000000.log             the file before, byte for byte
+    .seglog/backup-<ms since 1970>/00000000000000000000.log.from-4711   or, if only its end was cut, that end
+    .seglog/staging/00000000000000000000.log                            the new file until it is whole; then renamed
 
-A log that changes loses its ``.index`` before and gets a new one after: whoever opens the partition in between, Kafka
-or us, sees a log without an index and makes all its indexes anew.
+A log loses its ``.index`` before it changes and gets a new one after. A Kafka or seglog that opens the partition in
+between sees a log without an index, and rebuilds all its indexes.
 """
 
 from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Final
 
 from seglog.core.clock import Clock
 from seglog.core.fs import File, Fs
 from seglog.core.types import Buffer
-from seglog.storage.formats.paths import OWN_DIRECTORY
 
 _CHUNK: Final = 4 << 20
 BACKUP: Final = "backup-"
 STAGING: Final = "staging"
 
 
-class Replacer:
-    """Changes files of one directory; ``own`` is where copies go, a partition's ``.seglog``."""
+class FileReplacement:
+    """Replaces files of one directory; copies go to ``own``, a partition's ``.seglog``."""
 
     def __init__(self, fs: Fs, directory: str, own: str, clock: Clock) -> None:
         self._fs = fs
@@ -38,26 +38,23 @@ class Replacer:
         self.backup: str | None = None
 
     def save(self, path: str, start: int = 0) -> None:
-        """Keep the bytes of a file from ``start`` on, once."""
+        """Back up the bytes of a file from ``start`` on, once."""
         fs, name = self._fs, os.path.basename(path)
         if name in self._saved or not fs.exists(path):
             return
         target = os.path.join(self._backup(), f"{name}.from-{start}" if start else name)
-        file = fs.open(path, write=False)
-        try:
+        with closing(fs.open(path, write=False)) as file:
             self._write(target, read_pieces(file, [(start, file.size())]))
-        finally:
-            file.close()
         fs.fsync_dir(self._backup())
         self._saved.add(name)
 
     def replace(self, path: str, content: Iterable[Buffer]) -> None:
-        """Put a new file in the place of ``path``, which was saved."""
+        """Back up ``path``, and put a new file in its place."""
         self.install(path, self.stage(path, content))
 
     def stage(self, path: str, content: Iterable[Buffer]) -> str:
-        """Write what is to become ``path``; returns where it is."""
-        staging = self._make(os.path.join(self._own_directory(), STAGING))
+        """Write the new content of ``path`` beside it; return where it is."""
+        staging = self._make(os.path.join(self._make(self._own), STAGING))
         target = os.path.join(staging, os.path.basename(path))
         self._write(target, content)
         return target
@@ -68,23 +65,20 @@ class Replacer:
         self._fs.fsync_dir(self._directory)
 
     def remove(self, path: str) -> None:
-        """Save a file and delete it."""
+        """Back up a file and delete it."""
         if self._fs.exists(path):
             self.save(path)
             self._fs.unlink(path)
             self._fs.fsync_dir(self._directory)
 
     def cut(self, path: str, size: int) -> None:
-        """End a file at ``size``; what is behind was saved."""
-        file = self._fs.open(path)
-        try:
+        """End a file at ``size``; the caller has backed up the rest."""
+        with closing(self._fs.open(path)) as file:
             file.truncate(size)
             file.fsync()
-        finally:
-            file.close()
 
     def finish(self) -> None:
-        """Remove what staging has left; directories in it are those of jobs (`seglog.storage.adopt`)."""
+        """Remove staged files that are left; the directories there belong to jobs (`seglog.storage.adopt`)."""
         staging = os.path.join(self._own, STAGING)
         if self._fs.exists(staging):
             for name in self._fs.listdir(staging):
@@ -94,27 +88,21 @@ class Replacer:
                 self._fs.rmdir(staging)
 
     def _write(self, path: str, content: Iterable[Buffer]) -> None:
-        file = self._fs.open(path, create=True)
-        try:
+        with closing(self._fs.open(path, create=True)) as file:
             file.truncate(0)
             position = 0
             for data in content:
                 file.pwrite(data, position)
                 position += len(data)
             file.fsync()
-        finally:
-            file.close()
 
     def _backup(self) -> str:
         if self.backup is None:
-            own, now_ms = self._own_directory(), self._clock.now_ms()
+            own, now_ms = self._make(self._own), self._clock.now_ms()
             while self._fs.exists(os.path.join(own, f"{BACKUP}{now_ms}")):
                 now_ms += 1
             self.backup = self._make(os.path.join(own, f"{BACKUP}{now_ms}"))
         return self.backup
-
-    def _own_directory(self) -> str:
-        return self._make(self._own)
 
     def _make(self, path: str) -> str:
         if not self._fs.exists(path):
@@ -123,12 +111,8 @@ class Replacer:
         return path
 
 
-def own_directory(partition: str) -> str:
-    return os.path.join(partition, OWN_DIRECTORY)
-
-
 def read_pieces(file: File, pieces: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """Bytes of a file from start to end of each piece, some MiB at a time."""
+    """The bytes of a file from start to end of each piece, some MiB at a time."""
     for start, end in pieces:
         position = start
         while position < end:

@@ -16,8 +16,8 @@ from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry, check_crc, check_header, read_header
 from seglog.records.record import ControlRecord, ControlType, Record, decode_records, parse_control
 from seglog.storage.offline.findings import Finding, damage, note
-from seglog.storage.offline.verify.indexes import check_entries
-from seglog.storage.offline.verify.summary import LEGACY, Crossing, EpochRun, Facts, Step, Summary
+from seglog.storage.offline.verify.index_entries import check_entries
+from seglog.storage.offline.verify.summary import LEGACY, Crossing, EpochRun, Facts, ProducerStep, Summary
 
 
 def check_batch(facts: Facts, data: Buffer, entry: Entry, position: int) -> Summary | Finding:
@@ -55,7 +55,7 @@ def check_batch(facts: Facts, data: Buffer, entry: Entry, position: int) -> Summ
     except (CorruptError, UnsupportedFormatError) as error:
         findings.append(_finding(facts, error, base, position, entry.offset))
     end, first, last = position + entry.size, header.base_offset, header.last_offset
-    evidence, wrong = check_entries(facts.probes, position, end, header, records)
+    evidence, wrong = check_entries(facts.index_entries, position, end, header, records)
     has_time = header.max_timestamp >= 0
     return Summary(
         position,
@@ -70,7 +70,7 @@ def check_batch(facts: Facts, data: Buffer, entry: Entry, position: int) -> Summ
         max_timestamp=header.max_timestamp if has_time else NO_TIMESTAMP,
         max_timestamp_offset=last if has_time else -1,
         epochs=(EpochRun(header.leader_epoch if entry.magic == 2 else LEGACY, first, first, position),),
-        steps=(Step(header, control, position),) if header.producer_id >= 0 else (),
+        steps=(ProducerStep(header, control, position),) if header.producer_id >= 0 else (),
         crossings=tuple(_crossings(header, position, facts.epoch_starts)),
         evidence=evidence,
         findings=(*findings, *wrong),

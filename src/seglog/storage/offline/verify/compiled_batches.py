@@ -18,19 +18,19 @@ from seglog.records.batch_kernels import Verdict
 from seglog.records.batch_tables import BatchTable, byte_array, check_compressed, header_of, walk_batches
 from seglog.records.intrinsics import I64
 from seglog.storage.offline.verify.batches import check_batch
-from seglog.storage.offline.verify.indexes import IndexEvidence, Probes, slots_at, slots_of, time_slots_of
-from seglog.storage.offline.verify.stretches import PlainCheck
-from seglog.storage.offline.verify.summary import EpochRun, Facts, Step, Summary, reduce_steps
+from seglog.storage.offline.verify.index_entries import IndexEntries, IndexEvidence, slots_at, slots_of, time_slots_of
+from seglog.storage.offline.verify.stretch_walk import PlainCheck
+from seglog.storage.offline.verify.summary import EpochRun, Facts, ProducerStep, Summary, reduce_steps
 
 _ROWS: Final = 8192
 _SMALLEST: Final = 61
 Mask = npt.NDArray[np.bool_]
-Markers = dict[int, tuple[Step, ...]]
+Markers = dict[int, tuple[ProducerStep, ...]]
 """The steps of clean control batches, by position."""
 
 
 def walk_compiled(facts: Facts, data: bytes, position: int, stop: int, plain: PlainCheck) -> list[Summary]:
-    """See `seglog.storage.offline.verify.stretches.CompiledWalk`."""
+    """See `seglog.storage.offline.verify.stretch_walk.CompiledWalk`."""
     parts: list[Summary] = []
     array = byte_array(data)
     for table, _, _ in walk_batches(
@@ -72,7 +72,7 @@ def _clean_rows(facts: Facts, data: bytes, table: BatchTable, position: int, mar
         if (bases[1:] <= lasts[:-1]).any():  # then no search by offset is possible
             clean[:] = False
             return clean
-        clean[sound[_has_wrong_entries(facts.probes, table[sound], bases, lasts)]] = False
+        clean[sound[_has_wrong_entries(facts.index_entries, table[sound], bases, lasts)]] = False
         starts = np.asarray(facts.epoch_starts, np.int64)
         clean[sound[np.searchsorted(starts, bases, "right") != np.searchsorted(starts, lasts, "right")]] = False
     for k in np.flatnonzero(clean & ((table["attributes"] & CONTROL_BIT) != 0)):
@@ -84,22 +84,22 @@ def _clean_rows(facts: Facts, data: bytes, table: BatchTable, position: int, mar
     return clean
 
 
-def _has_wrong_entries(probes: Probes, table: BatchTable, bases: I64, lasts: I64) -> I64:
+def _has_wrong_entries(index: IndexEntries, table: BatchTable, bases: I64, lasts: I64) -> I64:
     """Numbers of rows with an index entry that is not simply right; offsets of ``table`` rise."""
     positions = np.ascontiguousarray(table["position"])
-    at = slots_at(probes, int(positions[0]), int(positions[-1]) + int(table["size"][-1]))
-    of = slots_of(probes, int(bases[0]), int(lasts[-1]))
-    times = time_slots_of(probes, int(bases[0]), int(lasts[-1]))
+    at = slots_at(index, int(positions[0]), int(positions[-1]) + int(table["size"][-1]))
+    of = slots_of(index, int(bases[0]), int(lasts[-1]))
+    times = time_slots_of(index, int(bases[0]), int(lasts[-1]))
     wrong: list[I64] = [np.empty(0, np.int64)]
     if at:
-        k = np.searchsorted(positions, _slice(probes.positions, at), "right") - 1
-        is_right = (positions[k] == _slice(probes.positions, at)) & (lasts[k] == _slice(probes.offsets, at))
+        k = np.searchsorted(positions, _slice(index.positions, at), "right") - 1
+        is_right = (positions[k] == _slice(index.positions, at)) & (lasts[k] == _slice(index.offsets, at))
         wrong.append(k[~is_right])
     if of:
-        k = np.searchsorted(lasts, _slice(probes.offsets, of))
-        wrong.append(k[positions[k] > _slice(probes.positions, of)])
+        k = np.searchsorted(lasts, _slice(index.offsets, of))
+        wrong.append(k[positions[k] > _slice(index.positions, of)])
     if times:
-        named, stamps = _slice(probes.time_offsets, times), _slice(probes.timestamps, times)
+        named, stamps = _slice(index.time_offsets, times), _slice(index.timestamps, times)
         k = np.searchsorted(lasts, named)
         peaks = np.maximum.accumulate(table["max_timestamp"])
         is_right = (lasts[k] == named) & (table["max_timestamp"][k] == stamps)
@@ -122,7 +122,7 @@ def _summary(facts: Facts, rows: BatchTable, markers: Markers) -> Summary:
     end = last_position + int(rows["size"][-1])
     latest = int(np.argmax(rows["max_timestamp"]))
     timestamp = int(rows["max_timestamp"][latest])
-    claimed = time_slots_of(facts.probes, first, last)
+    claimed = time_slots_of(facts.index_entries, first, last)
     return Summary(
         start,
         end,
@@ -142,7 +142,7 @@ def _summary(facts: Facts, rows: BatchTable, markers: Markers) -> Summary:
     )
 
 
-def _steps(facts: Facts, rows: BatchTable, bases: I64, markers: Markers) -> list[Step]:
+def _steps(facts: Facts, rows: BatchTable, bases: I64, markers: Markers) -> list[ProducerStep]:
     """For each producer, between any two markers or cuts: the last batch, and the first one of a transaction.
 
     `reduce_steps` keeps no others.
@@ -158,8 +158,8 @@ def _steps(facts: Facts, rows: BatchTable, bases: I64, markers: Markers) -> list
     is_edge = np.ones(len(order) + 1, np.bool_)
     is_edge[1:-1] = (np.diff(ids[order]) != 0) | (np.diff(groups[order]) != 0)
     kept = order[is_edge[1:] | (is_edge[:-1] & (kinds[order] != 0))]
-    steps: list[Step] = []
+    steps: list[ProducerStep] = []
     for row in rows[numbers[np.sort(kept)]]:
         at = int(row["position"])
-        steps += markers.get(at) or (Step(header_of(row), None, at),)
+        steps += markers.get(at) or (ProducerStep(header_of(row), None, at),)
     return steps

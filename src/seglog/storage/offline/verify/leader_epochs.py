@@ -1,4 +1,4 @@
-"""Leader epochs of batches, which no CRC covers, against ``leader-epoch-checkpoint``. Pure."""
+"""Compares leader epochs of batches, which no CRC covers, with ``leader-epoch-checkpoint``. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from seglog.storage.offline.findings import Finding, damage, note
 from seglog.storage.offline.verify.summary import LEGACY, EpochRun
 
 Runs = Sequence[tuple[str, EpochRun]]
-"""Runs of batches of one epoch, in the order of the log, with the files that they are in."""
+"""Runs of batches of one epoch, each with its file, in the order of the log."""
 
 
 def check_epochs(
     file: str, epochs: LeaderEpochs | None, runs: Runs, *, log_start: int | None, log_end: int, at_rest: bool
 ) -> Iterator[Finding]:
-    """``epochs`` None: there is no file, or none that can be read. ``log_start`` None: not known.
+    """Check all ``runs``; ``epochs`` is None if the checkpoint is missing or damaged, ``log_start`` if not known.
 
-    Batches below the first known epoch's start are legal where records were deleted, and where a topic went to an old
-    message format and back, which empties the file.
+    Batches before the first epoch of the checkpoint are legal if records were deleted, or if the topic changed to an
+    old message format and back, which empties the checkpoint.
     """
     if epochs is not None and epochs.entries and epochs.entries[-1].start_offset > log_end:
         epoch, start = epochs.entries[-1]
@@ -51,7 +51,7 @@ def check_epochs(
 
 
 def _before_the_first(epochs: LeaderEpochs, run: EpochRun, log_start: int | None) -> str | None:
-    """What is wrong with batches of which the first is before the start of the first epoch in the file."""
+    """Why a run that begins before the first epoch of the checkpoint is wrong; None if it is legal."""
     first = epochs.entries[0]
     says = f"the first in the checkpoint is {first.epoch}, from {first.start_offset} on"
     if run.epoch > first.epoch:

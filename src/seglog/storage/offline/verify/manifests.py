@@ -1,4 +1,4 @@
-"""Sealed segments held to the partition's manifest (`seglog.storage.log.manifest`)."""
+"""Compares sealed segments with the partition's manifest (`seglog.storage.log.manifest`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seglog.storage.formats.paths import MANIFEST, WITNESS, SegmentPaths
 from seglog.storage.log.manifest import CHAINED, WITNESS_TEXT, Sealed, decode_manifest, difference, exchanged
 from seglog.storage.offline.findings import Finding, damage
 from seglog.storage.offline.inspect import read_chunks
-from seglog.storage.offline.verify.indexes import NO_PROBES, Probes
+from seglog.storage.offline.verify.index_entries import NO_ENTRIES, IndexEntries
 
 _WINDOW: Final = 64 << 10
 
@@ -25,9 +25,9 @@ _WINDOW: Final = 64 << 10
 def read_sealed(
     fs: Fs, path: str, names: Collection[str], findings: list[Finding], *, clean: bool
 ) -> Mapping[int, Sealed]:
-    """The entries of a partition's manifest, none if it is not to be believed; ``names`` are the partition's files.
+    """The entries of a partition's manifest, none if it is missing or damaged; ``names`` are the partition's files.
 
-    ``clean``: the log directory was closed, so no append to the manifest is under way or was torn.
+    ``clean``: the log directory was closed, so the manifest cannot end in a torn entry.
     """
     if WITNESS not in names or MANIFEST not in names:
         return {}
@@ -43,24 +43,24 @@ def read_sealed(
         findings.append(damage(file, error.reason, position=error.position))
         return {}
     if clean and decoded.size != len(data):
-        findings.append(damage(file, "its last entry is wrong or not all there", position=decoded.size))
+        findings.append(damage(file, "its last entry is wrong or incomplete", position=decoded.size))
     return decoded.entries
 
 
 def missing(path: str, entries: Mapping[int, Sealed], bases: Collection[int], log_start: int) -> Iterator[Finding]:
-    """Segments of the manifest that have no file, but for those of which all records were deleted."""
+    """Segments of the manifest without a file, except those whose records were all deleted."""
     for entry in entries.values():
         found = difference(path, entry, None)
         if entry.base_offset not in bases and entry.end_offset > log_start and found is not None:
             yield damage(found.file, str(found).removeprefix(f"{found.file}: "), offset=entry.base_offset)
 
 
-def sealed_findings(fs: Fs, paths: SegmentPaths, size: int, entry: Sealed, probes: Probes) -> Iterator[Finding]:
-    """A segment of ``size`` bytes against its entry: its size, what it ends with, and the chain if it is known."""
+def sealed_findings(fs: Fs, paths: SegmentPaths, size: int, entry: Sealed, index: IndexEntries) -> Iterator[Finding]:
+    """Compare a segment of ``size`` bytes with its entry: its size, and the end of its log."""
     path = os.path.dirname(paths.log)
     found = difference(path, entry, size)
     if found is None:
-        for known in (probes, NO_PROBES):  # the index may be what is wrong
+        for known in (index, NO_ENTRIES):  # the index may be wrong
             end = tail_of(fs, paths, known)
             found = exchanged(path, entry, *end) if end is not None else None
             if end is not None and found is None:
@@ -70,23 +70,23 @@ def sealed_findings(fs: Fs, paths: SegmentPaths, size: int, entry: Sealed, probe
 
 
 def chain_findings(fs: Fs, paths: SegmentPaths, entry: Sealed) -> Iterator[Finding]:
-    """The headers of all batches of a segment against the chain; what it ends with was checked."""
+    """Compare the headers of all batches of a segment with the chain of its entry."""
     if entry.chain is None:
         return
     file = fs.open(paths.log, write=False)
     try:
         if chain_of(file) != entry.chain:
-            yield damage(paths.log, f"the headers of its batches are not those that were written, by {MANIFEST}")
+            yield damage(paths.log, f"by {MANIFEST}, the headers of its batches are not those that were written")
     finally:
         file.close()
 
 
-def tail_of(fs: Fs, paths: SegmentPaths, probes: Probes) -> tuple[int, int] | None:
+def tail_of(fs: Fs, paths: SegmentPaths, index: IndexEntries) -> tuple[int, int] | None:
     """The offset behind the last batch of a log and that batch's CRC; None if it cannot be read."""
     file = fs.open(paths.log, write=False)
     found = (paths.base_offset, 0)
     try:
-        for chunk in read_chunks(file, probes.positions[-1] if probes.positions else 0):
+        for chunk in read_chunks(file, index.positions[-1] if index.positions else 0):
             for entry in chunk.entries:
                 last = entry
             header = any_magic.describe(chunk.data, last, deep=False)

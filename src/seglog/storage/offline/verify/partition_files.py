@@ -1,4 +1,4 @@
-"""A partition's directory before its logs are walked through: its files, the small ones read, and what they claim."""
+"""The files of a partition's directory: names and sizes, small files and indexes as read, before any log is read."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seglog.storage.log.manifest import Sealed
 from seglog.storage.offline.findings import Finding, damage, note
-from seglog.storage.offline.verify.indexes import Probes, read_probes, slots_at
+from seglog.storage.offline.verify.index_entries import IndexEntries, read_index_entries, slots_at
 from seglog.storage.offline.verify.manifests import missing, read_sealed
-from seglog.storage.offline.verify.producers import Snapshot
+from seglog.storage.offline.verify.producers import SnapshotFile
 from seglog.storage.offline.verify.summary import Facts
 
 STRETCH: Final = 64 << 20
-"""Bytes of a log that are looked at by one thread or process at a time."""
+"""Bytes of a log that one thread or process checks at a time."""
 _KRAFT_SNAPSHOT: Final = re.compile(r"\d{20}-\d{10}\.checkpoint")
 _KRAFT_NAMES: Final = ("quorum-state",)
 
 
-class Around(NamedTuple):
-    """What the log directory says of a partition; None where it says nothing, or there is none.
+class PartitionContext(NamedTuple):
+    """What the log directory knows of a partition; None if it does not know, or there is no log directory.
 
     ``clean``: it was shut down cleanly and not opened since. ``recent``: no Kafka before 4.0 has written here.
-    ``was_cleaned``: the partition was compacted once, or may be.
+    ``was_cleaned``: the partition may have been compacted.
     """
 
     clean: bool | None = None
@@ -58,27 +58,27 @@ class Around(NamedTuple):
     was_cleaned: bool | None = None
 
 
-class SegmentPlan(NamedTuple):
-    """A segment; all its offsets are below ``limit_offset``."""
+class SegmentLog(NamedTuple):
+    """A segment's log; all its offsets are below ``limit_offset``."""
 
     paths: SegmentPaths
     size: int
     limit_offset: int
 
 
-class Plan(NamedTuple):
-    """A partition before its logs are looked at. ``findings`` are those that need no log.
+class PartitionFiles(NamedTuple):
+    """The files of a partition. ``findings`` are those that need no log.
 
-    ``is_open``: it is in use or was not closed, for the indexes of its last segment have room to grow.
-    ``batch_files``: KRaft's snapshots, which are batches too. ``sealed``: the manifest, by base offset.
+    ``is_open``: the indexes of the last segment have room to grow, so the log is in use or was not closed.
+    ``batch_files``: KRaft's snapshots, which hold batches too. ``sealed``: the manifest, by base offset.
     """
 
     path: str
-    around: Around
-    segments: Sequence[SegmentPlan]
+    context: PartitionContext
+    segments: Sequence[SegmentLog]
     is_open: bool
     epochs: LeaderEpochs | None
-    snapshots: Sequence[Snapshot]
+    snapshots: Sequence[SnapshotFile]
     topic_id: UUID | None
     batch_files: Sequence[str]
     findings: Sequence[Finding]
@@ -87,11 +87,11 @@ class Plan(NamedTuple):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it was closed: then nothing may be missing. Where the log directory was not, it is not sure."""
-        return not self.is_open and self.around.clean is not False
+        """Whether the log was closed for certain: then nothing may be missing."""
+        return not self.is_open and self.context.clean is not False
 
 
-class Stretch(NamedTuple):
+class LogStretch(NamedTuple):
     """A part of a log: a batch should start at ``start``, and ``end`` is where the next stretch starts."""
 
     facts: Facts
@@ -99,7 +99,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) -> Plan:
+def read_partition(fs: Fs, path: str, context: PartitionContext, *, limit: int = DEFAULT_LIMIT) -> PartitionFiles:
     """Read everything but logs and indexes. ``limit``: most bytes that a batch may decompress to."""
     findings: list[Finding] = []
     names = list(_regular(fs, path, findings))
@@ -116,12 +116,12 @@ def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) ->
         limit_offset = base + MAX_INT32 + 1
         if following is not None:
             limit_offset = min(limit_offset, following)
-        segments.append(SegmentPlan(paths, fs.stat(paths.log).size, limit_offset))
-    sealed = read_sealed(fs, path, names, findings, clean=bool(around.clean))
-    findings += missing(path, sealed, bases, around.log_start or 0)
-    return Plan(
+        segments.append(SegmentLog(paths, fs.stat(paths.log).size, limit_offset))
+    sealed = read_sealed(fs, path, names, findings, clean=bool(context.clean))
+    findings += missing(path, sealed, bases, context.log_start or 0)
+    return PartitionFiles(
         path,
-        around,
+        context,
         segments,
         bool(segments) and _has_room(fs, segments[-1].paths),
         epochs,
@@ -134,37 +134,37 @@ def prepare(fs: Fs, path: str, around: Around, *, limit: int = DEFAULT_LIMIT) ->
     )
 
 
-def facts_of(fs: Fs, plan: Plan, at: int) -> tuple[Facts, list[Finding]]:
-    """What is known of segment ``at`` before its log is read; its index files are, and they may be large."""
-    segment = plan.segments[at]
+def read_facts(fs: Fs, files: PartitionFiles, at: int) -> tuple[Facts, list[Finding]]:
+    """Read the index files of segment ``at``, which may be large, and collect what else is known of it."""
+    segment = files.segments[at]
     paths = segment.paths
     findings: list[Finding] = []
-    is_empty_and_active = segment.size == 0 and at + 1 == len(plan.segments)
-    probes = read_indexes(fs, paths, findings, required=not is_empty_and_active)
-    if probes.open_tail:
-        if plan.around.clean:
+    is_empty_and_active = segment.size == 0 and at + 1 == len(files.segments)
+    index = read_indexes(fs, paths, findings, required=not is_empty_and_active)
+    if index.open_tail:
+        if files.context.clean:
             reason = "zeros behind the entries, in a log directory that was shut down cleanly"
             findings.append(damage(paths.offset_index, reason))
-        elif at + 1 < len(plan.segments):
-            make = note if plan.is_open else damage
+        elif at + 1 < len(files.segments):
+            make = note if files.is_open else damage
             findings.append(make(paths.offset_index, "zeros behind the entries, in a segment that is not the last"))
-    starts = [entry.start_offset for entry in plan.epochs.entries[1:]] if plan.epochs is not None else []
+    starts = [entry.start_offset for entry in files.epochs.entries[1:]] if files.epochs is not None else []
     facts = Facts(
         paths.log,
-        probes,
+        index,
         epoch_starts=starts,
-        cuts=[snapshot.offset for snapshot in plan.snapshots],
+        cuts=[snapshot.offset for snapshot in files.snapshots],
         base_offset=paths.base_offset,
         limit_offset=segment.limit_offset,
-        limit=plan.limit,
+        limit=files.limit,
     )
     return facts, findings
 
 
-def read_indexes(fs: Fs, paths: SegmentPaths, findings: list[Finding], *, required: bool) -> Probes:
-    """What both index files of a segment claim; one that is ``required`` and not there is a finding.
+def read_indexes(fs: Fs, paths: SegmentPaths, findings: list[Finding], *, required: bool) -> IndexEntries:
+    """Read both index files of a segment; a missing one is a finding if it is ``required``.
 
-    Kafka makes the indexes of an active segment when it first uses them: an empty one may have none.
+    Kafka makes the indexes of an active segment at their first use: an empty segment may have none.
     """
     data: list[bytes | None] = []
     for file in (paths.offset_index, paths.timeindex):
@@ -176,23 +176,23 @@ def read_indexes(fs: Fs, paths: SegmentPaths, findings: list[Finding], *, requir
                 findings.append(damage(file, "the file is missing"))
         except NotRegularFileError:
             data.append(None)
-    probes, wrong = read_probes(data[0], data[1], paths.base_offset, (paths.offset_index, paths.timeindex))
+    index, wrong = read_index_entries(data[0], data[1], paths.base_offset, (paths.offset_index, paths.timeindex))
     findings += wrong
-    return probes
+    return index
 
 
-def stretches(facts: Facts, size: int) -> list[Stretch]:
-    """Cut a log where its index says that a batch starts: whether one does will show."""
-    positions = facts.probes.positions
+def stretches(facts: Facts, size: int) -> list[LogStretch]:
+    """Cut a log where its index says that a batch starts. The walk shows whether one does."""
+    positions = facts.index_entries.positions
     cuts = [0]
-    for at in slots_at(facts.probes, STRETCH, size - STRETCH // 2):
+    for at in slots_at(facts.index_entries, STRETCH, size - STRETCH // 2):
         if positions[at] - cuts[-1] >= STRETCH:
             cuts.append(positions[at])
-    return [Stretch(facts, start, end) for start, end in zip(cuts, [*cuts[1:], size], strict=True)]
+    return [LogStretch(facts, start, end) for start, end in zip(cuts, [*cuts[1:], size], strict=True)]
 
 
 def _has_room(fs: Fs, paths: SegmentPaths) -> bool:
-    """Whether an index ends in an entry of zeros, which a trimmed one has not (but for a single record at time 0)."""
+    """Whether an index ends in an entry of zeros. A trimmed one does not (except for a single record at time 0)."""
     for path, size in ((paths.offset_index, OFFSET_ENTRY.size), (paths.timeindex, TIME_ENTRY.size)):
         if not fs.exists(path) or not fs.stat(path).is_file:
             continue
@@ -206,16 +206,16 @@ def _has_room(fs: Fs, paths: SegmentPaths) -> bool:
     return False
 
 
-def _read_snapshots(fs: Fs, path: str, parsed: Mapping[str, SegmentFile]) -> list[Snapshot]:
+def _read_snapshots(fs: Fs, path: str, parsed: Mapping[str, SegmentFile]) -> list[SnapshotFile]:
     return [
-        Snapshot(file.base_offset, os.path.join(path, name), fs.read(os.path.join(path, name)))
+        SnapshotFile(file.base_offset, os.path.join(path, name), fs.read(os.path.join(path, name)))
         for name, file in sorted(parsed.items())
         if file.kind == SNAPSHOT and not file.state
     ]
 
 
 def _regular(fs: Fs, path: str, findings: list[Finding]) -> Iterator[str]:
-    """The names in a partition's directory but for FIFOs, sockets and devices, which are findings: none is opened."""
+    """The names in a partition's directory. FIFOs, sockets and devices become findings and are never opened."""
     for name in fs.listdir(path):
         where = os.path.join(path, name)
         try:
@@ -228,7 +228,7 @@ def _regular(fs: Fs, path: str, findings: list[Finding]) -> Iterator[str]:
         elif parse_file_name(name) is not None or name in (LEADER_EPOCHS, PARTITION_METADATA):
             findings.append(damage(where, "not a regular file"))
         else:
-            findings.append(note(where, "not a regular file, and no name of Kafka's"))
+            findings.append(note(where, "not a regular file, and not one of Kafka's names"))
 
 
 def _strays(path: str, names: Sequence[str], parsed: Mapping[str, SegmentFile]) -> Iterator[Finding]:
@@ -240,11 +240,11 @@ def _strays(path: str, names: Sequence[str], parsed: Mapping[str, SegmentFile]) 
         file = parsed.get(name)
         if file is not None:
             if file.state:
-                yield note(where, f"{file.state[1:]}: Kafka clears it away when it loads the partition")
+                yield note(where, f"{file.state[1:]}: Kafka removes it when it loads the partition")
             elif file.kind not in (LOG, SNAPSHOT) and file.base_offset not in logs:
-                yield note(where, "an index without a log: Kafka clears it away when it loads the partition")
+                yield note(where, "an index without a log: Kafka removes it when it loads the partition")
         elif name.endswith(".tmp"):
-            yield note(where, "left over from a file that was about to be replaced")
+            yield note(where, "left over from the replacement of a file")
         elif name not in (LEADER_EPOCHS, PARTITION_METADATA, OWN_DIRECTORY, *_KRAFT_NAMES) and not (
             _KRAFT_SNAPSHOT.fullmatch(name)
         ):
@@ -252,7 +252,7 @@ def _strays(path: str, names: Sequence[str], parsed: Mapping[str, SegmentFile]) 
 
 
 def read_epochs(fs: Fs, file: str, findings: list[Finding]) -> LeaderEpochs | None:
-    """None where there is no file, or none that can be read: a finding."""
+    """None if there is no file, or if it cannot be read, which is a finding."""
     try:
         data = fs.read(file)
         epochs = LeaderEpochs(decode_epochs(data, file))
@@ -267,7 +267,7 @@ def read_epochs(fs: Fs, file: str, findings: list[Finding]) -> LeaderEpochs | No
 
 
 def read_topic_id(fs: Fs, file: str, findings: list[Finding]) -> UUID | None:
-    """Of ``partition.metadata``; None where there is no file, or none that can be read: a finding."""
+    """The id in ``partition.metadata``; None if there is no file, or if it cannot be read, which is a finding."""
     try:
         data = fs.read(file)
         topic_id = decode_partition_metadata(data, file)

@@ -1,9 +1,9 @@
-"""Producer snapshots and ``.txnindex`` files against a replay of the log. Pure.
+"""Compares producer snapshots and ``.txnindex`` files with a replay of the log. Pure.
 
-A replay knows everything if it begins at offset 0, or at a snapshot of where the log begins. What may differ all the
-same: a producer that was idle for a day is forgotten when a log is loaded, unless it has a transaction open, and begins
-anew later; compaction takes away first batches of transactions; and a follower that was sent several batches at once
-looks at all of them before it writes down the last stable offset.
+A replay is exact if it begins at offset 0, or at a snapshot of the log's start. Some differences are still legal. When
+Kafka loads a log, it forgets a producer that was idle for a day, unless it has an open transaction. Compaction removes
+first batches of transactions. A follower that receives several batches at once knows all of them when it writes the
+last stable offset.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from seglog.records.record import ControlType
 from seglog.storage.log.producers import CompletedTxn, Producers, decode_snapshot
 from seglog.storage.log.transaction_index import AbortedTxn, decode_aborted
 from seglog.storage.offline.findings import Finding, damage, note
-from seglog.storage.offline.verify.summary import Step
+from seglog.storage.offline.verify.summary import ProducerStep
 
 _TXN_ENTRY = 34
 
 
-class TxnFile(NamedTuple):
-    """A segment's ``.txnindex``: its name and bytes, None if there is none; ``log`` names the segment's log."""
+class TxnIndexFile(NamedTuple):
+    """A segment's ``.txnindex``, with ``data`` None if there is no file; ``log`` is the path of the segment's log."""
 
     log: str
     base_offset: int
@@ -33,25 +33,26 @@ class TxnFile(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What the log has: steps of all segments in order, each segment's own, and how far they can be trusted.
+    """The producers' steps of each segment in order, and how far they can be trusted.
 
-    ``start`` is where the log begins. ``gaps``: it was compacted. ``holes``: bytes that could not be read are missing.
+    ``start`` is the log's first offset. ``gaps``: offsets are missing, as after compaction. ``holes``: bytes could
+    not be read, so steps are missing.
     """
 
     start: int
-    segments: Sequence[tuple[TxnFile, Sequence[Step]]]
+    segments: Sequence[tuple[TxnIndexFile, Sequence[ProducerStep]]]
     gaps: bool
     holes: bool
 
 
-class Snapshot(NamedTuple):
+class SnapshotFile(NamedTuple):
     offset: int
     file: str
     data: bytes
 
 
-def check_producers(replay: Replay, snapshots: Sequence[Snapshot]) -> list[Finding]:
-    """Findings on all snapshots and abort indexes; ``snapshots`` ascend."""
+def check_producers(replay: Replay, snapshots: Sequence[SnapshotFile]) -> list[Finding]:
+    """Check all abort indexes and ``snapshots``, which ascend."""
     findings: list[Finding] = []
     decoded: dict[int, Producers] = {}
     for snapshot in snapshots:
@@ -60,11 +61,11 @@ def check_producers(replay: Replay, snapshots: Sequence[Snapshot]) -> list[Findi
         except CorruptSnapshotError as error:
             findings.append(damage(snapshot.file, error.reason, position=error.position, offset=snapshot.offset))
     files = {snapshot.offset: snapshot.file for snapshot in snapshots}
-    return findings + _Player(replay, decoded, files).play()
+    return findings + _ReplayCheck(replay, decoded, files).play()
 
 
-class _Player:
-    """The replay as it goes on: producers' state, transactions seen to open, aborted ones by their marker."""
+class _ReplayCheck:
+    """The state of the replay: producers, and the transactions that it saw begin."""
 
     def __init__(self, replay: Replay, snapshots: Mapping[int, Producers], files: Mapping[int, str]) -> None:
         self._replay = replay
@@ -104,7 +105,7 @@ class _Player:
             self._findings += self._check_txn_index(file, steps, expected)
         return self._findings
 
-    def _take(self, step: Step, file: TxnFile) -> CompletedTxn | None:
+    def _take(self, step: ProducerStep, file: TxnIndexFile) -> CompletedTxn | None:
         header = step.header
         before = self._producers.entries.get(header.producer_id)
         try:
@@ -138,17 +139,17 @@ class _Player:
         for producer_id, entry in known.items():
             if producer_id not in found and entry.current_txn_first_offset is not None:
                 reason = (
-                    f"producer {producer_id} has a transaction open since {entry.current_txn_first_offset}, and is "
+                    f"producer {producer_id} has a transaction open since {entry.current_txn_first_offset}, which is "
                     "missing here"
                 )
                 self._findings.append(damage(file, reason, offset=offset))
 
     def _difference(self, producer_id: int, offset: int) -> str | None:
-        """What a snapshot says of a producer that cannot be, by the log; None if it can."""
+        """How a snapshot contradicts the log on a producer; None if it does not."""
         found, known = self._snapshots[offset].entries[producer_id], self._producers.entries[producer_id]
         batch, last = found.batches[-1:], known.batches[-1:]
         is_behind = bool(batch) and (not last or batch[0].last_offset > last[0].last_offset)
-        if is_behind and not self._is_exact:  # what the snapshot knows best is not in the log any more
+        if is_behind and not self._is_exact:  # the log has lost the batches that the snapshot knows
             return None
         if found.epoch != known.epoch:
             return f"its epoch is {found.epoch}, in the log {known.epoch}"
@@ -170,7 +171,7 @@ class _Player:
     # Abort indexes
 
     def _check_txn_index(
-        self, file: TxnFile, steps: Sequence[Step], expected: Mapping[int, AbortedTxn]
+        self, file: TxnIndexFile, steps: Sequence[ProducerStep], expected: Mapping[int, AbortedTxn]
     ) -> list[Finding]:
         try:
             entries = decode_aborted(file.data or b"", file.name, base_offset=file.base_offset)
@@ -200,9 +201,9 @@ class _Player:
 
     def _txn_difference(self, txn: AbortedTxn, markers: Mapping[int, int], known: AbortedTxn | None) -> str | None:
         if markers.get(txn.last_offset) != txn.producer_id:
-            return "there is no such ABORT marker"
+            return "the log has no such ABORT marker"
         if known is None:
-            return "nothing of it is in the log" if self._is_exact else None
+            return "the log has no batch of it" if self._is_exact else None
         if txn.first_offset != known.first_offset and (self._is_exact or txn.first_offset > known.first_offset):
             return f"in the log it begins at {known.first_offset}"
         if txn.last_stable_offset == known.last_stable_offset:
@@ -217,7 +218,7 @@ class _Player:
 
 
 def decode_like(producers: Producers) -> Producers:
-    """A state of its own that begins as ``producers``."""
+    """A copy of ``producers`` that a replay may change."""
     copy = Producers()
     copy.entries = dict(producers.entries)
     copy.ongoing = dict(producers.ongoing)

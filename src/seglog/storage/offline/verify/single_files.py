@@ -1,4 +1,4 @@
-"""Single small files by themselves: what can be wrong with them without looking anywhere else."""
+"""Checks a single small file by itself."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from seglog.storage.log.manifest import decode_manifest
 from seglog.storage.log.producers import decode_snapshot
 from seglog.storage.log.transaction_index import decode_aborted
 from seglog.storage.offline.findings import Finding, damage
-from seglog.storage.offline.verify.directory_files import OFFSET_FILES, read_offset_file
-from seglog.storage.offline.verify.indexes import read_probes
+from seglog.storage.offline.verify.directory_state import OFFSET_FILES, read_offset_file
+from seglog.storage.offline.verify.index_entries import read_index_entries
 from seglog.storage.offline.verify.partition_files import read_epochs, read_topic_id
 
 _BATCHES: Final = (LOG, ".checkpoint")
-_NOTHING_TO_SAY: Final = (CLEAN_SHUTDOWN, LOCK, WITNESS, "quorum-state")
-"""Any content of these is right, or theirs who wrote it."""
+_UNCHECKED: Final = (CLEAN_SHUTDOWN, LOCK, WITNESS, "quorum-state")
+"""Any content of these is legal."""
 
 
-def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
-    """What is wrong with a file; None: it is one of batches. `InvalidLogDirError` if its name is none of Kafka's."""
+def check_small_file(fs: Fs, path: str) -> list[Finding] | None:
+    """The findings on a file; None if it holds batches. `InvalidLogDirError` if Kafka has no file of this name."""
     name = os.path.basename(path)
     parsed = parse_file_name(name) if name != WITNESS else None
     findings: list[Finding] = []
@@ -50,7 +50,7 @@ def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
         if parsed is not None and parsed.kind in (INDEX, TIME_INDEX):
             data = fs.read(path)
             of_index = parsed.kind == INDEX
-            _, findings = read_probes(
+            _, findings = read_index_entries(
                 data if of_index else None, None if of_index else data, parsed.base_offset, (path, path)
             )
         elif parsed is not None and parsed.kind == SNAPSHOT:
@@ -69,7 +69,7 @@ def look_at_small_file(fs: Fs, path: str) -> list[Finding] | None:
             decode_topics(fs.read(path), path)
         elif name == MANIFEST:
             decode_manifest(fs.read(path), path)
-        elif name not in _NOTHING_TO_SAY:
+        elif name not in _UNCHECKED:
             raise InvalidLogDirError(f"{path}: not a file of Kafka's")
     except CorruptError as error:
         findings.append(damage(path, error.reason, position=error.position))

@@ -15,22 +15,28 @@ from seglog.records.batch import BatchHeader
 from seglog.records.compression import DEFAULT_LIMIT
 from seglog.records.record import ControlRecord
 from seglog.storage.offline.findings import Finding, damage
-from seglog.storage.offline.verify.indexes import NO_EVIDENCE, NO_PROBES, IndexEvidence, Probes, late_entries
+from seglog.storage.offline.verify.index_entries import (
+    NO_ENTRIES,
+    NO_EVIDENCE,
+    IndexEntries,
+    IndexEvidence,
+    late_entries,
+)
 
 LEGACY: Final = -2
-"""Stands for the leader epoch of messages of magic 0 and 1, which have none."""
+"""The leader epoch of messages of magic 0 and 1, which have none."""
 
 
 class Facts(NamedTuple):
-    """What is known of a segment before its log is read.
+    """The facts about a segment that other files tell before its log is read.
 
-    ``epoch_starts``: offsets at which a leader epoch begins, that is: no batch may go across. ``cuts``: offsets, up to
-    which the state of producers will be asked for. All offsets are from ``base_offset`` to below ``limit_offset``.
+    ``epoch_starts``: offsets at which a leader epoch begins; no batch may cross one. ``cuts``: offsets of snapshots,
+    for which the producers' state is needed. Offsets are from ``base_offset`` to below ``limit_offset``.
     ``limit``: most bytes that a batch may decompress to.
     """
 
     file: str
-    probes: Probes = NO_PROBES
+    index_entries: IndexEntries = NO_ENTRIES
     epoch_starts: Sequence[int] = ()
     cuts: Sequence[int] = ()
     base_offset: int = 0
@@ -39,7 +45,7 @@ class Facts(NamedTuple):
 
 
 class EpochRun(NamedTuple):
-    """Neighbouring batches of one leader epoch: base offsets of the first and the last, position of the first."""
+    """Neighbouring batches of one leader epoch: base offsets of the first and last one, position of the first."""
 
     epoch: int
     first_offset: int
@@ -47,8 +53,8 @@ class EpochRun(NamedTuple):
     position: int
 
 
-class Step(NamedTuple):
-    """A batch that changes what is known of its producer; of the others a later one says as much."""
+class ProducerStep(NamedTuple):
+    """A batch that changes the state of its producer; of batches in a row only some are kept (`reduce_steps`)."""
 
     header: BatchHeader
     control: ControlRecord | None
@@ -56,7 +62,7 @@ class Step(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """A batch that goes across an offset at which a leader epoch is said to begin."""
+    """A batch that crosses an offset at which a leader epoch begins, by the checkpoint."""
 
     start_offset: int
     base_offset: int
@@ -88,7 +94,7 @@ class Summary(NamedTuple):
     holes: bool = False
     gap: int = -1
     epochs: tuple[EpochRun, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ProducerStep, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     evidence: IndexEvidence = NO_EVIDENCE
     findings: tuple[Finding, ...] = ()
@@ -100,7 +106,7 @@ def hole(start: int, end: int, *findings: Finding) -> Summary:
 
 
 def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
-    """Of two neighbours, ``a`` first."""
+    """The summary of two neighbours, ``a`` first."""
     if a.end != b.start:
         raise ValueError(f"{facts.file}: bytes up to {a.end} and from {b.start} are not neighbours")
     if not a.batches or not b.batches:
@@ -110,7 +116,7 @@ def combine(facts: Facts, a: Summary, b: Summary) -> Summary:
         reason = f"offset {b.first_offset} comes after {a.last_offset}"
         findings += (damage(facts.file, reason, position=b.first_position, offset=b.first_offset),)
         findings += (*_above_limit(facts, a), *_below_base(facts, b))
-    findings += (*late_entries(facts.probes, a.max_timestamp, b.evidence, b.findings), *b.findings)
+    findings += (*late_entries(facts.index_entries, a.max_timestamp, b.evidence, b.findings), *b.findings)
     later_max = b.max_timestamp > a.max_timestamp
     return Summary(
         a.start,
@@ -180,11 +186,11 @@ def _with_empty(a: Summary, b: Summary) -> Summary:
     )
 
 
-def reduce_steps(steps: Sequence[Step], cuts: Sequence[int]) -> tuple[Step, ...]:
-    """For each producer, between its markers and the cuts: the first batch of a transaction, and the last of all."""
-    kept: dict[int, Step] = {}
-    first: dict[int, Step] = {}
-    last: dict[int, Step] = {}
+def reduce_steps(steps: Sequence[ProducerStep], cuts: Sequence[int]) -> tuple[ProducerStep, ...]:
+    """Keep for each producer, between its markers and the cuts, the first transactional batch and the last batch."""
+    kept: dict[int, ProducerStep] = {}
+    first: dict[int, ProducerStep] = {}
+    last: dict[int, ProducerStep] = {}
 
     def close(producer_id: int) -> None:
         for step in (first.pop(producer_id, None), last.pop(producer_id, None)):

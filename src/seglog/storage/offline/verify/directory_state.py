@@ -1,4 +1,4 @@
-"""The files of a log directory that are about all its partitions: whose it is, checkpoints, topics, clean marker."""
+"""The state of a log directory by its own files: checkpoints, topics, marker of a clean shutdown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from seglog.storage.formats.paths import (
 from seglog.storage.formats.topics_file import TopicEntry, decode_topics
 from seglog.storage.formats.watermarks import WATERMARKS
 from seglog.storage.offline.findings import Finding, damage, note
-from seglog.storage.offline.verify.partition_files import Around, read_topic_id
+from seglog.storage.offline.verify.partition_files import PartitionContext, read_topic_id
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 BOOTSTRAP: Final = "bootstrap.checkpoint"
@@ -62,10 +62,10 @@ _BACKUP: Final = re.compile(r".+\.backup-\d+")
 _T = TypeVar("_T")
 
 
-class DirState(NamedTuple):
-    """What the files of a log directory say. ``partitions`` are names of directories.
+class DirectoryState(NamedTuple):
+    """The contents of a log directory's own files. ``partitions`` are names of directories.
 
-    ``recent``: it was formatted by Kafka 4.0 or later.
+    ``recent``: Kafka 4.0 or later formatted it.
     """
 
     path: str
@@ -76,18 +76,18 @@ class DirState(NamedTuple):
     partitions: Sequence[str]
     findings: Sequence[Finding]
 
-    def around(self, fs: Fs, name: str) -> Around:
-        """What it says of a partition. KRaft's own log is not in the checkpoints, and not under the marker."""
+    def context(self, fs: Fs, name: str) -> PartitionContext:
+        """What it knows of a partition. Checkpoints and the clean marker do not count for KRaft's own log."""
         partition = parse_topic_partition(name)
         if partition is None:
-            return Around(recent=self.recent)
+            return PartitionContext(recent=self.recent)
         entry = self.topics.get(partition.topic)
         recent = self.recent or entry is not None
         if partition.topic == _KRAFT or is_set_aside(name):
-            return Around(recent=recent)
+            return PartitionContext(recent=recent)
         first = next(iter(list_segments(fs, os.path.join(self.path, name))), None)
         start = self.offsets[LOG_START_OFFSETS].get(partition, first.base_offset if first is not None else 0)
-        return Around(
+        return PartitionContext(
             self.clean,
             self.offsets[RECOVERY_POINTS].get(partition),
             start,
@@ -98,7 +98,7 @@ class DirState(NamedTuple):
         )
 
 
-def read_dir(fs: Fs, path: str) -> DirState:
+def read_directory(fs: Fs, path: str) -> DirectoryState:
     findings: list[Finding] = []
     offsets = {name: _read_offsets(fs, os.path.join(path, name), findings) for name in OFFSET_FILES}
     _read(fs, os.path.join(path, META_PROPERTIES), decode_meta_properties, findings, required=True)
@@ -107,30 +107,30 @@ def read_dir(fs: Fs, path: str) -> DirState:
     life = os.path.join(path, LIFE)
     if fs.exists(life) and read_life(fs, path) is None:
         findings.append(
-            note(life, "it cannot be read: at its next start the broker says that it may have lost records")
+            note(life, "it cannot be read: at its next start the broker reports that it may have lost records")
         )
     manifest = os.path.join(path, ADOPT_MANIFEST)
     if _read(fs, manifest, decode_manifest, findings) is not None:
-        findings.append(note(manifest, "a job is adopted in part; the rest follows when the directory is opened"))
+        findings.append(note(manifest, "a job is adopted in part; seglog adopts the rest when it opens the directory"))
     partitions = []
     for name in fs.listdir(path):
         where = os.path.join(path, name)
         try:
             found = fs.stat(where)
         except FileNotFoundError:
-            findings.append(note(where, "it went away before it was looked at"))
+            findings.append(note(where, "it disappeared before it was checked"))
             continue
         if not found.is_dir:
             if name not in _FILES and not _BACKUP.fullmatch(name):
                 findings.append(note(where, "not a file of Kafka's"))
         elif name.endswith("-delete") and is_set_aside(name):
-            findings.append(note(where, "a deleted partition that waits to be removed; not looked at"))
+            findings.append(note(where, "a deleted partition that waits to be removed; not checked"))
         elif parse_topic_partition(name) is not None or is_set_aside(name):
             partitions.append(name)
         elif name not in _DIRECTORIES:
-            findings.append(damage(where, "a directory that is no partition: Kafka does not start beside it"))
+            findings.append(damage(where, "a directory that is not a partition: Kafka does not start beside it"))
     clean = read_clean_shutdown(fs, path) is not None
-    state = DirState(path, clean, _is_recent(fs, path), offsets, topics, partitions, findings)
+    state = DirectoryState(path, clean, _is_recent(fs, path), offsets, topics, partitions, findings)
     findings += _absent(state)
     return state
 
@@ -151,14 +151,14 @@ def _read(
 
 
 def read_offset_file(data: bytes, file: str, findings: list[Finding]) -> Mapping[TopicPartition, int]:
-    """An offset checkpoint; what is wrong with it becomes findings."""
+    """Decode an offset checkpoint; its errors become findings."""
     try:
         offsets = decode_offsets(data, file)
     except CorruptCheckpointError as error:
         findings.append(damage(file, error.reason, position=error.position))
         return {}
     if data and encode_offsets(offsets) != data:
-        findings.append(damage(file, "a partition is there twice, or the text is not as Kafka writes it"))
+        findings.append(damage(file, "a partition is listed twice, or the text is not as Kafka writes it"))
     return offsets
 
 
@@ -186,18 +186,18 @@ def _is_recent(fs: Fs, path: str) -> bool:
     return False
 
 
-def _absent(state: DirState) -> Iterator[Finding]:
-    """Partitions that are named and not here: deleted, or moved to another directory."""
+def _absent(state: DirectoryState) -> Iterator[Finding]:
+    """Partitions in checkpoints that are not here: deleted, or moved to another directory."""
     here = set(state.partitions)
     for name, offsets in state.offsets.items():
         absent = [str(partition) for partition in offsets if str(partition) not in here]
         if absent:
             more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            yield note(os.path.join(state.path, name), f"{absent[0]}{more}: no such partition is here")
+            yield note(os.path.join(state.path, name), f"{absent[0]}{more}: not in this log directory")
 
 
-def check_topic_ids(state: DirState, ids: Mapping[str, UUID | None]) -> Iterator[Finding]:
-    """The topic ids in ``partition.metadata`` against each other and our own list of topics; ``ids`` by directory."""
+def check_topic_ids(state: DirectoryState, ids: Mapping[str, UUID | None]) -> Iterator[Finding]:
+    """Compare the ids in ``partition.metadata`` with each other and with ``seglog.topics``; ``ids`` by directory."""
     known = {name: entry.topic_id for name, entry in state.topics.items() if entry.topic_id is not None}
     for name, topic_id in ids.items():
         partition = parse_topic_partition(name)
@@ -211,17 +211,21 @@ def check_topic_ids(state: DirState, ids: Mapping[str, UUID | None]) -> Iterator
             )
 
 
-def check_cleaner_offsets(state: DirState, ends: Mapping[str, int]) -> Iterator[Finding]:
-    """Where the cleaner goes on must be in the log; ``ends`` are log end offsets by directory."""
+def check_cleaner_offsets(state: DirectoryState, ends: Mapping[str, int]) -> Iterator[Finding]:
+    """The cleaner's offsets must be in the log; ``ends`` are log end offsets by directory."""
     for partition, offset in state.offsets[CLEANER_OFFSETS].items():
         end = ends.get(str(partition), offset)
         if offset > end:
             file = os.path.join(state.path, CLEANER_OFFSETS)
-            yield note(file, f"{partition} is clean up to {offset}, and ends at {end}: Kafka begins anew", offset=end)
+            yield note(
+                file,
+                f"{partition} is clean up to {offset}, and ends at {end}: Kafka cleans it from its start",
+                offset=end,
+            )
 
 
-def topic_ids(fs: Fs, state: DirState, directory: str) -> dict[str, UUID | None]:
-    """The ids in ``partition.metadata`` of the partitions of the topic that ``directory`` is of, itself last."""
+def topic_ids(fs: Fs, state: DirectoryState, directory: str) -> dict[str, UUID | None]:
+    """The topic ids of the partitions of the topic of ``directory``, its own last."""
     partition = parse_topic_partition(directory)
     others = [
         name

@@ -1,9 +1,9 @@
-"""Walking a stretch of a log file: batch behind batch by their sizes, and on behind bytes that are none."""
+"""Walks a stretch of a log file batch by batch, by their sizes, and goes on behind bytes that are not a batch."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Final, NamedTuple, Protocol
@@ -29,9 +29,9 @@ from seglog.storage.offline.verify.summary import Facts, Summary, combine_all, h
 
 CHUNK: Final = 4 << 20
 _FIRST: Final = 64 << 10
-"""Bytes of the chunk behind damage; then they double, so that a file with much of it is not read again and again."""
+"""Bytes of the chunk behind damage. Chunks then double in size, so that a file with much damage is not read often."""
 _LARGE: Final = 32 << 20
-"""An entry larger than this has its CRC checked piece by piece before memory is taken for it: its size may be a lie."""
+"""The CRC of a larger entry is checked piece by piece before memory is taken for it: its size may be wrong."""
 _WINDOW: Final = 1 << 20
 _SMALLEST: Final = (MIN_ENTRY, MIN_ENTRY + 8, BATCH_OVERHEAD)
 """Bytes of the smallest entry of each magic."""
@@ -39,7 +39,7 @@ _LEGACY_CRC_START: Final = 16
 
 
 class Hole(NamedTuple):
-    """Bytes of a file that are no sound batch, and what is wrong with the first of them."""
+    """Bytes of a file that are not a sound batch, and what is wrong with the first of them."""
 
     start: int
     end: int
@@ -63,9 +63,9 @@ class CompiledWalk(Protocol):
 
 
 class StretchWalk:
-    """Walks through a log file from a position at which a batch should start.
+    """Walks a log file from a position at which a batch should start.
 
-    ``holes`` are bytes that are no batch, ``undecodable`` batches with a right CRC whose records are wrong.
+    ``holes`` are bytes that are not a batch, ``undecodable`` batches with a right CRC and wrong records.
     """
 
     def __init__(
@@ -74,12 +74,10 @@ class StretchWalk:
         facts: Facts,
         *,
         compiled: CompiledWalk | None = None,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
         self._file = file
         self._facts = facts
         self._compiled = compiled
-        self._progress = progress
         self._size = file.size()
         self._parts: list[Summary] = []
         self.holes: list[Hole] = []
@@ -87,7 +85,7 @@ class StretchWalk:
         self._legacy = self._file.pread(1, MAGIC_POSITION) in (b"\x00", b"\x01")
 
     def run(self, start: int, end: int) -> Summary:
-        """All that begins from ``start`` to ``end`` (exclusive); the last batch may reach further."""
+        """Check everything that begins from ``start`` to ``end`` (exclusive). The last batch may reach further."""
         end = min(end, self._size)
         position, wanted = start, CHUNK
         while position < end:
@@ -99,8 +97,6 @@ class StretchWalk:
             wanted = min(wanted * 2, CHUNK)
             if position == before:
                 position, wanted = self._alone(position), _FIRST
-            if self._progress is not None:
-                self._progress(position - before)
         return combine_all(self._facts, self._parts, start)
 
     def _chunk(self, data: bytes, position: int, stop: int) -> int:
@@ -135,10 +131,10 @@ class StretchWalk:
             ]
         return checked
 
-    # What is no batch, or larger than a chunk
+    # Holes, and batches larger than a chunk
 
     def _alone(self, position: int) -> int:
-        """Take in the entry at ``position``, or what stands there instead of one; returns where to go on."""
+        """Check the entry at ``position``, or note a hole there; return where to go on."""
         facts = self._facts
         size, reason = self._size_at(position)
         if reason is None and (size <= _LARGE or self._has_right_crc(position, size)):
@@ -162,11 +158,11 @@ class StretchWalk:
         """Bytes of the entry that starts there, or why there cannot be one."""
         left = self._size - position
         if left <= MAGIC_POSITION:
-            return 0, f"{left} bytes are no batch"
+            return 0, f"{left} bytes are too few for a batch"
         prefix = self._file.pread(ENTRY_PREFIX.size, position)
         _, length, _, magic = ENTRY_PREFIX.unpack_from(prefix)
         if not any(prefix):
-            return 0, "zeros are no batch"
+            return 0, "zeros instead of a batch"
         if not 0 <= magic <= 2:
             return 0, f"unknown magic {magic}"
         size = length + LOG_OVERHEAD
@@ -191,9 +187,9 @@ class StretchWalk:
         return crc == stored
 
     def _find_sound(self, start: int) -> int | None:
-        """Where the next entry with a right CRC begins, from ``start`` on.
+        """The start of the next entry with a right CRC, from ``start`` on.
 
-        First for one with an offset behind those before it: a value may hold a batch, with an offset of its own.
+        Prefer an entry whose offset follows those before it: the value of a record may hold a whole batch.
         """
         base = self._facts.base_offset
         reached = next((part.last_offset + 1 for part in reversed(self._parts) if part.batches), 0)
@@ -205,7 +201,7 @@ class StretchWalk:
         return None
 
     def _candidates(self, start: int, lowest: int) -> Iterator[int]:
-        """Positions at which the header could be one: magic, size, an offset from ``lowest`` on."""
+        """Positions of possible headers: by magic, size, and an offset from ``lowest`` on."""
         marks = (b"\x00", b"\x01", b"\x02") if self._legacy else (b"\x02",)
         window = start
         while window < self._size - MAGIC_POSITION:
@@ -239,6 +235,6 @@ class StretchWalk:
 
 
 def _whole_entries(data: bytes, stop: int) -> Iterator[Entry]:
-    """Entries that are whole in ``data`` and begin before ``stop``, up to the first that is none."""
+    """Whole entries of ``data`` that begin before ``stop``, up to the first bytes that are not one."""
     with suppress(CorruptBatchError):
         yield from takewhile(lambda entry: entry.position < stop, entries(data))

@@ -1,8 +1,8 @@
-"""What to do with a damaged log: what stays, what goes, and which header fields can be told from everything around.
+"""The repair of a damaged log: which bytes stay, and which header fields have one possible value only.
 
 The CRC of a batch does not cover its base offset, size, leader epoch and magic. If one of them is wrong and the CRC is
-right, the batch is whole: its size is where the next begins, its offset lies between its neighbours', its epoch stands
-in the checkpoint. Where that leaves one answer only, the field is set; nothing is guessed.
+right, the batch is whole: its size ends where the next batch begins, its offset lies between its neighbours', and its
+epoch is in the checkpoint. If that leaves one value only, the repair sets the field. It never guesses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD
 from seglog.storage.log.epochs import LeaderEpochs
 from seglog.storage.offline.inspect import read_chunks
-from seglog.storage.offline.verify.stretches import Hole, StretchWalk
+from seglog.storage.offline.verify.stretch_walk import Hole, StretchWalk
 from seglog.storage.offline.verify.summary import LEGACY, Facts
 
 _INT32: Final = Struct(">i")
@@ -33,17 +33,17 @@ _MAGIC_AT: Final = 16
 
 
 class Patch(NamedTuple):
-    """Header bytes to be set, ``data`` at ``position``; ``what`` says which field of which batch."""
+    """New header bytes: ``data`` at ``position``; ``what`` names the field and the batch."""
 
     position: int
     data: bytes
     what: str
 
 
-class Gone(NamedTuple):
-    """Bytes that are taken out. ``first`` to ``last`` are the offsets that go with them; last -1: none that is known.
+class Removal(NamedTuple):
+    """Bytes to remove, with offsets ``first`` to ``last``; last is -1 if the offsets are not known.
 
-    ``is_tail``: nothing comes behind.
+    ``is_tail``: they are the end of the log.
     """
 
     start: int
@@ -56,23 +56,23 @@ class Gone(NamedTuple):
     @property
     def offsets(self) -> str:
         if self.last < self.first:
-            return f"what came from offset {self.first} on" if self.is_tail else "no offset"
+            return f"the records from offset {self.first} on" if self.is_tail else "no offset"
         return f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
 
 
 class LogRepair(NamedTuple):
-    """What makes a log sound."""
+    """The changes that make a log sound."""
 
     patches: tuple[Patch, ...]
-    gone: tuple[Gone, ...]
+    gone: tuple[Removal, ...]
 
     @property
     def is_needed(self) -> bool:
         return bool(self.patches or self.gone)
 
 
-class _Batch(NamedTuple):
-    """A sound batch, as far as its place is concerned; ``base`` may be what it was set to."""
+class _BatchPlace(NamedTuple):
+    """The place of a sound batch; ``base`` may be a patched offset."""
 
     position: int
     size: int
@@ -86,7 +86,7 @@ class _Batch(NamedTuple):
 
 
 class PatchedFile:
-    """A file to read from as it will be with patches."""
+    """A file with patches applied, for reading only."""
 
     def __init__(self, file: File, patches: Sequence[Patch]) -> None:
         self._file = file
@@ -124,14 +124,14 @@ class PatchedFile:
         self._refuse()
 
     def close(self) -> None:
-        """The file below is another's to close."""
+        """The caller closes the file below."""
 
     def _refuse(self) -> NoReturn:
-        raise OSError(errno.EROFS, "patches are only looked at", self.path)
+        raise OSError(errno.EROFS, "a patched file is read-only", self.path)
 
 
 def plan_log(file: File, facts: Facts, epochs: LeaderEpochs | None, end_offset: int | None) -> LogRepair:
-    """Look through a log. ``epochs`` None: not known or not to be trusted; ``end_offset``: of the segment, if known."""
+    """Plan the repair of a log; ``epochs`` and ``end_offset`` are None if not known or not trusted."""
     walk = StretchWalk(file, facts)
     walk.run(0, file.size())
     patches: list[Patch] = []
@@ -141,14 +141,14 @@ def plan_log(file: File, facts: Facts, epochs: LeaderEpochs | None, end_offset: 
         patches += restored
         if not restored:
             holes.append(hole)
-    fixer = _Fixer(facts, epochs, end_offset, {bad.start: bad.reason for bad in walk.undecodable})
+    fixer = _HeaderRepair(facts, epochs, end_offset, {bad.start: bad.reason for bad in walk.undecodable})
     fixer.run(_batches(PatchedFile(file, patches), facts, holes), holes, file.size())
     by_position = {patch.position: patch for patch in (*patches, *fixer.patches)}
     return LogRepair(tuple(by_position[position] for position in sorted(by_position)), tuple(fixer.gone))
 
 
 def _restore_size(file: File, hole: Hole) -> list[Patch]:
-    """A batch of magic 2 that fills the hole and has a right CRC, if only its size and magic are not believed."""
+    """Patches for a hole that is one batch of magic 2 with a right CRC, and a wrong size or magic."""
     size = hole.end - hole.start
     if size < BATCH_OVERHEAD:
         return []
@@ -169,7 +169,7 @@ def _restore_size(file: File, hole: Hole) -> list[Patch]:
     return patches
 
 
-def _batches(file: PatchedFile, facts: Facts, holes: Sequence[Hole]) -> Iterator[_Batch]:
+def _batches(file: PatchedFile, facts: Facts, holes: Sequence[Hole]) -> Iterator[_BatchPlace]:
     """The sound batches in order."""
     starts = [0, *(hole.end for hole in holes)]
     ends = [*(hole.start for hole in holes), file.size()]
@@ -179,11 +179,11 @@ def _batches(file: PatchedFile, facts: Facts, holes: Sequence[Hole]) -> Iterator
                 header = any_magic.describe(chunk.data, entry, limit=facts.limit)
                 epoch = header.leader_epoch if entry.magic == 2 else LEGACY
                 position = chunk.position + entry.position
-                yield _Batch(position, entry.size, header.base_offset, header.last_offset_delta, epoch)
+                yield _BatchPlace(position, entry.size, header.base_offset, header.last_offset_delta, epoch)
 
 
-class _Fixer:
-    """Goes through the batches with two ahead, and puts offsets and epochs right."""
+class _HeaderRepair:
+    """Corrects offsets and epochs, with a view of the next two batches."""
 
     def __init__(
         self, facts: Facts, epochs: LeaderEpochs | None, end_offset: int | None, undecodable: Mapping[int, str]
@@ -194,9 +194,9 @@ class _Fixer:
         self._end_offset = end_offset
         self._limit = facts.limit_offset if end_offset is None else end_offset
         self.patches: list[Patch] = []
-        self.gone: list[Gone] = []
+        self.gone: list[Removal] = []
 
-    def run(self, batches: Iterator[_Batch], holes: Sequence[Hole], size: int) -> None:
+    def run(self, batches: Iterator[_BatchPlace], holes: Sequence[Hole], size: int) -> None:
         low = self._first_offset
         window = list(islice(batches, 2))
         waiting = list(holes)
@@ -207,26 +207,28 @@ class _Fixer:
             while waiting and waiting[0].start < here.position:
                 broken.append(waiting.pop(0))
             for hole in broken:
-                self.gone.append(Gone(hole.start, hole.end, low, here.base - 1, hole.reason, is_tail=False))
+                self.gone.append(Removal(hole.start, hole.end, low, here.base - 1, hole.reason, is_tail=False))
             base = self._base_of(here, low, window, follows=not broken)
             reason = self._undecodable.get(here.position)
             if base is None or reason is not None:
                 high = window[0].base if window else here.last + 1 if base is not None else self._limit
                 reason = reason or f"offsets {here.base} to {here.last} do not fit between its neighbours"
-                self.gone.append(Gone(here.position, here.position + here.size, low, high - 1, reason, is_tail=False))
+                self.gone.append(
+                    Removal(here.position, here.position + here.size, low, high - 1, reason, is_tail=False)
+                )
                 continue
             if base != here.base:
                 what = f"base offset of the batch at position {here.position}: {base}, not {here.base}"
-                stored = base + here.delta if here.epoch == LEGACY else base  # a wrapper has its last offset
+                stored = base + here.delta if here.epoch == LEGACY else base  # a wrapper stores its last offset
                 self.patches.append(Patch(here.position, _INT64.pack(stored), what))
             self._fix_epoch(here, base)
             low = base + here.delta + 1
         if waiting:
             last = self._end_offset - 1 if self._end_offset is not None else -1
-            self.gone.append(Gone(waiting[0].start, size, low, last, waiting[0].reason, is_tail=True))
+            self.gone.append(Removal(waiting[0].start, size, low, last, waiting[0].reason, is_tail=True))
 
-    def _base_of(self, here: _Batch, low: int, ahead: Sequence[_Batch], *, follows: bool) -> int | None:
-        """What the base offset must be; None if that cannot be told."""
+    def _base_of(self, here: _BatchPlace, low: int, ahead: Sequence[_BatchPlace], *, follows: bool) -> int | None:
+        """The only possible base offset; None if there are several."""
         high = ahead[0].base if ahead else self._limit
         if low <= here.base and here.last < high:
             return here.base
@@ -238,7 +240,7 @@ class _Fixer:
             return here.base
         return None
 
-    def _fix_epoch(self, here: _Batch, base: int) -> None:
+    def _fix_epoch(self, here: _BatchPlace, base: int) -> None:
         epochs = self._epochs
         if epochs is None or here.epoch in (LEGACY, NO_EPOCH) or base < epochs.entries[0].start_offset:
             return

@@ -1,12 +1,11 @@
-"""What the indexes of a segment claim, and whether the batches of its log bear it out. Pure.
+"""The entries of a segment's indexes, and the rules that compare them with the batches of its log. Pure.
 
-An entry of an ``.index`` says: this is the last offset of a batch, and there the batch starts. Kafka up to 3.9 writes
-one entry for an append of several batches (a follower's): the offset is then that of the last batch and the position
-that of the first; its cleaner may name the last record instead of the last offset. Both are legal and only noted; what
-can tell them from a flipped bit is used: an append has no time index entry in its middle, and one at its end if time
-went on in it.
+An entry of an ``.index`` is the last offset of a batch and the position at which it starts. Kafka up to 3.9 writes one
+entry for an append of several batches (by a follower), with the offset of the last batch and the position of the first.
+Its cleaner may name the last record instead of the last offset. Both are legal and become notes. The time index tells
+an append from a flipped bit: it has no entry in the middle of an append, and one at its end if time advanced in it.
 
-An entry (T, O) of a ``.timeindex`` says: the largest timestamp up to O is T, and O is the last offset of the first
+An entry (T, O) of a ``.timeindex``: T is the largest timestamp up to offset O, and O is the last offset of the first
 batch that has it. Some versions name the record that has it.
 """
 
@@ -28,11 +27,11 @@ INDEX_BYTES: Final = OFFSET_ENTRY.size
 TIME_BYTES: Final = TIME_ENTRY.size
 
 
-class Probes(NamedTuple):
-    """The entries of a segment's indexes that are in order: both columns of both rise strictly.
+class IndexEntries(NamedTuple):
+    """The entries of both index files that are in order: both columns of both files rise strictly.
 
-    Offsets are absolute; ``slots`` and ``time_slots`` say where in its file an entry stands. ``open_tail``: behind the
-    entries of one of the files are zeros, as in a segment that is being written.
+    Offsets are absolute. ``slots`` and ``time_slots`` are the entries' places in their files. ``open_tail``: one of the
+    files has zeros behind its entries, as in a segment that is being written.
     """
 
     index_file: str
@@ -46,21 +45,21 @@ class Probes(NamedTuple):
     open_tail: bool = False
 
 
-NO_PROBES: Final = Probes("", "")
+NO_ENTRIES: Final = IndexEntries("", "")
 
 
 Ranges = tuple[tuple[int, int], ...]
 """Ascending ranges of numbers, ends exclusive, that do not touch."""
 
 
-class Begun(NamedTuple):
+class AppendStart(NamedTuple):
     """The batch at an entry's position begins with ``base_offset``."""
 
     slot: int
     base_offset: int
 
 
-class Ended(NamedTuple):
+class AppendEnd(NamedTuple):
     """The batch that an entry's offset ends begins with ``base_offset``; ``peak`` is the largest timestamp up to it."""
 
     slot: int
@@ -69,27 +68,27 @@ class Ended(NamedTuple):
 
 
 class IndexEvidence(NamedTuple):
-    """Index entries that a stretch of the log bears out, or bears out in part; entries are numbers in `Probes`.
+    """Index entries that a stretch of the log confirms, at least in part; entries are numbers in `IndexEntries`.
 
-    ``begun``: entries whose position is that of a batch here and whose offset is of a later one. ``ended``: entries
-    whose offset ends a batch here, and whose position is before that. Together they are an append of several.
+    ``starts``: entries whose position is that of a batch here and whose offset is that of a later batch. ``ends``:
+    entries whose offset ends a batch here and whose position is lower. An append of several batches has both.
     ``claimed``: time index entries whose offset is in a batch here. ``last_records``: entries that name a batch's last
     record instead of its last offset. ``inner_times``: time index entries that name a record inside a batch.
     """
 
-    begun: tuple[Begun, ...] = ()
-    ended: tuple[Ended, ...] = ()
+    starts: tuple[AppendStart, ...] = ()
+    ends: tuple[AppendEnd, ...] = ()
     claimed: Ranges = ()
     last_records: tuple[int, ...] = ()
     inner_times: tuple[int, ...] = ()
 
     def join(self, behind: IndexEvidence, peak: int) -> IndexEvidence:
-        """This and that of the next stretch; ``peak`` is the largest timestamp of this one."""
+        """Join the evidence of the next stretch; ``peak`` is the largest timestamp of this one."""
         if not any(behind):
             return self
         return IndexEvidence(
-            self.begun + behind.begun,
-            self.ended + tuple(one._replace(peak=max(one.peak, peak)) for one in behind.ended),
+            self.starts + behind.starts,
+            self.ends + tuple(one._replace(peak=max(one.peak, peak)) for one in behind.ends),
             join_ranges(self.claimed, behind.claimed),
             self.last_records + behind.last_records,
             self.inner_times + behind.inner_times,
@@ -100,7 +99,7 @@ NO_EVIDENCE: Final = IndexEvidence()
 
 
 def join_ranges(a: Ranges, b: Ranges) -> Ranges:
-    """Of neighbours; ``b`` begins where ``a`` ends, or later."""
+    """The ranges of two neighbours; ``b`` begins where ``a`` ends, or later."""
     if a and b and a[-1][1] == b[0][0]:
         return (*a[:-1], (a[-1][0], b[0][1]), *b[1:])
     return a + b
@@ -111,10 +110,10 @@ def join_ranges(a: Ranges, b: Ranges) -> Ranges:
 _NO_SLOTS: Final[Sequence[int]] = ()
 
 
-def read_probes(
+def read_index_entries(
     index: bytes | None, times: bytes | None, base: int, files: tuple[str, str]
-) -> tuple[Probes, list[Finding]]:
-    """The entries of both files (None: missing), and what is wrong with them before any log is looked at."""
+) -> tuple[IndexEntries, list[Finding]]:
+    """The entries of both files (None: missing), and the findings that need no log."""
     findings: list[Finding] = []
     open_tail = False
     empty: array[int] = array("q")
@@ -141,11 +140,11 @@ def read_probes(
         timestamps, time_offsets, time_slots = _in_order(
             stamps, array("q", [base + one for one in relative]), (0, base), TIME_BYTES, files[1], findings
         )
-    return Probes(*files, offsets, positions, slots, timestamps, time_offsets, time_slots, open_tail), findings
+    return IndexEntries(*files, offsets, positions, slots, timestamps, time_offsets, time_slots, open_tail), findings
 
 
 def _used(data: bytes, size: int, file: str, findings: list[Finding]) -> int:
-    """Entries before the zeros that an index has at its end while it is being written."""
+    """The number of entries before the zeros at the end of an index that is being written."""
     if len(data) % size:
         findings.append(damage(file, f"size {len(data)} is not a multiple of {size}", position=len(data)))
     whole = len(data) // size
@@ -164,7 +163,7 @@ def _big_endian(code: str, data: bytes) -> array[int]:
 def _in_order(
     first: array[int], second: array[int], lowest: tuple[int, int], size: int, file: str, findings: list[Finding]
 ) -> tuple[array[int], array[int], Sequence[int]]:
-    """Both columns without entries that do not rise, which become findings; and the slots of those that are left."""
+    """Both columns without the entries that do not rise, which become findings; and the slots of the others."""
     if _rises(first, lowest[0]) and _rises(second, lowest[1]):
         return first, second, range(len(first))
     names = ("offset", "position") if size == INDEX_BYTES else ("time", "offset")
@@ -206,147 +205,148 @@ def _above(entry: tuple[int, int], other: tuple[int, int]) -> bool:
 # Against the log
 
 
-def slots_at(probes: Probes, start: int, end: int) -> range:
+def slots_at(index: IndexEntries, start: int, end: int) -> range:
     """Index entries whose positions are in ``start`` to ``end`` (exclusive)."""
-    return range(bisect_left(probes.positions, start), bisect_left(probes.positions, end))
+    return range(bisect_left(index.positions, start), bisect_left(index.positions, end))
 
 
-def slots_of(probes: Probes, first: int, last: int) -> range:
+def slots_of(index: IndexEntries, first: int, last: int) -> range:
     """Index entries whose offsets are in ``first`` to ``last``."""
-    return range(bisect_left(probes.offsets, first), bisect_right(probes.offsets, last))
+    return range(bisect_left(index.offsets, first), bisect_right(index.offsets, last))
 
 
-def time_slots_of(probes: Probes, first: int, last: int) -> range:
+def time_slots_of(index: IndexEntries, first: int, last: int) -> range:
     """Time index entries whose offsets are in ``first`` to ``last``."""
-    return range(bisect_left(probes.time_offsets, first), bisect_right(probes.time_offsets, last))
+    return range(bisect_left(index.time_offsets, first), bisect_right(index.time_offsets, last))
 
 
 def check_entries(
-    probes: Probes, position: int, end: int, header: BatchHeader, records: Sequence[Record]
+    index: IndexEntries, position: int, end: int, header: BatchHeader, records: Sequence[Record]
 ) -> tuple[IndexEvidence, list[Finding]]:
     """Check all entries about the batch from ``position`` to ``end``; no ``records`` if they cannot be decoded."""
-    at, of = slots_at(probes, position, end), slots_of(probes, header.base_offset, header.last_offset)
-    times = time_slots_of(probes, header.base_offset, header.last_offset)
+    at, of = slots_at(index, position, end), slots_of(index, header.base_offset, header.last_offset)
+    times = time_slots_of(index, header.base_offset, header.last_offset)
     findings: list[Finding] = []
     if not at and not of and not times:
         return NO_EVIDENCE, findings
     base, last = header.base_offset, header.last_offset
     batch = f"the batch at position {position} has offsets {base} to {last}"
     last_record = records[-1].offset if records else last
-    begun: list[Begun] = []
-    ended: list[Ended] = []
+    starts: list[AppendStart] = []
+    ends: list[AppendEnd] = []
     last_records: list[int] = []
     inner_times: list[int] = []
     for slot in at:
-        offset = probes.offsets[slot]
-        if probes.positions[slot] != position:
-            findings.append(wrong_place(probes, slot, "no batch starts there"))
+        offset = index.offsets[slot]
+        if index.positions[slot] != position:
+            findings.append(wrong_place(index, slot, "no batch starts there"))
         elif offset > last:
-            begun.append(Begun(slot, base))
+            starts.append(AppendStart(slot, base))
         elif base <= offset < last and offset == last_record:
             last_records.append(slot)
         elif offset != last:
-            findings.append(wrong_place(probes, slot, batch))
+            findings.append(wrong_place(index, slot, batch))
     for slot in of:
-        if probes.offsets[slot] not in (last, last_record) or probes.positions[slot] >= position:
+        if index.offsets[slot] not in (last, last_record) or index.positions[slot] >= position:
             continue
-        if slot + 1 == len(probes.positions) or probes.positions[slot + 1] > position:
-            ended.append(Ended(slot, base, max(header.max_timestamp, NO_TIMESTAMP)))
+        if slot + 1 == len(index.positions) or index.positions[slot + 1] > position:
+            ends.append(AppendEnd(slot, base, max(header.max_timestamp, NO_TIMESTAMP)))
     for slot in times:
-        timestamp, offset = probes.timestamps[slot], probes.time_offsets[slot]
+        timestamp, offset = index.timestamps[slot], index.time_offsets[slot]
         if timestamp != header.max_timestamp:
             reason = f"the largest timestamp of its batch is {header.max_timestamp}"
-            findings.append(wrong_time(probes, slot, reason))
+            findings.append(wrong_time(index, slot, reason))
         elif offset != last:
             if next((one.offset for one in records if one.timestamp == timestamp), None) == offset:
                 inner_times.append(slot)
             else:
-                findings.append(wrong_time(probes, slot, batch))
+                findings.append(wrong_time(index, slot, batch))
     claimed = ((times.start, times.stop),) if times else ()
-    return IndexEvidence(tuple(begun), tuple(ended), claimed, tuple(last_records), tuple(inner_times)), findings
+    return IndexEvidence(tuple(starts), tuple(ends), claimed, tuple(last_records), tuple(inner_times)), findings
 
 
 def late_entries(
-    probes: Probes, reached: int, evidence: IndexEvidence, findings: Sequence[Finding]
+    index: IndexEntries, reached: int, evidence: IndexEvidence, findings: Sequence[Finding]
 ) -> Iterator[Finding]:
     """Time index entries of a stretch with a time that the log before it has ``reached``.
 
     ``findings`` are those of the stretch: an entry that is wrong by its own batch is not found again.
     """
-    known = {one.position for one in findings if one.file == probes.time_file}
+    known = {one.position for one in findings if one.file == index.time_file}
     for start, end in evidence.claimed:
         for slot in range(start, end):
-            if probes.timestamps[slot] > reached:
+            if index.timestamps[slot] > reached:
                 return
-            if probes.time_slots[slot] * TIME_BYTES not in known:
-                yield wrong_time(probes, slot, "an earlier batch has reached that time")
+            if index.time_slots[slot] * TIME_BYTES not in known:
+                yield wrong_time(index, slot, "an earlier batch has reached that time")
 
 
-def wrong_time(probes: Probes, slot: int, reason: str) -> Finding:
-    timestamp, offset = probes.timestamps[slot], probes.time_offsets[slot]
+def wrong_time(index: IndexEntries, slot: int, reason: str) -> Finding:
+    timestamp, offset = index.timestamps[slot], index.time_offsets[slot]
     return damage(
-        probes.time_file,
-        f"entry {probes.time_slots[slot]} says time {timestamp} at offset {offset}; {reason}",
-        position=probes.time_slots[slot] * TIME_BYTES,
+        index.time_file,
+        f"entry {index.time_slots[slot]} says time {timestamp} at offset {offset}; {reason}",
+        position=index.time_slots[slot] * TIME_BYTES,
         offset=offset,
     )
 
 
-def wrong_place(probes: Probes, slot: int, reason: str) -> Finding:
-    offset, position = probes.offsets[slot], probes.positions[slot]
+def wrong_place(index: IndexEntries, slot: int, reason: str) -> Finding:
+    offset, position = index.offsets[slot], index.positions[slot]
     return damage(
-        probes.index_file,
-        f"entry {probes.slots[slot]} says offset {offset} at position {position}; {reason}",
-        position=probes.slots[slot] * INDEX_BYTES,
+        index.index_file,
+        f"entry {index.slots[slot]} says offset {offset} at position {position}; {reason}",
+        position=index.slots[slot] * INDEX_BYTES,
         offset=offset,
     )
 
 
-class Appends(NamedTuple):
-    """Entries that stand for appends of several batches, and those that cannot even be that."""
+class AppendMatches(NamedTuple):
+    """Entries of appends of several batches, and findings on those that cannot be one."""
 
     legal: tuple[int, ...]
     findings: tuple[Finding, ...]
 
 
-def match_appends(probes: Probes, evidence: IndexEvidence) -> Appends:
-    """Put beginnings and ends together, and hold them to the time index.
+def match_appends(index: IndexEntries, evidence: IndexEvidence) -> AppendMatches:
+    """Match starts and ends of appends, and compare them with the time index.
 
-    It got an entry when the append was indexed, at the append's end, and could not get one in its middle.
+    Kafka adds a time index entry with an index entry: at the end of an append, never in its middle.
     """
-    ends = {one.slot: one for one in evidence.ended}
+    ends = {one.slot: one for one in evidence.ends}
     legal: list[int] = []
     findings: list[Finding] = []
-    for slot, base_offset in sorted(evidence.begun):
+    for slot, base_offset in sorted(evidence.starts):
         end = ends.get(slot)
         reason = None
         if end is None:
             reason = "the batch there has other offsets, and no append from there on ends with that one"
         else:
-            inside = time_slots_of(probes, base_offset, end.base_offset - 1)
-            early = next((one for one in inside if probes.timestamps[one] < end.peak), None)
+            inside = time_slots_of(index, base_offset, end.base_offset - 1)
+            early = next((one for one in inside if index.timestamps[one] < end.peak), None)
             if early is not None:
-                reason = f"time index entry {probes.time_slots[early]} is of a batch between the two"
-            elif _lacks(probes, end.peak, probes.offsets[slot]):
-                reason = f"the time index knows nothing of time {end.peak}, with which such an append would end"
+                reason = f"time index entry {index.time_slots[early]} is of a batch between the two"
+            elif _lacks(index, end.peak, index.offsets[slot]):
+                reason = f"the time index lacks time {end.peak}, with which such an append would end"
         if reason is None:
             legal.append(slot)
         else:
-            findings.append(wrong_place(probes, slot, reason))
-    return Appends(tuple(legal), tuple(findings))
+            findings.append(wrong_place(index, slot, reason))
+    return AppendMatches(tuple(legal), tuple(findings))
 
 
-def _lacks(probes: Probes, timestamp: int, offset: int) -> bool:
-    """Whether a time index that was kept at ``offset`` has no such time."""
-    if timestamp < 0 or not probes.time_offsets or probes.time_offsets[0] > offset:
+def _lacks(index: IndexEntries, timestamp: int, offset: int) -> bool:
+    """Whether a time index that has entries up to ``offset`` lacks this time."""
+    if timestamp < 0 or not index.time_offsets or index.time_offsets[0] > offset:
         return False
-    at = bisect_left(probes.timestamps, timestamp)
-    return at == len(probes.timestamps) or probes.timestamps[at] != timestamp
+    at = bisect_left(index.timestamps, timestamp)
+    return at == len(index.timestamps) or index.timestamps[at] != timestamp
 
 
-def never_claimed(probes: Probes, claimed: Ranges) -> Iterator[Finding]:
+def never_claimed(index: IndexEntries, claimed: Ranges) -> Iterator[Finding]:
+    """Time index entries whose offset is in no batch of the log."""
     at = 0
-    for start, end in (*claimed, (len(probes.timestamps), 0)):
+    for start, end in (*claimed, (len(index.timestamps), 0)):
         for slot in range(at, start):
-            yield wrong_time(probes, slot, "no batch has that offset")
+            yield wrong_time(index, slot, "no batch has that offset")
         at = max(at, end)
