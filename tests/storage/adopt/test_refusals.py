@@ -112,7 +112,8 @@ def test_parts_that_are_not_what_they_say(change: str) -> None:
     given = part._replace(segments=(first, *rest))
     reasons = {
         "size": "its task has written", "records": "records where its task has written", "name": "begins at record 7",
-        "elsewhere": "not in t-0/.seglog/staging/job/<task>", "missing": "is missing", "cut": "length|ends in a batch",
+        "elsewhere": "not in t-0/.seglog/staging/job/<task>", "missing": "is missing",
+        "cut": "under the smallest|ends in a batch",
     }  # fmt: skip
     refused(directory, [given], SeglogError, reasons[change])
     directory.close()

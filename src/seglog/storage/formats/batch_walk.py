@@ -7,11 +7,11 @@ Use `entries` for bytes in memory and `walk` for a file. No other code adds a ba
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog.core.errors import CorruptError
 from seglog.core.fs import File
-from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC_POSITION, Entry, entries
+from seglog.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, Entry, entries
 
 WHOLE: Final = 1 << 20
 """Bytes read at a time if the caller needs whole batches."""
@@ -19,25 +19,16 @@ HEADERS: Final = 8 << 10
 """Bytes read at a time if the caller needs headers only: a little more than lies between two index entries."""
 
 
-_new: Final = tuple.__new__
-
-
-class Step(NamedTuple):
-    """One batch of a file: ``entry`` says where it lies in ``data``, ``position`` where it lies in the file."""
-
-    entry: Entry
-    position: int
-    data: memoryview
-
-
 def walk(
     file: File, start: int = 0, end: int | None = None, *, window: int = WHOLE, whole: bool = True
-) -> Iterator[Step]:
+) -> Iterator[tuple[Entry, int, memoryview]]:
     """The batches and messages of a log file from position ``start``, where one begins, up to ``end`` (its size).
 
-    Stops before one that is not whole in the file. Raises `CorruptBatchError`, with the file's path and the position,
-    at a magic or size that is impossible. Unless ``whole``, ``data`` has only the header of each: large batches are
-    passed over without being read.
+    Yields the entry, which says where the batch lies in the third item; its position in the file; and the bytes read.
+    Unless ``whole``, these may end behind the batch's header, and the rest of a large batch is never read.
+
+    Stops before a batch that is not whole in the file. Raises `CorruptBatchError`, with the file's path and the
+    position, at a magic or size that is impossible.
     """
     limit = file.size() if end is None else end
     position, wanted = start, window
@@ -47,17 +38,18 @@ def walk(
         try:
             for entry in entries(data, reach=None if whole else limit - position):
                 at = entry.position
-                if not whole and at + BATCH_OVERHEAD > size and at + entry.size > size:
+                following = at + entry.size
+                if following > size and at + BATCH_OVERHEAD > size:
                     break
-                yield _new(Step, (entry, position + at, data))
-                used = at + entry.size
+                yield entry, position + at, data
+                used = following
         except CorruptError as error:
             raise error.at(file=file.path, base=position) from error
         if used:
             position, wanted = position + used, window
-        elif size <= MAGIC_POSITION or wanted >= limit - position:
+        elif size < wanted or size == limit - position:
             return
         else:  # one batch is larger than the window
-            wanted = max(2 * wanted, int.from_bytes(data[8:12]) + LOG_OVERHEAD)
+            wanted = int.from_bytes(data[8:12]) + LOG_OVERHEAD
             if wanted > limit - position:
                 return

@@ -9,11 +9,13 @@ file tells that all ``.swap`` files from its offset on are of an unfinished repl
 from __future__ import annotations
 
 import os.path
+from contextlib import closing
 from typing import NamedTuple
 
-from seglog.core.errors import CorruptError, InvalidLogDirError
+from seglog.core.errors import InvalidLogDirError
 from seglog.core.fs import Fs
-from seglog.records.batch import entries, read_header
+from seglog.records.batch import last_offset_of
+from seglog.storage.formats.batch_walk import walk
 from seglog.storage.formats.paths import (
     CLEANED,
     DELETED,
@@ -28,8 +30,6 @@ from seglog.storage.formats.paths import (
     file_name,
     parse_file_name,
 )
-
-_CHUNK = 4 << 20
 
 
 class Leftovers(NamedTuple):
@@ -105,23 +105,9 @@ def _replaced(fs: Fs, path: str, swaps: dict[str, SegmentFile], parsed: dict[str
 def _next_offset(fs: Fs, path: str, base_offset: int) -> int:
     """The offset behind the last whole batch of a log file; its indexes are not asked."""
     following = base_offset
-    file = fs.open(path, write=False)
-    try:
-        position, wanted, size = 0, _CHUNK, file.size()
-        while position < size:
-            chunk = file.pread(min(wanted, size - position), position)
-            used = 0
-            for entry in entries(chunk):
-                used = entry.position + entry.size
-                following = (read_header(chunk, entry.position).last_offset if entry.magic == 2 else entry.offset) + 1
-            if not used and wanted >= size - position:
-                break
-            position += used
-            wanted = _CHUNK if used else wanted * 2
-    except CorruptError as error:
-        raise error.at(file=path, base=position) from error
-    finally:
-        file.close()
+    with closing(fs.open(path, write=False)) as file:
+        for entry, _, data in walk(file, whole=False):
+            following = last_offset_of(data, entry) + 1
     return following
 
 

@@ -12,15 +12,16 @@ from typing import Final, NamedTuple
 
 from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import File
-from seglog.records.batch import BATCH_OVERHEAD, BATCH_PREFIX, LOG_OVERHEAD
+from seglog.records.batch import BATCH_PREFIX, LOG_OVERHEAD, entries
+from seglog.storage.formats.batch_walk import walk
 
 _PLACE: Final = Struct(">qii")
 _PEEK: Final = 4 << 10
-"""Bytes read at a time: batches of 16 KiB are hopped over, a look at each; of small ones several come with one read."""
+"""Bytes read at a time: of large batches only the header, of small ones several."""
 _RUN: Final = 4 << 20
 
 
-class Walked(NamedTuple):
+class StagedCounts(NamedTuple):
     records: int
     batches: int
     size: int
@@ -34,31 +35,22 @@ class Run(NamedTuple):
     next_offset: int
 
 
-def rebase(file: File, base_offset: int, leader_epoch: int) -> Walked:
+def rebase(file: File, base_offset: int, leader_epoch: int) -> StagedCounts:
     """Place all batches of a staged log file, the first at ``base_offset``; what is in place already is not written.
 
     What was counted is what the file has. `CorruptBatchError` where it is not whole.
     """
-    position, offset, batches, size = 0, base_offset, 0, file.size()
-    unpack, pack, prefix = BATCH_PREFIX.unpack_from, _PLACE.pack, BATCH_PREFIX.size
-    while position < size:
-        chunk = file.pread(min(_PEEK, size - position), position)
-        at, limit = 0, len(chunk) - prefix
-        while at <= limit:
-            found, length, epoch, magic, _, _, delta = unpack(chunk, at)
-            if magic != 2 or length < BATCH_OVERHEAD - LOG_OVERHEAD or delta < 0:
-                raise _no_batch(file, position + at, offset, magic, length)
-            if found != offset or epoch != leader_epoch:
-                file.pwrite(pack(offset, length, leader_epoch), position + at)
-            offset += delta + 1
-            batches += 1
-            at += length + LOG_OVERHEAD
-        if not at:
-            raise CorruptBatchError("the staged file ends in a batch", position=position, file=file.path, offset=offset)
-        position += at
-    if position != size:
-        raise CorruptBatchError("the staged file ends in a batch", position=size, file=file.path, offset=offset)
-    return Walked(offset - base_offset, batches, size)
+    offset, batches, end, size = base_offset, 0, 0, file.size()
+    for entry, position, data in walk(file, 0, size, window=_PEEK, whole=False):
+        found, length, epoch, magic, _, _, delta = BATCH_PREFIX.unpack_from(data, entry.position)
+        if magic != 2 or delta < 0:
+            raise _no_batch(position, offset, magic, length).at(file=file.path)
+        if found != offset or epoch != leader_epoch:
+            file.pwrite(_PLACE.pack(offset, length, leader_epoch), position)
+        offset, batches, end = offset + delta + 1, batches + 1, position + entry.size
+    if end != size:
+        raise CorruptBatchError("the staged file ends in a batch", position=end, file=file.path, offset=offset)
+    return StagedCounts(offset - base_offset, batches, size)
 
 
 def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position: int = 0) -> Iterator[Run]:
@@ -70,18 +62,18 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
     wanted = min(_RUN, most)
     while position < size:
         data = bytearray(file.pread(min(wanted, size - position), position))
-        at, limit = 0, len(data)
-        while at + BATCH_PREFIX.size <= limit:
-            _, length, _, magic, _, _, delta = BATCH_PREFIX.unpack_from(data, at)
-            if magic != 2 or length < BATCH_OVERHEAD - LOG_OVERHEAD or delta < 0:
-                raise _no_batch(file, position + at, offset, magic, length)
-            if at + length + LOG_OVERHEAD > limit:
-                break
-            _PLACE.pack_into(data, at, offset, length, leader_epoch)
-            offset += delta + 1
-            at += length + LOG_OVERHEAD
+        at = 0
+        try:
+            for entry in entries(data):
+                _, length, _, magic, _, _, delta = BATCH_PREFIX.unpack_from(data, entry.position)
+                if magic != 2 or delta < 0:
+                    raise _no_batch(entry.position, offset, magic, length)
+                _PLACE.pack_into(data, entry.position, offset, length, leader_epoch)
+                offset, at = offset + delta + 1, entry.position + entry.size
+        except CorruptBatchError as error:
+            raise error.at(file=file.path, base=position) from error
         if not at:  # one batch that is larger than a run
-            if limit == size - position or limit < BATCH_PREFIX.size:
+            if len(data) == size - position or len(data) < BATCH_PREFIX.size:
                 raise CorruptBatchError("the staged file ends in a batch", position=position, file=file.path)
             wanted = BATCH_PREFIX.unpack_from(data)[1] + LOG_OVERHEAD
             continue
@@ -91,7 +83,5 @@ def runs(file: File, base_offset: int, leader_epoch: int, *, most: int, position
         wanted = min(_RUN, most)
 
 
-def _no_batch(file: File, position: int, offset: int, magic: int, length: int) -> CorruptBatchError:
-    return CorruptBatchError(
-        f"length {length} and magic {magic} are no batch's", position=position, file=file.path, offset=offset
-    )
+def _no_batch(position: int, offset: int, magic: int, length: int) -> CorruptBatchError:
+    return CorruptBatchError(f"length {length} and magic {magic} are no batch's", position=position, offset=offset)

@@ -133,10 +133,13 @@ class IndexBoundaries:
         if not 0 < entry.position < self._segment.size:
             return False
         try:
-            step = next(walk(log, entry.position, self._segment.size, window=BATCH_OVERHEAD, whole=False), None)
+            found = next(walk(log, entry.position, self._segment.size, window=BATCH_OVERHEAD, whole=False), None)
         except CorruptBatchError:
             return False
-        return step is not None and self._segment.base_offset <= last_offset_of(step.data, step.entry) <= entry.offset
+        if found is None:
+            return False
+        batch, _, data = found
+        return self._segment.base_offset <= last_offset_of(data, batch) <= entry.offset
 
 
 class _IndexEntries(Sequence[OffsetPosition]):

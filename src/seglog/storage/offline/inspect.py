@@ -56,10 +56,10 @@ def read_chunks(file: File, start: int = 0, end: int | None = None, *, size: int
             chunk = Chunk(position, data, whole)
             yield chunk
             position, wanted = position + chunk.end, size
-        elif len(data) <= LOG_OVERHEAD or wanted >= limit - position:
+        elif len(data) < wanted or len(data) == limit - position:
             return
         else:  # an entry that is larger than a chunk
-            wanted = max(2 * wanted, int.from_bytes(data[8:12]) + LOG_OVERHEAD)
+            wanted = int.from_bytes(data[8:12]) + LOG_OVERHEAD
             if wanted > limit - position:
                 return
 
