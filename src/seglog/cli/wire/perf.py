@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Annotated, Any, Final
 
@@ -15,7 +15,7 @@ from seglog.cli.output import FINE
 from seglog.cli.rates import print_rates
 from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers, Cluster
 from seglog.cli.wire.input_lines import OutgoingRecord
-from seglog.cli.wire.sender import Sender, SendSettings
+from seglog.cli.wire.sender import Sender, producer_settings
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
 
@@ -109,7 +109,7 @@ def produce(
 
     With idempotence an empty record, which is not counted, is sent first.
     """
-    settings = SendSettings.parse(acks, codec, idempotent, None, batch_size, linger_ms)
+    settings = producer_settings(acks, codec, idempotent, None, batch_size, linger_ms)
     cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
     values = _values(record_size)
@@ -197,7 +197,7 @@ def e2e(
     json: JsonDocument = False,
 ) -> int:
     """Send one record at a time and wait until a consumer receives it: the latency of each."""
-    settings = SendSettings.parse(acks, "none", None, None, 16_384, 0)
+    settings = producer_settings(acks, "none", None, None, 16_384, 0)
     cluster = brokers.cluster()
     _make_topic(cluster, topic, partitions)
     sender = Sender(cluster, topic, settings, "murmur2", 0)
@@ -237,10 +237,10 @@ _CONSUMER: Final = {
 class _TimedSender(Sender):
     """Records the latency of each record."""
 
-    def __init__(self, cluster: Cluster, topic: str, settings: SendSettings, meter: Meter) -> None:
-        super().__init__(cluster, topic, settings, "murmur2", None, {"queue.buffering.max.kbytes": _BUFFER_KB})
+    def __init__(self, cluster: Cluster, topic: str, settings: Mapping[str, object], meter: Meter) -> None:
+        super().__init__(cluster, topic, {**settings, "queue.buffering.max.kbytes": _BUFFER_KB}, "murmur2", None)
         self.meter = meter
-        if settings.idempotent:  # librdkafka asks for its producer id half a second after its creation
+        if settings["enable.idempotence"]:  # librdkafka asks for its producer id half a second after its creation
             self.send(OutgoingRecord(None, b"", ()))
             self.flush()
         meter.begin()

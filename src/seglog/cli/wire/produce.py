@@ -17,8 +17,7 @@ from seglog.cli.wire.clients import DEFAULT_BROKERS, Brokers
 from seglog.cli.wire.follow import FileLine, FilePosition, FollowedFile, PositionFile
 from seglog.cli.wire.formats import check_format, parse, unescape
 from seglog.cli.wire.input_lines import LineReader, OutgoingRecord, read_object
-from seglog.cli.wire.partition_choice import PARTITIONERS
-from seglog.cli.wire.sender import Sender, SendSettings
+from seglog.cli.wire.sender import PARTITIONERS, Sender, producer_settings
 from seglog.core.clock import SystemClock
 
 _SAVE_EVERY: Final = 1.0
@@ -139,9 +138,9 @@ class SendOptions(NamedTuple):
     def check(self) -> None:
         check_choice("--partitioner", self.partitioner, PARTITIONERS)
 
-    def settings(self, *, for_ever: bool) -> SendSettings:
+    def settings(self, *, for_ever: bool) -> dict[str, object]:
         """Raises `OptionError` for options that exclude each other."""
-        return SendSettings.parse(
+        return producer_settings(
             self.acks, self.codec, self.idempotent, self.retries, self.batch_size, self.linger_ms, for_ever=for_ever
         )
 

@@ -2,74 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Self
+from random import randrange
+from typing import Any, Final
 
 from seglog.cli.options import OptionError, check_choice
 from seglog.cli.wire.clients import Cluster
 from seglog.cli.wire.input_lines import OutgoingRecord
-from seglog.cli.wire.partition_choice import choice
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
-from seglog.records.partitioner import Partitioner
+from seglog.core.types import Buffer
+from seglog.records.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _WAIT: Final = 0.2
 
 
-class SendSettings(NamedTuple):
-    """Settings of a producer. ``retries`` None: no limit; ``for_ever``: a record does not time out."""
+class _KeylessPartitioner:
+    """Sticky for all records: `StickyPartitioner` without keys."""
 
-    acks: int
-    codec: str
-    idempotent: bool
-    retries: int | None
-    batch_size: int
-    linger_ms: float
-    for_ever: bool
+    def __init__(self, partitions: int, batch_size: int) -> None:
+        self._sticky = StickyPartitioner(partitions, randrange, batch_size=batch_size)
 
-    @classmethod
-    def parse(
-        cls,
-        acks: str,
-        codec: str,
-        idempotent: bool | None,
-        retries: int | None,
-        batch_size: int,
-        linger_ms: float,
-        *,
-        for_ever: bool = False,
-    ) -> Self:
-        """Raises `OptionError` for unknown values and for options that exclude each other."""
-        if acks not in _ACKS:
-            check_choice("--acks", acks, ("all", "1", "0"))
-        check_choice("--codec", codec, CODECS)
-        number = _ACKS[acks]
-        if idempotent and number != -1:
-            raise OptionError(f"--idempotent needs --acks all, not {acks}")
-        if idempotent and retries == 0:
-            raise OptionError("--idempotent needs --retries")
-        if idempotent is None:
-            idempotent = number == -1 and retries != 0
-        return cls(number, codec, idempotent, retries, batch_size, linger_ms, for_ever)
+    def partition(self, _key: Buffer | None, size: int, /) -> int:
+        return self._sticky.partition(None, size)
 
-    def as_properties(self) -> dict[str, object]:
-        found: dict[str, object] = {
-            "acks": self.acks,
-            "compression.type": self.codec,
-            "enable.idempotence": self.idempotent,
-            "batch.size": self.batch_size,
-            "linger.ms": self.linger_ms,
-            # The broker, not librdkafka, decides which record is too large for a topic.
-            "message.max.bytes": 1_000_000_000,
-        }
-        if self.retries is not None:
-            found["retries"] = self.retries
-        if self.for_ever:
-            found["message.timeout.ms"] = 0
-        return found
+
+class _RandomPartitioner:
+    """Sends each record to a random partition."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def partition(self, _key: Buffer | None, _size: int, /) -> int:
+        return randrange(self._partitions)
+
+
+PARTITIONERS: Final[Mapping[str, tuple[str, Callable[[int, int], Partitioner] | None]]] = {
+    "murmur2": ("murmur2_random", None),
+    "crc32": ("consistent_random", None),
+    "fnv1a": ("fnv1a_random", None),
+    "sticky": ("random", _KeylessPartitioner),
+    "round-robin": ("random", lambda partitions, _: RoundRobinPartitioner(partitions)),
+    "random": ("random", lambda partitions, _: _RandomPartitioner(partitions)),
+}
+"""The partitioner of librdkafka by name, and for those that it lacks ours, by partitions and batch size. ``murmur2`` is
+Java's: the hash of a key, and sticky without one."""
+
+
+def producer_settings(
+    acks: str,
+    codec: str,
+    idempotent: bool | None,
+    retries: int | None,
+    batch_size: int,
+    linger_ms: float,
+    *,
+    for_ever: bool = False,
+) -> dict[str, object]:
+    """Settings of librdkafka. ``retries`` None: no limit; ``for_ever``: a record does not time out.
+
+    Raises `OptionError` for unknown values and for options that exclude each other.
+    """
+    if acks not in _ACKS:
+        check_choice("--acks", acks, ("all", "1", "0"))
+    check_choice("--codec", codec, CODECS)
+    if idempotent and _ACKS[acks] != -1:
+        raise OptionError(f"--idempotent needs --acks all, not {acks}")
+    if idempotent and retries == 0:
+        raise OptionError("--idempotent needs --retries")
+    return {
+        "acks": _ACKS[acks],
+        "compression.type": codec,
+        "enable.idempotence": _ACKS[acks] == -1 and retries != 0 if idempotent is None else idempotent,
+        "batch.size": batch_size,
+        "linger.ms": linger_ms,
+        # The broker, not librdkafka, decides which record is too large for a topic.
+        "message.max.bytes": 1_000_000_000,
+        **({} if retries is None else {"retries": retries}),
+        **({"message.timeout.ms": 0} if for_ever else {}),
+    }
 
 
 @contextmanager
@@ -83,19 +97,15 @@ def _interruptible() -> Iterator[None]:
 
 
 class Sender:
-    """Sends records to one topic. The first error of a record is raised by the next call.
-
-    ``more``: settings of librdkafka.
-    """
+    """Sends records to one topic. The first error of a record is raised by the next call."""
 
     def __init__(
         self,
         cluster: Cluster,
         topic: str,
-        settings: SendSettings,
+        settings: Mapping[str, object],
         partitioner: str,
         partition: int | None,
-        more: Mapping[str, object] | None = None,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -107,11 +117,11 @@ class Sender:
         self._offsets: dict[int, int] = {}
         self._counts: dict[int, int] = {}
         self._records = self._bytes = 0
-        self._partitioner, self._batch_size = partitioner, settings.batch_size
+        self._batch_size = int(str(settings["batch.size"]))
         self._chooser: Partitioner | None = None
         self._is_prepared = False
-        setting = choice(partitioner, 1, settings.batch_size).setting
-        self._producer = cluster.producer({**settings.as_properties(), "partitioner": setting, **(more or {})})
+        setting, self._make_chooser = PARTITIONERS[partitioner]
+        self._producer = cluster.producer({**settings, "partitioner": setting})
 
     def _prepare(self) -> None:
         """Look up the topic before the first record, not earlier: the request may create the topic."""
@@ -119,7 +129,8 @@ class Sender:
         if partition is not None and partition not in range(partitions):
             last = partitions - 1
             raise RequestFailedError(f"topic {self._topic} has no partition {partition}, only 0 to {last}")
-        self._chooser = choice(self._partitioner, partitions, self._batch_size).chooser
+        if self._make_chooser is not None:
+            self._chooser = self._make_chooser(partitions, self._batch_size)
         self._is_prepared = True
 
     def _partitions(self) -> int:
