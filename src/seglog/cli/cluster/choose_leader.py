@@ -22,7 +22,6 @@ from seglog.cluster.model import (
     BROKERS,
     NO_LEADER,
     BrokerRegistration,
-    InvalidStateError,
     PartitionState,
     decode_broker,
     decode_partition,
@@ -32,8 +31,8 @@ from seglog.cluster.model import (
     partition_name,
     topic_name,
 )
-from seglog.cluster.store import Change, MetadataStore, NoSuchNameError, StoreError, VersionChangedError
-from seglog.core.errors import InvalidConfigError
+from seglog.cluster.store import Change, MetadataStore, NoSuchNameError, VersionChangedError
+from seglog.core.errors import RequestFailedError
 
 
 class _StoredPartition(NamedTuple):
@@ -43,10 +42,6 @@ class _StoredPartition(NamedTuple):
     state: PartitionState
     version: int
     brokers: dict[int, BrokerRegistration]
-
-
-class _RefusedError(Exception):
-    """The reason why nothing was changed."""
 
 
 @with_options
@@ -72,13 +67,10 @@ def choose_leader(
 
     The other replicas truncate records that it lacks, after saving them in their .seglog directories.
     """
-    try:
-        address = store or where.requests().once(lambda admin: admin.store_address())
-        if address is None:
-            return fail(f"the brokers at {where.bootstrap} do not report their metadata store: use --store")
-        return asyncio.run(with_store(address, lambda opened: _choose(opened, topic, partition, node, yes=yes)))
-    except (_RefusedError, StoreError, InvalidConfigError, InvalidStateError) as error:
-        return fail(str(error))
+    address = store or where.requests().once(lambda admin: admin.store_address())
+    if address is None:
+        return fail(f"the brokers at {where.bootstrap} do not report their metadata store: use --store")
+    return asyncio.run(with_store(address, lambda opened: _choose(opened, topic, partition, node, yes=yes)))
 
 
 async def _choose(store: MetadataStore, topic: str, partition: int, node: int | None, *, yes: bool) -> int:
@@ -90,16 +82,16 @@ async def _choose(store: MetadataStore, topic: str, partition: int, node: int | 
         try:
             chosen = choose(found.state, node, found.brokers)
         except ValueError as error:
-            raise _RefusedError(str(error)) from error
+            raise RequestFailedError(str(error)) from error
         for line in _losses(found, node):
             out.line(line)
         out.flush()
         if not yes and not typer.confirm(f"Make broker {node} the leader?", default=False):
-            raise _RefusedError("nothing was changed")
+            raise RequestFailedError("nothing was changed")
         try:
             await commit_raised(store, [Change(found.name, encode(chosen), found.version)])
         except (VersionChangedError, NoSuchNameError) as error:
-            raise _RefusedError(f"{topic}-{partition} has changed meanwhile: run the command again") from error
+            raise RequestFailedError(f"{topic}-{partition} has changed meanwhile: run the command again") from error
         out.line(f"{topic}-{partition}: {chosen.recovery}")
     return FINE
 
@@ -108,12 +100,12 @@ async def _find(store: MetadataStore, topic: str, partition: int) -> _StoredPart
     values = await store.load(BROKERS)
     told = await store.get(topic_name(topic))
     if told is None:
-        raise _RefusedError(f"topic {topic} does not exist")
+        raise RequestFailedError(f"topic {topic} does not exist")
     key = decode_topic(topic_name(topic), told.value).topic_id, partition
     name = partition_name(*key)
     stored = await store.get(name)
     if stored is None:
-        raise _RefusedError(f"partition {topic}-{partition} does not exist")
+        raise RequestFailedError(f"partition {topic}-{partition} does not exist")
     registered = [decode_broker(path, value.value) for path, value in values.items() if path.startswith(f"{BROKERS}/")]
     brokers = of_partition({one.node_id: one for one in registered}, key)
     return _StoredPartition(name, decode_partition(name, stored.value), stored.version, dict(brokers))
