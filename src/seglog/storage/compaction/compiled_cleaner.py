@@ -14,12 +14,11 @@ from seglog.core.errors import CorruptError
 from seglog.core.types import Buffer
 from seglog.records import any_magic
 from seglog.records.batch import BATCH_OVERHEAD, Entry, build_batch, read_header
-from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, filter_batches
+from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, Action, filter_batches
 from seglog.records.compression import compress
 from seglog.records.intrinsics import I64, U8
 from seglog.records.map_kernels import BLOCK, Halt, map_batches
 from seglog.records.offset_kernels import Fact
-from seglog.records.rewrite_kernels import Action
 from seglog.storage.compaction.batch_filter import BatchFilter
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.compiled_offset_map import as_array
