@@ -7,8 +7,8 @@ from typing import Final
 
 from seglog.records.batch import BATCH_OVERHEAD, read_header
 from seglog.records.compression import compress
-from seglog.records.encoding import encode_varint as varint
 from seglog.records.record import NewRecord, encode_batch
+from seglog.records.record import encode_varint as varint
 from tests.records.made import batch_of
 
 _WHEN: Final = 1_790_000_000_000

@@ -12,8 +12,7 @@ from crc32c import crc32c
 from seglog.core.types import TimestampType
 from seglog.records.batch import BATCH_OVERHEAD, patch_offset_and_epoch
 from seglog.records.compression import compress
-from seglog.records.encoding import NewRecord, encode_batch
-from seglog.records.record import end_txn_marker
+from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 
 _ODD_BYTES = bytes.fromhex("41 80 8f 90 9f a0 bf c0 c2 df e0 e1 ed ef f0 f1 f4 f5 f8 ff")

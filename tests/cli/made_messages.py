@@ -8,8 +8,8 @@ from random import Random
 
 from seglog.protocol.wire import uvarint
 from seglog.records import kafka_schemas as schemas
-from seglog.records.encoding import NewRecord
 from seglog.records.kafka_messages import Field, Message, parse_schemas
+from seglog.records.record import NewRecord
 
 _INTEGERS = {"int8": (">b", 7), "int16": (">h", 15), "int32": (">i", 31), "int64": (">q", 63), "uint16": (">H", 16)}
 _FLOATS = (0.0, 1.0, 1024.0, 1e7, 1.5e-5, 123456.789, -2.5, 1e300)

@@ -9,8 +9,7 @@ from random import Random
 import pytest
 
 from seglog.cli.dump import log_text
-from seglog.records.encoding import NewRecord, encode_batch
-from seglog.records.record import end_txn_marker
+from seglog.records.record import NewRecord, encode_batch, end_txn_marker
 from seglog.storage.offline import inspect
 from tests.cli.logs import write_index, write_log, write_time_index
 from tests.cli.made_logs import legacy_message, some_log

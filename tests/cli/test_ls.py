@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.records.encoding import NewRecord, encode_batch
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
 from tests import golden
 from tests.cli.logs import write_log

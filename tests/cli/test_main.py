@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from seglog.cli.main import COMMANDS
-from seglog.records.encoding import NewRecord, encode_batch
+from seglog.records.record import NewRecord, encode_batch
 from tests.cli.logs import write_log
 from tests.cli.run import Run, seglog_command, start_seglog
 

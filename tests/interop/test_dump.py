@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from seglog.records.encoding import NewRecord, encode_batch
+from seglog.records.record import NewRecord, encode_batch
 from tests.cases import case
 from tests.cli.made_logs import damage, some_log, write_partition
 from tests.cli.made_messages import TOPICS

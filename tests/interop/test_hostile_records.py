@@ -1,6 +1,6 @@
 """Damaged batches before Kafka's own Java classes: what we accept they read alike; what only we refuse has its reason.
 
-The reasons stand at the head of `seglog.records.decoding` and `seglog.records.legacy`.
+The reasons stand at the head of `seglog.records.record` and `seglog.records.legacy`.
 """
 
 from __future__ import annotations

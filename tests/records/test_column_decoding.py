@@ -19,8 +19,7 @@ from seglog.records.batch_tables import walk_batches
 from seglog.records.column_decoding import Selection, decode_batches
 from seglog.records.columns import COLUMNS, EXTRA_SCHEMA, SCHEMA, SourcePartition, schema_of
 from seglog.records.compression import Codec, compress
-from seglog.records.decoding import Record
-from seglog.records.record import NewRecord, encode_batch, encode_records
+from seglog.records.record import NewRecord, Record, encode_batch, encode_records
 from tests.cases import case
 from tests.records.generated import batches, damaged, new_records
 from tests.records.peers import PEERS, Peer

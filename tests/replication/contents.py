@@ -9,8 +9,7 @@ from typing import Final
 
 from seglog.core.errors import CorruptBatchError
 from seglog.records.batch import check_crc, entries, read_header
-from seglog.records.decoding import decode_records
-from seglog.records.record import Record
+from seglog.records.record import Record, decode_records
 from seglog.storage.log.log import Log
 from seglog.storage.log.reads import UpTo
 

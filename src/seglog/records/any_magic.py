@@ -8,7 +8,7 @@ from seglog.core.types import Buffer
 from seglog.records import batch, legacy
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.records.decoding import Record, decode_records, iter_records
+from seglog.records.record import Record, decode_records, iter_records
 
 
 def describe(data: Buffer, entry: Entry, *, deep: bool = True, limit: int = DEFAULT_LIMIT) -> BatchHeader:

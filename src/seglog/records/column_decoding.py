@@ -48,9 +48,9 @@ from seglog.records.columns import (
     timestamps,
 )
 from seglog.records.compression import DEFAULT_LIMIT
-from seglog.records.decoding import Record
 from seglog.records.intrinsics import I64, U8
 from seglog.records.key_kernels import keep_keys, key_set
+from seglog.records.record import Record
 
 
 class Selection(NamedTuple):

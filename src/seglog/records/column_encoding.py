@@ -15,8 +15,8 @@ from seglog.records.batch_tables import byte_array
 from seglog.records.columns import HEADERS
 from seglog.records.compression import compress
 from seglog.records.encode_kernels import CUT_FIELDS, HEADER_FIELDS, cut_batches, write_batches
-from seglog.records.encoding import NewRecord, encode_batch
 from seglog.records.intrinsics import I64, U8
+from seglog.records.record import NewRecord, encode_batch
 
 DEFAULT_BATCH_BYTES: Final = 16384
 """Kafka's ``batch.size``."""

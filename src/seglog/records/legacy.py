@@ -56,8 +56,7 @@ from seglog.records.batch import (
     entries,
 )
 from seglog.records.compression import DEFAULT_LIMIT, Codec, compress, decompress
-from seglog.records.decoding import Record
-from seglog.records.encoding import encode_records
+from seglog.records.record import Record, encode_records
 
 _CRC_START: Final = 16
 _HEADERS: Final = (Struct(">qiIbb"), Struct(">qiIbbq"))

@@ -14,7 +14,7 @@ from pyspark_seglog import DefaultSource
 from seglog.core.errors import InvalidConfigError
 from seglog.core.fs import OsFs
 from seglog.core.types import TopicPartition
-from seglog.records.encoding import NewRecord, encode_batch
+from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.formats.paths import LOG_START_OFFSETS
 from tests import golden

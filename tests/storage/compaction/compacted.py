@@ -11,8 +11,7 @@ from seglog.core.types import MAX_INT64
 from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import Codec
-from seglog.records.decoding import Record
-from seglog.records.record import NewRecord, encode_batch, end_txn_marker, parse_control
+from seglog.records.record import NewRecord, Record, encode_batch, end_txn_marker, parse_control
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import Log
 from seglog.storage.log.transaction_index import AbortedTxn

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from seglog.core.types import MAX_INT64
-from seglog.records.decoding import Record
-from seglog.records.record import parse_control
+from seglog.records.record import Record, parse_control
 from seglog.storage.compaction import cleanable, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.log.log import Log

@@ -18,8 +18,7 @@ from seglog.core.errors import InvalidLogDirError, UnknownTopicError
 from seglog.core.fs import OsFs
 from seglog.records.batch import BatchHeader, build_batch
 from seglog.records.compression import compress
-from seglog.records.encoding import encode_records
-from seglog.records.record import NewRecord, Record
+from seglog.records.record import NewRecord, Record, encode_records
 from seglog.storage.offline import compare as compare_module
 from seglog.storage.offline.batch_boundaries import SegmentBytes
 from seglog.storage.offline.compare import COPY, REPLICAS, Finding, Kind, Rules, Side, Verdict, compare, judge, merge

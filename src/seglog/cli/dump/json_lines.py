@@ -24,8 +24,8 @@ from seglog.core.types import MAX_INT32
 from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
 from seglog.records.compression import Codec
-from seglog.records.decoding import Record
 from seglog.records.java_text import boolean
+from seglog.records.record import Record
 from seglog.storage.formats.paths import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries
 from seglog.storage.log.producers import decode_snapshot

@@ -20,7 +20,7 @@ from seglog.core.fs import Fs
 from seglog.core.types import MAX_INT64
 from seglog.records import any_magic
 from seglog.records.batch import BatchHeader, Entry
-from seglog.records.decoding import Record
+from seglog.records.record import Record
 from seglog.storage.offline.batch_boundaries import IndexBoundaries, SegmentBytes
 from seglog.storage.offline.inspect import read_chunks
 

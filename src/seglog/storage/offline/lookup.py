@@ -16,7 +16,7 @@ from seglog.core.fs import Fs
 from seglog.core.types import NO_TIMESTAMP
 from seglog.records import any_magic
 from seglog.records.batch import Entry
-from seglog.records.decoding import Record
+from seglog.records.record import Record
 from seglog.storage.formats.checkpoints import read_offsets
 from seglog.storage.formats.paths import LOG_START_OFFSETS, SegmentPaths, list_segments, partition_at
 from seglog.storage.log.index import OFFSET_ENTRY, TIME_ENTRY, count_offset_entries, count_time_entries, last_true
