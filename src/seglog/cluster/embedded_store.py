@@ -29,6 +29,7 @@ from seglog.cluster.store import (
     SessionLostError,
     StoreClosedError,
     StoreFailedError,
+    StoreSession,
     VersionChangedError,
     VersionedValue,
     Versions,
@@ -76,10 +77,12 @@ class EmbeddedSession:
         self.is_alive = False
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """A value in memory, and the session that it goes with."""
+
     value: bytes
     version: int
-    session: EmbeddedSession | None = None
+    session: StoreSession | None = None
 
 
 class EmbeddedStore(MetadataStore):
@@ -92,7 +95,7 @@ class EmbeddedStore(MetadataStore):
         self._lane = ground.workers.lane("seglog-store")
         self._lasting = lasting
         self._backing = backing
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._watches = Watches(asyncio.get_running_loop())
         self._sessions: list[EmbeddedSession] = []
         self._writing = asyncio.Lock()
@@ -193,7 +196,7 @@ class EmbeddedStore(MetadataStore):
 
     # Changes
 
-    def _all(self) -> Mapping[str, _Entry]:
+    def _all(self) -> Mapping[str, Entry]:
         if self._is_closed:
             raise StoreClosedError(f"{self._path} is closed")
         return self._entries
@@ -216,7 +219,7 @@ class EmbeddedStore(MetadataStore):
     async def _commit_lasting(self, steps: Sequence[CommitStep]) -> Versions:
         """One at a time; commits of what does not last go past."""
         async with self._writing:
-            after, _ = self._after(steps)
+            after, _ = apply_steps(self._entries, steps, self._path)
             backed = [step for step in steps if isinstance(step, Change) and self._is_backed(step.name)]
             is_filed = len(backed) < sum(isinstance(step, Change) and self._outlives(step) for step in steps)
             try:
@@ -231,7 +234,7 @@ class EmbeddedStore(MetadataStore):
             ]
             return self._apply([*steps, *more])[: len(steps)]
 
-    def _keep(self, backed: Sequence[Change], after: Mapping[str, _Entry | None] | None) -> Mapping[str, bytes | None]:
+    def _keep(self, backed: Sequence[Change], after: Mapping[str, Entry | None] | None) -> Mapping[str, bytes | None]:
         """In the thread."""
         followed = self._backing.change(backed) if self._backing is not None and backed else {}
         if after is not None:
@@ -244,7 +247,7 @@ class EmbeddedStore(MetadataStore):
         return followed
 
     def _apply(self, steps: Sequence[CommitStep]) -> Versions:
-        after, versions = self._after(steps)
+        after, versions = apply_steps(self._entries, steps, self._path)
         for name, entry in after.items():
             if entry is None:
                 self._entries.pop(name, None)
@@ -255,64 +258,69 @@ class EmbeddedStore(MetadataStore):
             self._watches.tell(changed)
         return versions
 
-    def _after(self, steps: Sequence[CommitStep]) -> tuple[dict[str, _Entry | None], Versions]:
-        """What the steps change, None for a value that goes, and the steps' versions."""
-        after: dict[str, _Entry | None] = {}
-        return after, [self._take(after, step) for step in steps]
-
-    def _take(self, after: dict[str, _Entry | None], step: CommitStep) -> int:
-        name = step.name
-        found = after[name] if name in after else self._entries.get(name)
-        if isinstance(step, Change) and step.version == MISSING:
-            if found is not None:
-                raise NameExistsError(f"{name} exists in {self._path}")
-            assert step.value is not None
-            assert step.session is None or isinstance(step.session, EmbeddedSession)
-            after[name] = _Entry(step.value, 0, step.session)
-            return 0
-        if found is None:
-            raise NoSuchNameError(f"there is no {name} in {self._path}")
-        if step.version not in (ANY_VERSION, found.version):
-            raise VersionChangedError(f"{name} in {self._path} is at version {found.version}, not {step.version}")
-        if not isinstance(step, Change):
-            return step.version
-        if step.value is None:
-            after[name] = None
-            return MISSING
-        after[name] = _Entry(step.value, found.version + 1, found.session)
-        return found.version + 1
-
     # The file
 
-    def _load(self, former: Callable[[], Mapping[str, VersionedValue]]) -> dict[str, _Entry]:
+    def _load(self, former: Callable[[], Mapping[str, VersionedValue]]) -> dict[str, Entry]:
         """In the thread."""
         try:
             found = _decode(self._fs.read(self._path), self._path)
         except FileNotFoundError:
             taken_over = {name: value for name, value in former().items() if self._is_in_file(name)}
-            found = {name: _Entry(*value) for name, value in taken_over.items()}
+            found = {name: Entry(*value) for name, value in taken_over.items()}
             if found:
                 write_atomically(self._fs, self._path, _encode(found))
         if self._backing is not None:
-            found.update((name, _Entry(value, 0)) for name, value in self._backing.load().items())
+            found.update((name, Entry(value, 0)) for name, value in self._backing.load().items())
         return found
+
+
+def apply_steps(
+    entries: Mapping[str, Entry], steps: Sequence[CommitStep], where: str
+) -> tuple[dict[str, Entry | None], Versions]:
+    """Apply a commit to values in memory: the entries that it changes, None for one that goes, and the versions of the
+    steps. Raises what `MetadataStore.commit` does for the first step that cannot be done; ``where`` names the store.
+    """
+    after: dict[str, Entry | None] = {}
+    return after, [_apply_step(entries, after, step, where) for step in steps]
+
+
+def _apply_step(entries: Mapping[str, Entry], after: dict[str, Entry | None], step: CommitStep, where: str) -> int:
+    name = step.name
+    found = after[name] if name in after else entries.get(name)
+    if isinstance(step, Change) and step.version == MISSING:
+        if found is not None:
+            raise NameExistsError(f"{name} exists in {where}")
+        assert step.value is not None
+        after[name] = Entry(step.value, 0, step.session)
+        return 0
+    if found is None:
+        raise NoSuchNameError(f"there is no {name} in {where}")
+    if step.version not in (ANY_VERSION, found.version):
+        raise VersionChangedError(f"{name} in {where} is at version {found.version}, not {step.version}")
+    if not isinstance(step, Change):
+        return step.version
+    if step.value is None:
+        after[name] = None
+        return MISSING
+    after[name] = Entry(step.value, found.version + 1, found.session)
+    return found.version + 1
 
 
 def _is_below(name: str, roots: Iterable[str]) -> bool:
     return any(is_within(name, root) for root in roots)
 
 
-def _encode(entries: Mapping[str, _Entry]) -> bytes:
+def _encode(entries: Mapping[str, Entry]) -> bytes:
     values = {name: [entry.version, entry.value.decode(errors="surrogateescape")] for name, entry in entries.items()}
     return json.dumps({"version": _VERSION, "values": values}, sort_keys=True).encode() + b"\n"
 
 
-def _decode(data: bytes, path: str) -> dict[str, _Entry]:
+def _decode(data: bytes, path: str) -> dict[str, Entry]:
     try:
         told: dict[str, Any] = json.loads(data)
         if told["version"] == _VERSION:
             return {
-                str(name): _Entry(str(text).encode(errors="surrogateescape"), int(version))
+                str(name): Entry(str(text).encode(errors="surrogateescape"), int(version))
                 for name, (version, text) in told["values"].items()
             }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
