@@ -36,19 +36,21 @@ class Simulation:
         self.world = World(seed)
         rng = self.rng = Random(f"faults of {seed}")
         self.is_lossy = rng.random() < 0.3
-        self.network = Network(self.world, rng.choice(DELAYS))
+        delay = rng.choice(DELAYS)
+        self.network = Network(self.world, lambda: self.world.between(*delay))
         self.truth = Truth(self.world, is_lossy=self.is_lossy)
         self.topics = {"a": rng.randrange(1, 4), "b": 1}
         self.segment_bytes = rng.choice((1000, 4000, 1 << 20))
         self.rates = {fault: rng.random() for fault in FAULTS if rng.random() < 0.5}
         self.seconds = rng.choice((3.0, 5.0, 8.0))
         self.pace = rng.choice((0.2, 0.5, 1.0))
+        settings, thread_seconds = self._settings(), rng.choice(THREADS)
         self.machine = Machine(
             self.world,
             self.network,
             HOST,
-            settings=self._settings(),
-            thread_seconds=rng.choice(THREADS),
+            settings=settings,
+            thread_seconds=lambda: self.world.between(*thread_seconds),
         )
         self.machine.on_up = self._up
         self.machine.on_step = self._step

@@ -39,6 +39,7 @@ from seglog.broker.topics import Topics
 from seglog.broker.watermarks import Watermarks
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
+from seglog.cluster.formats import OURS, Formats
 from seglog.cluster.generation import SeenGenerations, check_epochs
 from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import BrokerRegistration
@@ -100,7 +101,12 @@ class Node:
     quotas: ConnectionQuotas
 
     def __init__(
-        self, config: BrokerConfig, *, cluster_id: str | None = None, ground: BrokerGround | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        cluster_id: str | None = None,
+        ground: BrokerGround | None = None,
+        formats: Formats = OURS,
     ) -> None:
         if not config.data_dirs:
             raise InvalidConfigError("log.dirs is not given: a broker needs a directory for its logs")
@@ -110,6 +116,7 @@ class Node:
         self.peers: ClusterPeers | None = None
         self._cluster_id = cluster_id
         self._ground = ground or BrokerGround()
+        self._formats = formats
         self._tasks = BrokerTasks()
         self._descriptors = -1
 
@@ -229,7 +236,7 @@ class Node:
         self.membership = Membership(
             self.store,
             self.view,
-            BrokerInfo(node_id, {}, current.broker_rack or None, self._directory_ids()),
+            BrokerInfo(node_id, {}, current.broker_rack or None, self._directory_ids(), self._formats),
             session_timeout_ms=current.broker_session_timeout_ms,
             kept_since=self._kept_since,
             ground=self._ground,

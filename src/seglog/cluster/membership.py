@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from seglog.cluster.cluster_view import Changes, ClusterView
-from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, check_format, encode_formats, speaks_name
+from seglog.cluster.formats import BROKER_EPOCHS, FORMAT, OURS, Formats, check_format, encode_formats, speaks_name
 from seglog.cluster.model import (
     GENERATION,
     BrokerRegistration,
@@ -62,12 +62,14 @@ class NodeIdTakenError(StoreError):
 
 
 class BrokerInfo(NamedTuple):
-    """``listeners``: addresses by the listener's name; ``directories``: the ids of the log directories."""
+    """``listeners``: addresses by the listener's name; ``directories``: the ids of the log directories; ``formats``:
+    those that its release speaks."""
 
     node_id: int
     listeners: Mapping[str, str]
     rack: str | None
     directories: tuple[str, ...]
+    formats: Formats = OURS
 
 
 def _nothing() -> None:
@@ -103,6 +105,7 @@ class Membership:
         self._kept_since = kept_since
         self._clock = ground.clock
         self._workers = ground.workers
+        self._formats = registration.formats
         self._name = broker_name(registration.node_id)
         self._epoch_name = f"{BROKER_EPOCHS}-{registration.node_id}"
         """The epoch of the last registration of this node id: log directories that know only earlier ones are a former
@@ -206,7 +209,7 @@ class Membership:
             epoch = count(BROKER_EPOCHS, counter) + 1
             steps: list[CommitStep] = [
                 Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version),
-                check_format(found.get(FORMAT)),
+                check_format(found.get(FORMAT), self._formats),
             ]
             if GENERATION not in found:  # nobody but brokers of the first release was here
                 steps.append(Change(GENERATION, b"0", MISSING))
@@ -222,7 +225,7 @@ class Membership:
             self._wanted = replace(self._wanted, epoch=epoch, kept_since=kept_since)
             value = encode(self._wanted)
             steps.append(Change(self._name, value, MISSING, session))
-            steps.append(Change(speaks, encode_formats(OURS), MISSING, session))
+            steps.append(Change(speaks, encode_formats(self._formats), MISSING, session))
             try:
                 await self._store.commit(steps)
             except _CHANGED:

@@ -14,25 +14,32 @@ from typing import Final
 
 from seglog.broker.app import Node
 from seglog.broker.ground import BrokerGround
+from seglog.cluster.formats import OURS, Formats
+from seglog.cluster.store import MetadataStore
 from seglog.core.addresses import Address
 from seglog.core.broker_config import BrokerConfig
 from seglog.core.clock import Clock
 from seglog.core.errors import SeglogError
+from seglog.core.fs import Fs
 from seglog.core.worker import Worker
 from seglog.net.connection import ClientConnection, FrameHandler
 from seglog.net.connection_quotas import ConnectionQuotas
 from seglog.net.listener import Listener
+from seglog.storage.formats.life_file import BOOT_ID
 from seglog.testing.crash_fs import Call, CrashFs
 from seglog.testing.memory_fs import MemoryFs
-from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, World
+from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
 from seglog.testing.virtual_net import Network
+from seglog.testing.virtual_store import ADDRESS, VirtualServer, open_in
 
 DIRECTORY: Final = "/logs"
 PORT: Final = 9092
+CLUSTER_ID: Final = "simulated-cluster-0000"
 
 
 class Machine:
-    """A host with a disk, and a broker that runs there, or not.
+    """A host with a disk, and a broker that runs there, or not: alone, or in the cluster of ``server``, its metadata
+    store.
 
     ``life`` counts its starts; it ``is_up`` when its start is over. ``on_up`` is called when it begins to answer, some
     time before, and from then on ``on_step`` after each thing that it has done; ``on_down`` when it has ended, with
@@ -46,7 +53,9 @@ class Machine:
         host: str,
         *,
         settings: Mapping[str, str],
-        thread_seconds: tuple[float, float] = (0.0, 0.001),
+        thread_seconds: Callable[[], float],
+        server: VirtualServer | None = None,
+        formats: Formats = OURS,
     ) -> None:
         self.world = world
         self.network = network
@@ -56,20 +65,28 @@ class Machine:
         self.life = 0
         self.is_up = False
         self.answers = False
+        self.has_closed = True
+        """Its last process has closed everything, or there was none."""
         self.node: Node | None = None
         self.failures: list[SeglogError | OSError] = []
         self.on_up: Callable[[], None] = lambda: None
         self.on_step: Callable[[], None] = lambda: None
         self.on_down: Callable[[str], None] = lambda _left: None
+        self.on_change: Callable[[Call], None] = lambda _call: None
+        self.cluster_id = CLUSTER_ID
+        """That of its flags."""
+        self.formats = formats
+        """Those of the release that is installed."""
+        self.server = server
+        self._boots = 0
         self._thread_seconds = thread_seconds
-        self._config = BrokerConfig.from_mapping(
-            {
-                "listeners": f"PLAINTEXT://{host}:{PORT}",
-                "log.dirs": DIRECTORY,
-                "num.recovery.threads.per.data.dir": "1",
-                **settings,
-            }
-        )
+        self.settings = {
+            "listeners": f"PLAINTEXT://{host}:{PORT}",
+            "log.dirs": DIRECTORY,
+            "num.recovery.threads.per.data.dir": "1",
+            **({} if server is None else {"cluster.store": ADDRESS}),
+            **settings,
+        }
         self.loop: VirtualLoop | None = None
         self._fs: CrashFs | None = None
 
@@ -81,22 +98,49 @@ class Machine:
     def start(self) -> None:
         assert not self.is_running
         self.life += 1
+        self.has_closed = False
         self.world.note("start", self.host, self.life)
-        loop = self.loop = VirtualLoop(self.world, self.host, lambda: self.world.between(*self._thread_seconds))
+        if self.server is not None:  # alone, it is never asked
+            self._write_boot_id()
+        loop = self.loop = VirtualLoop(self.world, self.host, self._thread_seconds)
         loop.after_step = self._look
-        self._fs = CrashFs(self.disk, before_change=self._note)
-        node = self.node = Node(
-            self._config,
-            cluster_id="simulated-cluster-0000",
-            ground=BrokerGround(
-                fs=self._fs,
-                clock=self.clock,
-                rng=Random(f"{self.world.seed} {self.host} {self.life}"),
-                make_worker=self._make_worker,
-                listener=self._make_listener,
-            ),
-        )
+        fs = self._fs = CrashFs(self.disk, before_change=self._note)
+        node = self.node = self._node(loop, fs)
         loop.create_task(self._start(node))
+
+    def _node(self, loop: VirtualLoop, fs: Fs) -> Node:
+        ground = BrokerGround(
+            fs=fs,
+            clock=self.clock,
+            rng=Random(f"{self.world.seed} {self.host} {self.life}"),
+            workers=VirtualWorkers(loop),
+            dial=self.network.dial(loop),
+            make_worker=self._make_worker,
+            listener=self._make_listener,
+            open_store=self._open_store,
+        )
+        return Node(
+            BrokerConfig.from_mapping(self.settings), cluster_id=self.cluster_id, ground=ground, formats=self.formats
+        )
+
+    async def _open_store(
+        self, _address: str, /, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
+    ) -> MetadataStore:
+        del session_timeout_ms, must_exist
+        assert self.server is not None
+        assert self.loop is not None
+        return await open_in(self.server, self.loop, clock=clock, patience_ms=patience_ms)
+
+    def _write_boot_id(self) -> None:
+        """As the kernel does, on no disk."""
+        path = ""
+        for part in BOOT_ID.split("/")[1:-1]:
+            path = f"{path}/{part}"
+            if not self.disk.exists(path):
+                self.disk.mkdir(path)
+        capacity, self.disk.capacity = self.disk.capacity, None
+        self.disk.write(BOOT_ID, b"boot-%d\n" % self._boots)
+        self.disk.capacity = capacity
 
     async def _start(self, node: Node) -> None:
         try:
@@ -106,6 +150,9 @@ class Machine:
         else:
             self.is_up = True
             self.world.note("up", self.host)
+            await node.over.wait()
+            if self.is_up:
+                self.stop()
 
     def _failed(self, error: SeglogError | OSError) -> None:
         """The process has ended, as `seglog serve` does."""
@@ -130,6 +177,7 @@ class Machine:
         except (SeglogError, OSError) as error:
             self._failed(error)
             return
+        self.has_closed = True
         loop = self.loop
         assert loop is not None
         loop.after_step = lambda: None
@@ -155,7 +203,9 @@ class Machine:
     def lose_power(self) -> None:
         """What was not fsynced is gone, more or less."""
         self.world.note("power cut", self.host)
-        self._die(silence=3.0)
+        if self.is_running:
+            self._die(silence=3.0)
+        self._boots += 1
         self.disk.crash(self.world.rng)
         self.on_down("flushed")
 
@@ -188,17 +238,22 @@ class Machine:
 
     def _note(self, call: Call) -> None:
         self.world.note(self.host, call.operation, call.path)
+        self.on_change(call)
 
     def _make_worker(self, clock: Clock, on_disk_error: Callable[[OSError], object], _name: str | None) -> Worker:
         assert self.loop is not None
-        return VirtualWorker(clock, on_disk_error, self.loop, lambda: self.world.between(*self._thread_seconds))
+        return VirtualWorker(clock, on_disk_error, self.loop, self._thread_seconds)
 
     def _make_listener(self, address: Address, handler: FrameHandler, shared: ConnectionQuotas) -> Listener:
-        return VirtualListener(self.network, address, handler, shared, self._begins_to_answer)
+        return VirtualListener(self.network, address, handler, shared, self._begins_to_answer, self._answers_no_more)
 
     def _begins_to_answer(self) -> None:
         self.answers = True
         self.on_up()
+
+    def _answers_no_more(self) -> None:
+        """It is about to close its logs."""
+        self.answers = False
 
 
 class VirtualWorker(Worker):
@@ -252,13 +307,15 @@ class VirtualListener(Listener):
         handler: FrameHandler,
         shared: ConnectionQuotas,
         begins: Callable[[], None],
+        ends: Callable[[], None],
     ) -> None:
         super().__init__(address, handler, shared)
         self._begins = begins
+        self._ends = ends
         self._network = network
         self._served = handler
         self._limits = shared
-        self._accepted: list[ClientConnection] = []
+        self._accepted: dict[ClientConnection, None] = {}
 
     async def start(self) -> Address:
         loop = asyncio.get_running_loop()
@@ -270,13 +327,18 @@ class VirtualListener(Listener):
     def _accept(self) -> ClientConnection:
         limits = self._limits
         connection = ClientConnection(
-            listener=self.address.name, handler=self._served, limits=limits, now=limits.now, closed=limits.discard
+            listener=self.address.name, handler=self._served, limits=limits, now=limits.now, closed=self._closed
         )
         limits.add(connection)
-        self._accepted.append(connection)
+        self._accepted[connection] = None
         return connection
 
+    def _closed(self, connection: ClientConnection) -> None:
+        self._limits.discard(connection)
+        self._accepted.pop(connection, None)
+
     async def stop(self) -> None:
+        self._ends()
         self._network.unbind((self.address.host, self.address.port))
-        for connection in self._accepted:  # in an order that a run can repeat
+        for connection in list(self._accepted):  # in an order that a run can repeat
             connection.close()

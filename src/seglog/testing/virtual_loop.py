@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
@@ -67,14 +68,18 @@ class World:
         """Let the next thing happen; False if there is none. Raises what a callback failed with."""
         while self._queue:
             when, _, act, loop = heapq.heappop(self._queue)
-            if isinstance(act, asyncio.Handle) and (act.cancelled() or (loop is not None and loop.is_dead)):
-                continue
             self.now = when
-            self.steps += 1
             if isinstance(act, asyncio.Handle):
                 assert loop is not None
+                if act.cancelled() or loop.is_dead:
+                    continue
+                if loop.is_paused:
+                    loop.held.append(act)
+                    continue
+                self.steps += 1
                 loop.run_handle(act)
             else:
+                self.steps += 1
                 act()
             if self.errors:
                 raise self.errors[0]
@@ -96,9 +101,8 @@ class World:
         mine = sorted(entry for entry in self._queue if entry[3] is loop)
         self._queue = [entry for entry in self._queue if entry[3] is not loop]
         heapq.heapify(self._queue)
-        return [
-            act for _, _, act, _ in mine if isinstance(act, asyncio.Handle) and not isinstance(act, asyncio.TimerHandle)
-        ]
+        acts = [*loop.held, *(act for _, _, act, _ in mine)]
+        return [act for act in acts if isinstance(act, asyncio.Handle) and not isinstance(act, asyncio.TimerHandle)]
 
 
 class VirtualClock:
@@ -115,9 +119,39 @@ class VirtualClock:
         return self._world.now
 
 
+class VirtualLane:
+    """A thread of its own: what is given to it is done one after the other."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._busy_until = 0.0
+
+    async def run(self, act: Callable[[], T], /) -> T:
+        loop = self._loop
+        self._busy_until = max(self._busy_until, loop.world.now + loop.thread_seconds())
+        return await loop.in_thread(act, self._busy_until)
+
+    async def close(self) -> None:
+        await self.run(lambda: None)
+
+
+class VirtualWorkers:
+    """`seglog.core.ground.Workers` of a process: threads that take virtual time."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    async def run(self, act: Callable[[], T], /) -> T:
+        loop = self._loop
+        return await loop.in_thread(act, loop.world.now + loop.thread_seconds())
+
+    def lane(self, _name: str, /) -> VirtualLane:
+        return VirtualLane(self._loop)
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """The event loop of one process. What it gives to threads is done at once, some time later: ``thread_seconds`` says
-    how much. `kill` ends it as ``kill -9`` does."""
+    how much. `pause` stops it as SIGSTOP does, `kill` ends it as ``kill -9`` does."""
 
     def __init__(self, world: World, name: str, thread_seconds: Callable[[], float] = lambda: 0.0) -> None:
         self.is_dead = True  # while the loop that it takes itself for is made
@@ -126,8 +160,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.world = world
         self.name = name
         self.after_step: Callable[[], None] = lambda: None
-        self._thread_seconds = thread_seconds
-        self._busy: dict[int, float] = {}
+        self.thread_seconds = thread_seconds
+        self.is_paused = False
+        self.held: list[asyncio.Handle] = []
+        """What came due while it was paused."""
+        self._paused_until = 0.0
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._last_words: deque[asyncio.Handle] = deque()
 
@@ -195,26 +232,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """One executor does one thing after the other; what is given to no executor has no order."""
+        """In any order: what needs one has a `VirtualLane`."""
+        del executor
+        return self.in_thread(partial(func, *args), self.world.now + self.thread_seconds())
+
+    def in_thread(self, act: Callable[[], T], begin: float) -> asyncio.Future[T]:
+        """``act`` happens at ``begin``, and its result is known here some time later."""
+        future: asyncio.Future[T] = self.create_future()
         if self.is_dead:
-            future: asyncio.Future[T] = self.create_future()
             future.cancel()
             return future
-        begin = self.world.now + self._thread_seconds()
-        if executor is not None:
-            begin = self._busy[id(executor)] = max(begin, self._busy.get(id(executor), 0.0))
 
         async def work() -> T:
-            await asyncio.sleep(begin - self.world.now)
             asyncio._set_running_loop(None)  # as in a thread
             try:
-                result = func(*args)
+                return act()
             finally:
                 asyncio._set_running_loop(self)
-            await asyncio.sleep(self._thread_seconds())
-            return result
 
-        return self.create_task(work())
+        def done(task: asyncio.Task[T]) -> None:
+            self.call_later(self.thread_seconds(), _pass_on, task, future)
+
+        self.call_at(begin, lambda: self.create_task(work()).add_done_callback(done))
+        return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -231,12 +271,30 @@ class VirtualLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)
         self.after_step()
 
+    def pause(self, seconds: float) -> None:
+        """It does nothing for so long, and then all that came due meanwhile."""
+        self._paused_until = max(self._paused_until, self.world.now + seconds)
+        self.is_paused = True
+        self.world.after(seconds, self._resume_if_due)
+
+    def _resume_if_due(self) -> None:
+        if self.world.now >= self._paused_until:
+            self.resume()
+
+    def resume(self) -> None:
+        self.is_paused, self._paused_until = False, 0.0
+        held, self.held = self.held, []
+        if not self.is_dead:
+            for handle in held:
+                self.world.at(self.world.now, handle, self)
+
     def kill(self) -> None:
         """Nothing of this process happens any more. Its coroutines are ended one by one, deaf and mute, so that none is
         left to end by itself, in another life."""
         self.after_step = lambda: None
-        self._last_words.extend(self.world.take_ready(self))
         self.is_dead = True
+        self._last_words.extend(self.world.take_ready(self))
+        self.held.clear()
         for _ in range(_LAST_WORDS):
             if not self._last_words:
                 if not self._tasks:
@@ -245,3 +303,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     task.cancel()
             while self._last_words:
                 self.run_handle(self._last_words.popleft())
+
+
+def _pass_on(done: asyncio.Task[T], to: asyncio.Future[T]) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if to.done():  # nobody waits any more
+        return
+    if error is None:
+        to.set_result(done.result())
+    else:
+        to.set_exception(error)

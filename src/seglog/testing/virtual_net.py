@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from seglog.core.ground import Dial
 from seglog.testing.virtual_loop import VirtualLoop, World
 
 _HIGH_WATER: Final = 64 << 10
@@ -25,10 +26,10 @@ class Bound(NamedTuple):
 
 
 class Link:
-    """The way between two hosts. ``delay`` is how many seconds a piece takes, from and to; while it ``is_down`` nothing
-    gets through, and everything does, in order, when it is up again."""
+    """The way from one host to another. ``delay`` is how many seconds a piece takes, from and to; while it ``is_down``
+    nothing gets through, and everything does, in order, when it is up again."""
 
-    def __init__(self, delay: tuple[float, float]) -> None:
+    def __init__(self, delay: Callable[[], float]) -> None:
         self.delay = delay
         self.is_down = False
         self._held: deque[Callable[[], None]] = deque()
@@ -48,16 +49,21 @@ class Link:
 class Network:
     """All links, listeners and connections of a world."""
 
-    def __init__(self, world: World, delay: tuple[float, float] = (0.0001, 0.002)) -> None:
+    def __init__(self, world: World, delay: Callable[[], float] | None = None) -> None:
         self.world = world
-        self.delay = delay
+        self.delay = delay or (lambda: world.between(0.0001, 0.002))
+        self.loses: Callable[[], bool] = lambda: False
+        """Asked with each piece that is sent: whether its connection is cut."""
         self.ends: dict[End, None] = {}
-        self._links: dict[frozenset[str], Link] = {}
+        self._links: dict[tuple[str, str], Link] = {}
         self._bound: dict[Address, Bound] = {}
         self._numbers = 0
 
-    def link(self, one: str, other: str) -> Link:
-        return self._links.setdefault(frozenset((one, other)), Link(self.delay))
+    def link(self, source: str, target: str) -> Link:
+        link = self._links.get((source, target))
+        if link is None:
+            link = self._links[source, target] = Link(self.delay)
+        return link
 
     def links(self) -> list[Link]:
         return list(self._links.values())
@@ -74,35 +80,43 @@ class Network:
 
     async def connect(self, loop: VirtualLoop, factory: Factory, address: Address) -> asyncio.BaseProtocol:
         """The protocol, connected. `ConnectionRefusedError` where nobody listens."""
-        link = self.link(loop.name, address[0])
+        there, back = self.link(loop.name, address[0]), self.link(address[0], loop.name)
         done: asyncio.Future[asyncio.BaseProtocol] = loop.create_future()
 
         def arrive() -> None:
             bound = self._bound.get(address)
             if bound is None or bound.loop.is_dead:
-                self._later(link, lambda: _fail(done))
+                self._later(back, lambda: _fail(done))
                 return
             self._numbers += 1
             near, far = (
-                End(self, link, loop, self._numbers, address[0]),
-                End(self, link, bound.loop, -self._numbers, loop.name),
+                End(self, there, loop, self._numbers, address[0]),
+                End(self, back, bound.loop, -self._numbers, loop.name),
             )
             near.other, far.other = far, near
             self.world.note("connect", loop.name, address[0], self._numbers)
             far.begin(bound.factory())
-            self._later(link, lambda: _connected(done, near, factory))
+            self._later(back, lambda: _connected(done, near, factory))
 
-        self._later(link, arrive)
+        self._later(there, arrive)
         return await done
 
     def _later(self, link: Link, act: Callable[[], None]) -> None:
-        self.world.after(self.world.between(*link.delay), lambda: link.pass_on(act))
+        self.world.after(link.delay(), lambda: link.pass_on(act))
 
     def cut(self, end: End) -> None:
         """Both sides learn of it, each at its own time; what is on its way may or may not arrive before."""
         for one in (end, end.other):
             one.is_cut = True
-            self.world.after(self.world.between(*one.link.delay), one.reset)
+            self.world.after(one.link.delay(), one.reset)
+
+    def dial(self, loop: VirtualLoop) -> Dial:
+        """`seglog.core.ground.Ground.dial` of a process."""
+
+        async def dial(protocol: asyncio.BaseProtocol, host: str, port: int) -> None:
+            await self.connect(loop, lambda: protocol, (host, port))
+
+        return dial
 
     def process_died(self, loop: VirtualLoop, silence: float) -> None:
         """Its connections end: after ``silence`` seconds at most, since a machine without power says nothing. What it
@@ -162,6 +176,9 @@ class End(asyncio.Transport):
         """In pieces, each when the one before has arrived."""
         if self._closing or self.is_cut or self.loop.is_dead or not data:
             return
+        if self._network.loses():
+            self._network.cut(self)
+            return
         data = bytes(data)
         rng = self._network.world.rng
         at = rng.randrange(1, len(data)) if len(data) > 1 and rng.random() < 0.1 else len(data)
@@ -175,7 +192,7 @@ class End(asyncio.Transport):
 
     def _send(self, piece: bytes | None) -> None:
         world = self._network.world
-        self._last = max(self._last, world.now + world.between(*self.link.delay))
+        self._last = max(self._last, world.now + self.link.delay())
         step = world.steps
 
         def land() -> None:
