@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
+from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.formats import BROKER_EPOCHS
-from seglog.cluster.model import BrokerRegistration, Member, broker_name, encode
+from seglog.cluster.membership import BrokerInfo, Membership
+from seglog.cluster.model import BrokerRegistration, Member, TopicRules, broker_name, encode
 from seglog.cluster.store import StoreClosedError, StoreError, StoreFailedError, VersionedValue
+from seglog.core.ground import Ground
+from seglog.testing.virtual_loop import VirtualClock, VirtualLoop, VirtualWorkers, World
+from seglog.testing.virtual_store import Fate, VirtualServer, VirtualStore
 from tests.cluster.contract import SOON
 from tests.cluster.faulty import AFTER, BEFORE, UNKNOWN, Faulty
 from tests.cluster.party import Party, end_session, stores
@@ -334,3 +339,39 @@ def test_a_counter_that_is_there_goes_on(tmp_path: Path) -> None:
         await party.stop()
 
     run(tmp_path, work)
+
+
+def test_a_session_that_ends_while_the_registration_is_written_does_not_end_the_broker() -> None:
+    def lost(seconds: float) -> Fate:
+        return Fate(seconds, is_applied=False, is_answered=False)
+
+    world = World(1)
+    fates: list[Fate] = []
+    server = VirtualServer(world, lambda _: fates.pop(0) if fates else Fate(0.001))
+    loop, clock = VirtualLoop(world, "one"), VirtualClock(world)
+    store = VirtualStore(server, loop, clock)
+    view = ClusterView(store, lambda _: TopicRules(1, unclean=False))
+    registration = BrokerInfo(1, {"PLAINTEXT": "one:9092"}, None, ("disk",))
+    ground = Ground(clock=clock, workers=VirtualWorkers(loop))
+    membership = Membership(
+        store, view, registration, session_timeout_ms=3_000, kept_since=lambda epoch, _: epoch, ground=ground
+    )
+
+    async def work() -> None:
+        await view.start()
+        await membership.join()
+        running = loop.create_task(membership.run())
+        await asyncio.sleep(0.05)
+        changing = loop.create_task(membership.update(rack="a"))
+        await asyncio.sleep(0)
+        changing.cancel()
+        # It tries again, a renewal comes too late, and only then the next attempt turns out to be lost
+        fates.extend((lost(0.2), Fate(3.0), lost(6.0)))
+        await asyncio.sleep(60.0)
+        assert membership.me == Member(1, 2)
+        assert not running.done()
+
+    task = loop.create_task(work())
+    assert world.run(task.done, 100.0)
+    task.result()
+    loop.kill()

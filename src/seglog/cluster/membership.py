@@ -269,7 +269,8 @@ class Membership:
                     elif not self._is_written:
                         await self.update()
                 except StoreFailedError as error:
-                    _log.warning("the registration of broker %d is not as it should be: %s", self.me.node_id, error)
+                    node_id = self._wanted.node_id  # `me` may be gone
+                    _log.warning("the registration of broker %d is not as it should be: %s", node_id, error)
                 await self._wait(every)
         except StoreClosedError:
             self._lose()
