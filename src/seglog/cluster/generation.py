@@ -28,7 +28,6 @@ from seglog.cluster.formats import BROKER_EPOCHS
 from seglog.cluster.membership import count
 from seglog.cluster.model import GENERATION, GENERATION_BASE, RAISED, generation_of
 from seglog.cluster.store import (
-    ANY_VERSION,
     CommitStep,
     MetadataStore,
     NameExistsError,
@@ -145,10 +144,11 @@ class SeenGenerations:
             value = b"%d" % generation
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS):
-                    if await self._store.get(self._name) is None:
+                    found = await self._store.get(self._name)
+                    if found is None:
                         await self._store.create(self._name, value)
-                    else:
-                        await self._store.cas(self._name, value, ANY_VERSION)
+                    else:  # by its version: a call of an earlier process may still be on its way, with a lower one
+                        await self._store.cas(self._name, value, found.version)
             except (StoreError, TimeoutError) as error:
                 _log.warning("generation %d is not written down yet: %s", generation, str(error) or "no answer")
                 return
