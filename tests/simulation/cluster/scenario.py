@@ -1,0 +1,60 @@
+"""What kind of cluster a seed has: how many brokers, which replicas, and what is asked of them."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+
+class Scenario(NamedTuple):
+    """``retention``: old segments go. ``unclean``: anyone may lead when nobody else can, and power is cut anywhere.
+
+    ``operators``: disks are emptied, swapped and restored from backups, all machines lose power at once, and somebody
+    chooses leaders where there is none. ``flushed``: each append is fsynced, so that no power cut loses anything.
+    ``groups``: consumers commit offsets.
+    """
+
+    nodes: int = 3
+    partitions: int = 1
+    replicas: int = 3
+    min_insync: int = 2
+    retention: bool = False
+    flush_ms: int | None = None
+    unclean: bool = False
+    operators: bool = False
+    flushed: bool = False
+    groups: bool = False
+
+    @property
+    def may_lose(self) -> bool:
+        return self.unclean or self.operators
+
+    @property
+    def assignment(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(
+            tuple((first + step) % self.nodes + 1 for step in range(self.replicas)) for first in range(self.partitions)
+        )
+
+
+_KINDS = ((3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (4, 3, 2), (5, 3, 2), (5, 5, 3))
+"""Brokers, replicas, min.insync.replicas."""
+
+
+def draw(seed: int, *, unclean: bool = False, operators: bool = False) -> Scenario:
+    rng = random.Random(seed + 2)
+    nodes, replicas, min_insync = rng.choice(_KINDS)
+    scenario = Scenario(
+        nodes=nodes,
+        partitions=rng.choice((1, 1, 2, 3)),
+        replicas=replicas,
+        min_insync=min_insync,
+        retention=rng.random() < 0.25,
+        flush_ms=rng.choice((None, None, 1_000)),
+        unclean=unclean,
+    )
+    if not operators:
+        return scenario._replace(groups=not unclean and random.Random(seed + 8).random() < 0.2)
+    min_insync = rng.choice((1, min_insync))
+    if random.Random(seed + 3).random() < 0.1:  # what is moved is on other brokers then, all of it
+        scenario = scenario._replace(replicas=1)
+    return scenario._replace(operators=True, min_insync=min_insync, flushed=rng.random() < 0.5)
