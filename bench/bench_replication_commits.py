@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.brokers import load
-from bench.clusters import Cluster, KafkaCluster, SeglogCluster, new_topic
+from bench.clusters import Cluster, kafka_cluster, new_topic, seglog_cluster
 from seglog.core.types import MAX_INT64
 from tests.broker.clients import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
@@ -30,11 +30,11 @@ _TOPIC: Final = "read"
 def main() -> None:
     print(f"3 nodes, RF 3, one disk, {_SECONDS:.0f} s each; {load()}")
     with tempfile.TemporaryDirectory(prefix="seglog-bench-") as name:
-        with SeglogCluster(Path(name) / "seglog") as cluster:
+        with seglog_cluster(Path(name) / "seglog") as cluster:
             _measure(cluster, "seglog, flushed", is_new=True)
             _measure(cluster, "seglog, not flushed", is_new=False)
         if "SEGLOG_BENCH_ALONE" not in os.environ:
-            with KafkaCluster(Path(name) / "kafka") as kafka:
+            with kafka_cluster(Path(name) / "kafka") as kafka:
                 _measure(kafka, "Kafka, not flushed", is_new=True)
 
 

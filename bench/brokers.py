@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from bench.commands import begin, wait_for_end, wait_until_ready
 from bench.kafka import BROKER, QUIET
 from tests.broker.clients import AdminClient, NewTopic
 from tests.kafka.node import KafkaNode
-from tests.kit.ports import free_port
+from tests.kit.broker_process import BrokerProcess
 
 ROUNDS: Final = int(os.environ.get("SEGLOG_BENCH_ROUNDS", "3"))
 _TICK: Final = os.sysconf("SC_CLK_TCK")
@@ -33,48 +31,20 @@ class Reached(Protocol):
 class Server(Reached, Protocol):
     """A broker on this machine."""
 
-    port: int
-
+    @property
+    def port(self) -> int: ...
     @property
     def pid(self) -> int: ...
 
 
-class Seglog:
-    """``seglog serve`` in a directory, on a free port, with Kafka's settings where they are given."""
+class Seglog(BrokerProcess):
+    """Stopped cleanly at the end of the ``with``."""
 
     def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
-        self.data_dir = data_dir
-        self._properties = dict(properties or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
+        super().__init__(data_dir, properties, log_level="warning")
 
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def __enter__(self) -> Seglog:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
         self.stop()
-
-    def start(self) -> None:
-        where = ("--data-dir", self.data_dir, "--listen", self.bootstrap)
-        self._process = begin("serve", *where, settings=self._properties)
-        wait_until_ready(self._process)
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        wait_for_end(process)
 
 
 @contextmanager

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from bench.brokers import cpu_of, create_topic, resident
-from bench.commands import begin, wait_for_end, wait_until_ready
 from bench.kafka import BROKER, QUIET
 from seglog.client.bootstrap import parse_bootstrap
 from seglog.client.cluster import ClusterAdmin
@@ -18,7 +16,9 @@ from seglog.cluster.health import ClusterStatus
 from seglog.core.errors import SeglogError
 from tests.broker.clients import NewTopic
 from tests.kafka.ensemble import KafkaEnsemble
-from tests.kit.ports import free_port
+from tests.kafka.node import KafkaNode
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.cluster import SeglogCluster
 from tests.kit.waiting import wait_until
 
 NODES: Final = 3
@@ -32,123 +32,50 @@ REPLICATED: Final = {
 }
 
 
-class Cluster(Protocol):
-    """Three nodes; a node is named by its index."""
+class Cluster:
+    """Three nodes of one side, running; a node is named by its index."""
 
-    @property
-    def bootstrap(self) -> str: ...
+    def __init__(self, servers: SeglogCluster | KafkaEnsemble) -> None:
+        self.bootstrap = servers.bootstrap
+        self._nodes: Sequence[BrokerProcess | KafkaNode] = servers.nodes
+
     @property
     def pids(self) -> list[int]:
         """Of the nodes that run."""
+        return [node.pid for node in self._nodes if node.is_running]
 
-    def kill(self, node: int) -> None: ...
-    def stop(self, node: int) -> None: ...
+    def kill(self, node: int) -> None:
+        self._nodes[node].kill()
+
+    def stop(self, node: int) -> None:
+        self._nodes[node].stop()
+
     def start(self, node: int) -> None:
         """Until it answers."""
-
-
-class SeglogCluster:
-    """Three ``seglog serve --cluster`` on one SQLite file, or on the store that is given."""
-
-    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None, store: str | None = None) -> None:
-        data_dir.mkdir()
-        self._dir = data_dir
-        self._store = store or f"sqlite:{data_dir / 'metadata.sqlite'}"
-        self._settings = {**REPLICATED, **(properties or {})}
-        self._ports = [free_port() for _ in range(NODES)]
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
-
-    @property
-    def pids(self) -> list[int]:
-        return [process.pid for process in self._processes.values()]
-
-    def __enter__(self) -> SeglogCluster:
-        try:
-            for node in range(NODES):
-                self._begin(node)
-            for node in range(NODES):
-                wait_until_ready(self._processes[node])
-            wait(self, lambda seen: len(seen.brokers) == NODES, topics=[])
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        for node in list(self._processes):
-            self.kill(node)
-
-    def start(self, node: int) -> None:
-        self._begin(node)
-        wait_until_ready(self._processes[node])
-
-    def kill(self, node: int) -> None:
-        process = self._processes.pop(node)
-        process.kill()
-        wait_for_end(process)
-
-    def stop(self, node: int) -> None:
-        process = self._processes.pop(node)
-        process.terminate()
-        wait_for_end(process)
-
-    def _begin(self, node: int) -> None:
-        who = ("--cluster", self._store, "--node-id", str(node + 1), "--log-level", "error")
-        where = ("--data-dir", self._dir / str(node + 1), "--listen", f"127.0.0.1:{self._ports[node]}")
-        self._processes[node] = begin("serve", *who, *where, settings=self._settings)
-
-
-class KafkaCluster:
-    """Three nodes of Kafka, each of them broker and controller, with the heap of its own scripts."""
-
-    def __init__(self, data_dir: Path, properties: Mapping[str, str] | None = None) -> None:
-        self._ensemble = KafkaEnsemble(data_dir, {**REPLICATED, **(properties or {})}, jvm=(*BROKER, QUIET))
-        self._running: set[int] = set()
-
-    @property
-    def bootstrap(self) -> str:
-        return self._ensemble.bootstrap
-
-    @property
-    def pids(self) -> list[int]:
-        return [self._ensemble.nodes[node].pid for node in sorted(self._running)]
-
-    def __enter__(self) -> KafkaCluster:
-        self._ensemble.start()
-        self._running = set(range(NODES))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ensemble.kill()
-
-    def kill(self, node: int) -> None:
-        self._running.remove(node)
-        self._ensemble.nodes[node].kill()
-
-    def stop(self, node: int) -> None:
-        self._running.remove(node)
-        self._ensemble.nodes[node].stop()
-
-    def start(self, node: int) -> None:
-        self._ensemble.nodes[node].start()
-        self._running.add(node)
+        self._nodes[node].start()
 
 
 @contextmanager
-def both(properties: Mapping[str, str] | None = None) -> Iterator[dict[str, Cluster]]:
+def seglog_cluster(data_dir: Path) -> Iterator[Cluster]:
+    with SeglogCluster(data_dir, settings=REPLICATED, defaults={}, log_level="error") as brokers:
+        yield Cluster(brokers)
+
+
+@contextmanager
+def kafka_cluster(data_dir: Path) -> Iterator[Cluster]:
+    """Each node is broker and controller, with the heap of Kafka's own scripts."""
+    with KafkaEnsemble(data_dir, REPLICATED, jvm=(*BROKER, QUIET)) as nodes:
+        yield Cluster(nodes)
+
+
+@contextmanager
+def both() -> Iterator[dict[str, Cluster]]:
     """Both clusters, running; their data are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="seglog-bench-") as name, ExitStack() as stack:
         root = Path(name)
         yield {
-            "seglog": stack.enter_context(SeglogCluster(root / "seglog", properties)),
-            "Kafka": stack.enter_context(KafkaCluster(root / "kafka", properties)),
+            "seglog": stack.enter_context(seglog_cluster(root / "seglog")),
+            "Kafka": stack.enter_context(kafka_cluster(root / "kafka")),
         }
 
 

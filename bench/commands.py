@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +13,6 @@ from bench.sides import Compared, Cost, turn_about
 
 _ROOT: Final = Path(__file__).parents[1]
 ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": os.pathsep.join((str(_ROOT), str(_ROOT / "src")))}
-_PATIENCE: Final = 120
 _NOISE: Final = 0.1
 """Part of a start by which two of them differ."""
 
@@ -26,27 +23,6 @@ def seglog(*arguments: str | Path) -> list[str]:
 
 def python(code: str, *arguments: str | Path) -> list[str]:
     return [sys.executable, "-c", code, *map(str, arguments)]
-
-
-def begin(*arguments: str | Path, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A server of ours, with these keys of ``server.properties``; see `wait_until_ready`."""
-    keys = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    return subprocess.Popen(seglog(*arguments, "--json", *keys), stdout=subprocess.PIPE, env=ENVIRONMENT)
-
-
-def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
-    """RuntimeError if it ends instead, or is not ready in time."""
-    assert process.stdout is not None
-    if not select.select([process.stdout], [], [], _PATIENCE)[0] or not (line := process.stdout.readline()):
-        raise RuntimeError("a broker of ours is not ready; it says why on standard error")
-    json.loads(line)
-
-
-def wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """After a signal."""
-    assert process.stdout is not None
-    process.wait(_PATIENCE)
-    process.stdout.close()
 
 
 def run(command: Sequence[str], out: Path | None = None) -> None:

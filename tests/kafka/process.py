@@ -92,6 +92,10 @@ class JavaServer(Service):
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Start and wait until it answers. Raises RuntimeError with the end of its log."""
         self.launch()

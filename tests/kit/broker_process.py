@@ -53,6 +53,10 @@ class BrokerProcess(Service):
         return self.address
 
     @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, f"the broker on {self.path} does not run"
         return self._process

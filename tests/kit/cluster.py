@@ -40,6 +40,7 @@ class ClusterBroker(BrokerProcess):
         network: Network,
         settings: Mapping[str, str],
         more: Sequence[Path] = (),
+        log_level: str = "info",
     ) -> None:
         self.node_id = node_id
         super().__init__(
@@ -49,6 +50,7 @@ class ClusterBroker(BrokerProcess):
             options=("--cluster", store, "--node-id", str(node_id)),
             prefix=network.prefix(node_id),
             more=more,
+            log_level=log_level,
         )
 
 
@@ -56,7 +58,7 @@ class SeglogCluster(Services[ClusterBroker]):
     """``with SeglogCluster(path) as cluster``: brokers of one cluster, all running at the start, killed at the end.
 
     ``store`` is an address; None: a SQLite file. ``own`` are settings and ``more`` further log directories by the
-    brokers' numbers.
+    brokers' numbers; ``settings`` go over ``defaults``.
     """
 
     def __init__(
@@ -69,12 +71,15 @@ class SeglogCluster(Services[ClusterBroker]):
         own: Mapping[int, Mapping[str, str]] | None = None,
         more: Mapping[int, Sequence[Path]] | None = None,
         network: Network | None = None,
+        defaults: Mapping[str, str] = SETTINGS,
+        log_level: str = "info",
     ) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.store = store or f"sqlite:{path / 'metadata.sqlite'}"
         self.network = network or Loopback()
         self._path = path
-        self._settings = {**SETTINGS, **(settings or {})}
+        self._settings = {**defaults, **(settings or {})}
+        self._log_level = log_level
         self.own = own or {}
         self._more = more or {}
         self.brokers: dict[int, ClusterBroker] = {}
@@ -86,7 +91,7 @@ class SeglogCluster(Services[ClusterBroker]):
         """One more, which does not run yet."""
         settings = {**self._settings, **self.own.get(node_id, {})}
         path, more = self._path / f"broker-{node_id}", self._more.get(node_id, ())
-        broker = ClusterBroker(node_id, path, self.store, self.network, settings, more)
+        broker = ClusterBroker(node_id, path, self.store, self.network, settings, more, self._log_level)
         self.brokers[node_id] = broker
         self.nodes.append(broker)
         return broker
