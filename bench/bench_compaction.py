@@ -26,7 +26,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.compaction import compact
+from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.dir_health import DirHealth

@@ -13,7 +13,7 @@ from seglog.core.fs import OsFs
 from seglog.core.ground import Ground
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.compaction import CompactionStats, compact
+from seglog.storage.compaction.log_cleaner import CompactionStats, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log

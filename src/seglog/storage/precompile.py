@@ -23,7 +23,7 @@ def warm() -> None:
     from seglog.records.column_decoding import Selection
     from seglog.records.column_encoding import encode_columns
     from seglog.records.partition_kernels import warm_partitioner
-    from seglog.storage.compaction.compiled_offset_map import CompiledMap
+    from seglog.storage.compaction.compiled_cleaner import CompiledMap
     from seglog.storage.offline.scan import scan
     from seglog.storage.offline.table_batches import Stretch, iter_table_batches
 
@@ -71,10 +71,10 @@ def warm() -> None:
 
 def _warm_parts(fs: OsFs, round_: Round) -> None:
     from seglog.storage.compaction.parts import (
+        KeyRows,
         LastOffsets,
-        Open,
-        Rows,
-        Stretch,
+        OpenTransactions,
+        SourceStretch,
         Survivors,
         clean_part,
         map_keys,
@@ -82,9 +82,9 @@ def _warm_parts(fs: OsFs, round_: Round) -> None:
     )
 
     offsets, stays = LastOffsets(), Survivors(0, 4, 3)
-    for item in map_keys(fs, round_, Stretch(round_.sources[0], 0, round_.sources[0].size), new_hash_key()):
-        if isinstance(item, Rows):
+    for item in map_keys(fs, round_, SourceStretch(round_.sources[0], 0, round_.sources[0].size), new_hash_key()):
+        if isinstance(item, KeyRows):
             offsets.put(item.frozen())
             offsets.stay(item.frozen())
     stays.add(offsets.last().astype("<u4").tobytes())
-    clean_part(fs, round_, round_.sources, stays, Open(), round_.directory)
+    clean_part(fs, round_, round_.sources, stays, OpenTransactions(), round_.directory)

@@ -19,7 +19,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import MAX_INT64, TopicPartition
 from seglog.records.record import NewRecord
 from seglog.spark.jobs.compact import CompactionResult, buckets, compact, stretches
-from seglog.storage import compaction
+from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.round import COMPILED
 from seglog.storage.directory.log_dir import LogDir
 from seglog.testing import ManualClock
@@ -53,8 +53,8 @@ def _write(path: Path, seed: int, ground: Ground, *, steps: int = 80, **topic: o
 def _by_the_engine(path: Path, ground: Ground) -> None:
     with LogDir.open(path, ground=ground) as directory:
         log = directory.log("t")
-        part = compaction.cleanable(log, directory.checkpoints.cleaner_offsets.get(T0))
-        stats = compaction.compact(log, first_dirty=part.first_dirty, engine=COMPILED, in_child=False)
+        part = log_cleaner.cleanable(log, directory.checkpoints.cleaner_offsets.get(T0))
+        stats = log_cleaner.compact(log, first_dirty=part.first_dirty, engine=COMPILED, in_child=False)
         directory.checkpoints.note_cleaned(log, stats.end_offset)
 
 
@@ -219,7 +219,7 @@ def test_one_large_segment_keeps_several_tasks_busy(spark: SparkSession, tmp_pat
             log.append_records([NewRecord(rng.randbytes(1_000), b"%d" % rng.randrange(6_000)) for _ in range(15)])
         log.roll()
         expected, end = values(facts(log)), log.log_end_offset
-        round_ = compaction.plan(log, first_dirty=0, first_uncleanable=end, map_bytes=1 << 20).round
+        round_ = log_cleaner.plan(log, first_dirty=0, first_uncleanable=end, map_bytes=1 << 20).round
         cut = list(stretches(log.fs, round_, cores=2))
         assert [(one.source, one.start) for one in cut[:2]] == [(cut[0].source, 0), (cut[0].source, cut[0].end)]
         assert sum(one.end - one.start for one in cut) == sum(source.size for source in round_.sources)

@@ -10,9 +10,9 @@ import pytest
 
 from seglog.core.fs import Fs
 from seglog.spark.jobs.compact_staging import StagedGroup, staged_round
-from seglog.storage.compaction import carry_out, plan
 from seglog.storage.compaction import round as rounds
-from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped
+from seglog.storage.compaction.log_cleaner import carry_out, plan
+from seglog.storage.compaction.round import COMPILED, CleanedGroup, OffsetMapStats
 from seglog.storage.formats.paths import parse_file_name
 from seglog.testing import CrashFs, MemoryFs
 from tests.storage.compaction.compacted import batches, facts, values
@@ -57,7 +57,7 @@ def _work(fs: Fs, round_: rounds.Round, staging: str) -> list[StagedGroup]:
     return written
 
 
-def _begun(events: Generator[Mapped | CleanedGroup], _stop: object) -> Generator[Mapped | CleanedGroup]:
+def _begun(events: Generator[OffsetMapStats | CleanedGroup], _stop: object) -> Generator[OffsetMapStats | CleanedGroup]:
     return events
 
 

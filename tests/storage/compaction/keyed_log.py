@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.storage.compaction import CompactionStats, compact
+from seglog.storage.compaction.log_cleaner import CompactionStats, compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.log.admit import Origin
 from seglog.storage.log.log import Log

@@ -11,11 +11,11 @@ from seglog.core.fs import Fs
 from seglog.records.batch import entries
 from seglog.records.offset_kernels import U64
 from seglog.storage.compaction.parts import (
-    Effects,
+    KeyRows,
     LastOffsets,
-    Rows,
-    Stretch,
+    SourceStretch,
     Survivors,
+    TransactionEffects,
     as_rows,
     clean_part,
     fold,
@@ -26,14 +26,16 @@ from seglog.storage.compaction.round import CleanedGroup, Round, group_sources
 from seglog.storage.formats.paths import segment_paths
 
 
-def cut(fs: Fs, round_: Round, rng: random.Random) -> list[Stretch]:
+def cut(fs: Fs, round_: Round, rng: random.Random) -> list[SourceStretch]:
     """The sources in pieces at batch boundaries."""
     found = []
     for source in round_.sources:
         data = fs.read(segment_paths(round_.directory, source.base_offset).log)[: source.size]
         cuts = [entry.position for entry in entries(data) if entry.position and rng.random() < 0.2]
         found += [
-            Stretch(source, start, end) for start, end in zip([0, *cuts], [*cuts, source.size], strict=True) if end
+            SourceStretch(source, start, end)
+            for start, end in zip([0, *cuts], [*cuts, source.size], strict=True)
+            if end
         ]
     return found
 
@@ -43,13 +45,13 @@ def clean_in_parts(
 ) -> Iterator[CleanedGroup]:
     """What `clean` yields after its map, with the files in ``directory``; everything comes in another order."""
     key = new_hash_key()
-    effects: list[tuple[Stretch, Effects]] = []
-    rows: list[Rows] = []
+    effects: list[tuple[SourceStretch, TransactionEffects]] = []
+    rows: list[KeyRows] = []
     for stretch in cut(fs, round_, rng):
         *blocks, last = map_keys(fs, round_, stretch, key, most=most)
-        assert isinstance(last, Effects)
+        assert isinstance(last, TransactionEffects)
         effects.append((stretch, last))
-        rows += [block for block in blocks if isinstance(block, Rows)]
+        rows += [block for block in blocks if isinstance(block, KeyRows)]
     rng.shuffle(rows)
     stay: list[int] = []
     for bucket in range(buckets):

@@ -19,10 +19,10 @@ from seglog.core.errors import CorruptBatchError
 from seglog.core.fs import OsFs
 from seglog.core.ground import Ground
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.compaction import compact, plan
 from seglog.storage.compaction.child_process import WorkerFailedError, clean_in_child
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
-from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, Mapped, Round
+from seglog.storage.compaction.log_cleaner import compact, plan
+from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, OffsetMapStats, Round
 from seglog.storage.log.dir_health import DirHealth
 from seglog.storage.log.log import Log
 from seglog.storage.log.recovery import Known, load_log
@@ -102,7 +102,7 @@ def test_a_round_that_is_no_longer_wanted_ends_its_child(tmp_path: Path) -> None
     with pytest.raises(CleaningAbortedError):
         list(clean_in_child(_round(log), lambda: True))
     with closing(clean_in_child(_round(log), lambda: False)) as events:
-        assert isinstance(next(events), Mapped)
+        assert isinstance(next(events), OffsetMapStats)
     assert compact(log, first_dirty=0, in_child=True, should_stop=lambda: True).aborted
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
 

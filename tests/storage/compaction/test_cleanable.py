@@ -6,23 +6,23 @@ import pytest
 
 from seglog.core.config import LogConfig
 from seglog.core.types import MAX_INT64
-from seglog.storage.compaction.cleanable import Cleanable, SegmentFacts, cleanable_part
+from seglog.storage.compaction.cleanable import Cleanable, CleaningFacts, cleanable_part
 from seglog.storage.compaction.round import Source, group_sources
 
 NOW = 1_000_000
 
 
-def _segments(*times: int, size: int = 100) -> list[SegmentFacts]:
+def _segments(*times: int, size: int = 100) -> list[CleaningFacts]:
     """Segments of ten offsets each, all records of one at one time; the last one is active."""
 
-    def facts(base: int, ms: int) -> SegmentFacts:
-        return SegmentFacts(base, size, lambda: ms, lambda: ms)
+    def facts(base: int, ms: int) -> CleaningFacts:
+        return CleaningFacts(base, size, lambda: ms, lambda: ms)
 
     return [facts(at * 10, ms) for at, ms in enumerate(times)]
 
 
 def _part(
-    segments: list[SegmentFacts],
+    segments: list[CleaningFacts],
     checkpoint: int | None = None,
     *,
     start: int = 0,
@@ -110,7 +110,7 @@ def test_records_that_waited_too_long_are_due_whatever_the_ratio() -> None:
 
 
 def test_segments_without_timestamps_wait_for_the_ratio() -> None:
-    segments = [SegmentFacts(base, 100, lambda: 5, lambda: None) for base in (0, 10)]
+    segments = [CleaningFacts(base, 100, lambda: 5, lambda: None) for base in (0, 10)]
     assert _part(segments, max_compaction_lag_ms=1).delay_ms == 0
 
 
@@ -118,12 +118,12 @@ def test_no_file_is_read_for_a_lag_that_is_off() -> None:
     def never() -> int:
         raise AssertionError("asked")
 
-    segments = [SegmentFacts(base, 100, never, never) for base in (0, 10)]
+    segments = [CleaningFacts(base, 100, never, never) for base in (0, 10)]
     assert _part(segments, max_compaction_lag_ms=MAX_INT64).first_uncleanable == 10
 
 
 def test_an_empty_log() -> None:
-    part = _part([SegmentFacts(0, 0, lambda: 1, lambda: None)], end=0)
+    part = _part([CleaningFacts(0, 0, lambda: 1, lambda: None)], end=0)
     assert (part.first_uncleanable, part.ratio) == (0, 0.0)
     assert not part.is_due(0.0)
 

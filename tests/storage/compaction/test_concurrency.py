@@ -10,7 +10,7 @@ import pytest
 from seglog.core.config import LogDirConfig
 from seglog.core.errors import CorruptBatchError, LogDirOfflineError
 from seglog.core.types import TopicPartition
-from seglog.storage.compaction import CompactionStats, compact, pick, run
+from seglog.storage.compaction.log_cleaner import CompactionStats, compact, pick, run
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.formats.paths import segment_paths
 from seglog.storage.log.log import Log

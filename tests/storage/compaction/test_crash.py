@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from seglog.storage.compaction import compact, plan
+from seglog.storage.compaction.log_cleaner import compact, plan
 from seglog.storage.compaction.round import PLAIN, group_sources
 from seglog.storage.formats.paths import MANIFEST, WITNESS
 from seglog.storage.log.log import Log

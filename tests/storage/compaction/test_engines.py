@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog.records.offset_kernels import hash_key
-from seglog.storage.compaction import cleanable, plan
 from seglog.storage.compaction.cleaner import clean
-from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, Mapped, Round
+from seglog.storage.compaction.log_cleaner import cleanable, plan
+from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, OffsetMapStats, Round
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.compaction.compacted import LARGE, Writer, append_large, config
 from tests.storage.disk import load, new_disk
 
 
-def _carry_out(round_: Round, fs: MemoryFs) -> tuple[list[Mapped | CleanedGroup], dict[str, bytes]]:
+def _carry_out(round_: Round, fs: MemoryFs) -> tuple[list[OffsetMapStats | CleanedGroup], dict[str, bytes]]:
     events = [
-        event._replace(seconds=0.0) if isinstance(event, Mapped) else event
+        event._replace(seconds=0.0) if isinstance(event, OffsetMapStats) else event
         for event in clean(round_, fs, ManualClock())
     ]
     cleaned = {path: data for path, data in fs.files().items() if path.endswith(".cleaned")}

@@ -11,7 +11,7 @@ import pytest
 from seglog.core.errors import InvalidConfigError
 from seglog.records.batch import DELETE_HORIZON_BIT
 from seglog.records.record import NewRecord, encode_batch
-from seglog.storage.compaction import cleanable, compact
+from seglog.storage.compaction.log_cleaner import cleanable, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.paths import segment_paths

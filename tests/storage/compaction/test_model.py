@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from seglog.core.types import MAX_INT64
 from seglog.records.record import Record, parse_control
-from seglog.storage.compaction import cleanable, compact
+from seglog.storage.compaction.log_cleaner import cleanable, compact
 from seglog.storage.compaction.round import COMPILED, PLAIN
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import ProducerEntry, Producers

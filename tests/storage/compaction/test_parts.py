@@ -7,9 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog.storage.compaction import cleanable, compact, plan
 from seglog.storage.compaction.cleaner import clean
-from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, Mapped, Round
+from seglog.storage.compaction.log_cleaner import cleanable, compact, plan
+from seglog.storage.compaction.round import COMPILED, PLAIN, CleanedGroup, OffsetMapStats, Round
 from seglog.testing import ManualClock, MemoryFs
 from tests.cases import case
 from tests.storage.compaction.compacted import LARGE, START_MS, Writer, append_large, config
@@ -32,7 +32,7 @@ def _cleaned(fs: MemoryFs, directory: str) -> dict[str, bytes]:
 def _both(fs: MemoryFs, round_: Round, seed: int, *, buckets: int, most: int) -> list[list[CleanedGroup]]:
     """Of the engine and of the parts, held together."""
     mapped, *whole = clean(round_, fs, ManualClock())
-    assert isinstance(mapped, Mapped)
+    assert isinstance(mapped, OffsetMapStats)
     assert mapped.end_offset == round_.first_uncleanable
     files = _cleaned(fs, PATH)
     if not fs.exists(_STAGED):

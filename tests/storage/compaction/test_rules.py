@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seglog.records.batch import BatchHeader
 from seglog.records.record import NewRecord, encode_batch, end_txn_marker
-from seglog.storage.compaction import CompactionStats, cleanable, compact
+from seglog.storage.compaction.log_cleaner import CompactionStats, cleanable, compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.log.log import Log
 from seglog.storage.log.producers import Origin

@@ -29,7 +29,7 @@ from seglog.core.ground import Ground
 from seglog.core.types import TopicPartition
 from seglog.spark.jobs.compact_staging import StagedGroup, staged_round
 from seglog.spark.jobs.driver import Progress, watched
-from seglog.storage import compaction
+from seglog.storage.compaction import log_cleaner
 from seglog.storage.compaction.cleanable import Cleanable
 from seglog.storage.compaction.round import COMPILED, Round, group_sources
 from seglog.storage.directory.log_dir import LogDir
@@ -40,7 +40,7 @@ from seglog.storage.offline.batch_boundaries import IndexBoundaries
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from seglog.storage.compaction.parts import Stretch
+    from seglog.storage.compaction.parts import SourceStretch
 
 __all__ = ["CompactedPartition", "CompactionResult", "compact"]
 
@@ -133,7 +133,7 @@ def compact(
                 continue
             if roll and not dry_run:
                 log.roll()
-            part = compaction.cleanable(log, directory.checkpoints.cleaner_offsets.get(name))
+            part = log_cleaner.cleanable(log, directory.checkpoints.cleaner_offsets.get(name))
             if part.cleanable_bytes == 0 or not part.is_due(min_dirty_ratio):
                 clean += 1
                 continue
@@ -203,14 +203,14 @@ class _CompactionRun:
         first_dirty, bound = part.first_dirty, part.first_uncleanable
         if self._by(part) == "engine":
             config = self._directory.config
-            stats = compaction.compact(log, first_dirty=first_dirty, first_uncleanable=bound, config=config)
+            stats = log_cleaner.compact(log, first_dirty=first_dirty, first_uncleanable=bound, config=config)
         else:
-            planned = compaction.plan(
+            planned = log_cleaner.plan(
                 log, first_dirty=first_dirty, first_uncleanable=bound, map_bytes=_MAP_BYTES, engine=COMPILED
             )
             round_ = planned.round
             events = staged_round(log, round_, lambda staging: self._work(log, round_, staging))
-            stats = compaction.carry_out(log, planned, lambda _stop: events)
+            stats = log_cleaner.carry_out(log, planned, lambda _stop: events)
         self._directory.checkpoints.note_cleaned(log, stats.end_offset)
         _remove_old(log)
         return replace(
@@ -265,9 +265,9 @@ def _remove_old(log: Log) -> None:
             log.fs.unlink(os.path.join(log.path, name))
 
 
-def stretches(fs: Fs, round_: Round, cores: int) -> Iterator[Stretch]:
+def stretches(fs: Fs, round_: Round, cores: int) -> Iterator[SourceStretch]:
     """The round's segments cut at batch boundaries, for some tasks for each core, in the log's order."""
-    from seglog.storage.compaction.parts import Stretch
+    from seglog.storage.compaction.parts import SourceStretch
 
     total = sum(source.size for source in round_.sources)
     wanted = min(max(total // (cores * _TASKS_PER_CORE), _SMALLEST_STRETCH), _STRETCH_BYTES)
@@ -277,10 +277,10 @@ def stretches(fs: Fs, round_: Round, cores: int) -> Iterator[Stretch]:
         start = 0
         while source.size - start > wanted + wanted // 2:
             end = boundaries.cut(start, start + wanted, source.size)
-            yield Stretch(source, start, end)
+            yield SourceStretch(source, start, end)
             start = end
         if start < source.size:
-            yield Stretch(source, start, source.size)
+            yield SourceStretch(source, start, source.size)
 
 
 class _SegmentBytes(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from seglog.core.fs import Fs, remove_tree
-from seglog.storage.compaction.round import CleanedGroup, Mapped, Round
+from seglog.storage.compaction.round import CleanedGroup, OffsetMapStats, Round
 from seglog.storage.formats.paths import CLEANED, OWN_DIRECTORY
 from seglog.storage.log.log import Log
 
@@ -29,12 +29,12 @@ class StagedGroup(NamedTuple):
 
 def staged_round(
     log: Log, round_: Round, work: Callable[[str], Sequence[StagedGroup]]
-) -> Generator[Mapped | CleanedGroup]:
+) -> Generator[OffsetMapStats | CleanedGroup]:
     """For `compaction.carry_out`: all groups are written by ``work`` into a staging directory, then come one by one."""
     started = log.clock.monotonic()
     with _staging(log.fs, log.path) as staging:
         written = work(staging)
-        yield Mapped(
+        yield OffsetMapStats(
             round_.first_uncleanable,
             sum(one.entries for one in written),
             sum(one.messages for one in written),

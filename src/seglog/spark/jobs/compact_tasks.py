@@ -29,11 +29,11 @@ from seglog.records.offset_kernels import U64
 from seglog.spark.jobs.compact_staging import StagedGroup
 from seglog.spark.runtime.worker_gc import freeze_imports
 from seglog.storage.compaction.parts import (
-    Effects,
     LastOffsets,
-    Open,
-    Stretch,
+    OpenTransactions,
+    SourceStretch,
     Survivors,
+    TransactionEffects,
     as_rows,
     clean_part,
     fold,
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Keyed = tuple[int, tuple[int, int, Any]]
-"""Bucket; kind, number of the stretch, `_Slice` or `Effects`."""
+"""Bucket; kind, number of the stretch, `_Slice` or `TransactionEffects`."""
 Judged = tuple[int, tuple[int, Any]]
-"""Group; kind, offsets as bytes, `Open`, or numbers."""
+"""Group; kind, offsets as bytes, `OpenTransactions`, or numbers."""
 
 _EFFECTS, _DIRTY, _CLEAN = range(3)
 _OFFSETS, _OPEN, _ENTRIES = range(3)
@@ -67,7 +67,7 @@ class Task:
     """All that the workers need to know. ``groups`` are those of `group_sources`, ``key`` is `new_hash_key`'s."""
 
     round: Round
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SourceStretch, ...]
     groups: tuple[tuple[Source, ...], ...]
     key: bytes
     buckets: int
@@ -107,7 +107,7 @@ def _mapper(task: Task) -> Callable[[int], Iterator[Keyed]]:
         with closing(fs.open(path, create=True)) as file:
             size = 0
             for item in map_keys(fs, task.round, task.stretches[at], task.key):
-                if isinstance(item, Effects):
+                if isinstance(item, TransactionEffects):
                     found.append((0, (_EFFECTS, at, item)))
                     continue
                 kind = _DIRTY if item.is_dirty else _CLEAN
@@ -140,7 +140,7 @@ def _reducer(task: Task) -> Callable[[Iterable[Keyed]], Iterator[Judged]]:
 
     def work(keyed: Iterable[Keyed]) -> Iterator[Judged]:
         offsets = LastOffsets()
-        effects: dict[int, Effects] = {}
+        effects: dict[int, TransactionEffects] = {}
         slices: dict[int, list[_Slice]] = {_DIRTY: [], _CLEAN: []}
         for _, (kind, at, item) in keyed:
             if kind == _EFFECTS:
@@ -177,7 +177,7 @@ def _judged(offsets: I64, bases: I64) -> Iterator[Judged]:
         yield group, (_OFFSETS, relative.tobytes())
 
 
-def _mapped(effects: Iterable[Effects]) -> tuple[int, int]:
+def _mapped(effects: Iterable[TransactionEffects]) -> tuple[int, int]:
     messages = size = 0
     for one in effects:
         messages += one.messages
@@ -185,12 +185,12 @@ def _mapped(effects: Iterable[Effects]) -> tuple[int, int]:
     return messages, size
 
 
-def _open(task: Task, effects: dict[int, Effects]) -> Iterator[Judged]:
+def _open(task: Task, effects: dict[int, TransactionEffects]) -> Iterator[Judged]:
     """What is open where each group begins, which is also how each group gets to hear that it is to be written."""
     done = 0
-    before = Open()
+    before = OpenTransactions()
     for number, group in enumerate(task.groups):
-        coming = [Effects(dict.fromkeys(before.committed, True), dict.fromkeys(before.seen, True), 0, 0)]
+        coming = [TransactionEffects(dict.fromkeys(before.committed, True), dict.fromkeys(before.seen, True), 0, 0)]
         while done < len(task.stretches) and task.stretches[done].source.base_offset < group[0].base_offset:
             coming.append(effects[done])
             done += 1
@@ -204,7 +204,7 @@ def _open(task: Task, effects: dict[int, Effects]) -> Iterator[Judged]:
 def _rewriter(task: Task) -> Callable[[Iterable[Judged]], Iterator[StagedGroup]]:
     def work(judged: Iterable[Judged]) -> Iterator[StagedGroup]:
         stays: Survivors | None = None
-        before = Open()
+        before = OpenTransactions()
         mapped = [0, 0, 0]
         number = -1
         for group, (kind, data) in judged:

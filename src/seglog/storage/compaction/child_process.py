@@ -22,12 +22,12 @@ from seglog.core.clock import SystemClock
 from seglog.core.errors import CorruptError, SeglogError
 from seglog.core.fs import OsFs, write_error
 from seglog.storage.compaction.cleaner import CleaningAbortedError, clean
-from seglog.storage.compaction.round import CleanedGroup, Mapped, Round
+from seglog.storage.compaction.round import CleanedGroup, OffsetMapStats, Round
 
 _POLL_SECONDS: Final = 0.2
 _NICENESS: Final = 10
 _READ: Final = 1 << 16
-_KINDS: Final = {"mapped": Mapped, "group": CleanedGroup}
+_KINDS: Final = {"mapped": OffsetMapStats, "group": CleanedGroup}
 
 
 class WorkerFailedError(SeglogError):
@@ -47,7 +47,7 @@ def serve(requests: BinaryIO, answers: TextIO) -> int:
     pause = threading.Event()
     try:
         for event in clean(round_, OsFs(), clock, wait=pause.wait):
-            _say(answers, "mapped" if isinstance(event, Mapped) else "group", *event)
+            _say(answers, "mapped" if isinstance(event, OffsetMapStats) else "group", *event)
     except CorruptError as error:
         _say(answers, "corrupt", type(error).__name__, error.reason, error.position, error.file, error.offset)
         return 1
@@ -72,7 +72,7 @@ def _die_with(requests: BinaryIO) -> None:
 # The parent's side
 
 
-def clean_in_child(round_: Round, should_stop: Callable[[], bool]) -> Generator[Mapped | CleanedGroup]:
+def clean_in_child(round_: Round, should_stop: Callable[[], bool]) -> Generator[OffsetMapStats | CleanedGroup]:
     """As `clean`, carried out by a child process on this machine's file system.
 
     The child is gone when the iterator is exhausted, fails or is closed.
@@ -115,9 +115,9 @@ def _lines(stream: Any, should_stop: Callable[[], bool]) -> Iterator[bytes]:
         yield from lines
 
 
-def _event(kind: str, fields: list[Any]) -> Mapped | CleanedGroup:
+def _event(kind: str, fields: list[Any]) -> OffsetMapStats | CleanedGroup:
     if kind == "mapped":
-        return Mapped(*fields)
+        return OffsetMapStats(*fields)
     return CleanedGroup(tuple(fields[0]), *fields[1:])
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from seglog.core.config import LogConfig
 
 
-class SegmentFacts(NamedTuple):
+class CleaningFacts(NamedTuple):
     """What decides about a segment: milliseconds, bytes.
 
     ``largest_timestamp`` and ``first_timestamp`` are asked only where they count: that of the newest record, else the
@@ -49,7 +49,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable_part(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[CleaningFacts],
     *,
     checkpoint: int | None,
     log_start_offset: int,
@@ -89,7 +89,7 @@ def cleanable_part(
     )
 
 
-def _between(segments: Sequence[SegmentFacts], start: int, end: int) -> Sequence[SegmentFacts]:
+def _between(segments: Sequence[CleaningFacts], start: int, end: int) -> Sequence[CleaningFacts]:
     """The segments from the one that holds ``start`` to before ``end`` (``LogSegments.values``)."""
     if start >= end:
         return ()
@@ -97,7 +97,7 @@ def _between(segments: Sequence[SegmentFacts], start: int, end: int) -> Sequence
     return [facts for facts in segments if floor <= facts.base_offset < end]
 
 
-def _delay(dirty: Iterable[SegmentFacts], clean_until: int) -> int:
+def _delay(dirty: Iterable[CleaningFacts], clean_until: int) -> int:
     """How long ago the oldest dirty segment had to be cleaned, in ms; 0 if it had not."""
     if clean_until <= 0:  # with the default lag no timestamp is old enough, and none needs to be read from its file
         return 0

@@ -17,11 +17,10 @@ from seglog.core.errors import CorruptBatchError, CorruptError
 from seglog.core.extras import require
 from seglog.core.fs import File, Fs
 from seglog.records.batch import LOG_OVERHEAD
-from seglog.storage.compaction.batch_filter import Transactions
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
 from seglog.storage.compaction.offset_map import Keys, OffsetMap
-from seglog.storage.compaction.plain_cleaner import PlainFilter, PlainMapper
-from seglog.storage.compaction.round import COMPILED, CleanedGroup, Mapped, Round, Source, group_sources
+from seglog.storage.compaction.plain_cleaner import PlainFilter, PlainMapper, Transactions
+from seglog.storage.compaction.round import COMPILED, CleanedGroup, OffsetMapStats, Round, Source, group_sources
 from seglog.storage.formats.paths import segment_paths
 
 _CHUNK: Final = 4 << 20
@@ -66,11 +65,11 @@ def wait_for(seconds: float, stop: Callable[[], bool]) -> None:
         seconds -= _LOOK_EVERY
 
 
-class Mapper(Protocol):
+class ChunkMapper(Protocol):
     """The first look at the log: the keys of its dirty part.
 
     Its method takes a chunk of a log file that begins with a batch, and returns how many of its bytes were whole
-    batches, as `Filter`'s does; positions in their errors count from the chunk's start.
+    batches, as `ChunkFilter`'s does; positions in their errors count from the chunk's start.
     """
 
     @property
@@ -86,7 +85,7 @@ class Mapper(Protocol):
     def map_chunk(self, chunk: bytes) -> int: ...
 
 
-class Filter(Protocol):
+class ChunkFilter(Protocol):
     """The second look, from the log's beginning on: what stays. Counts as `BatchFilter` does."""
 
     @property
@@ -100,14 +99,13 @@ class Filter(Protocol):
     def filter_chunk(self, chunk: bytes, cleaned: CleanedSegment, *, legacy_tombstones_stay: bool) -> int: ...
 
 
-def make_engine(round_: Round) -> tuple[Mapper, Callable[[], Filter]]:
+def make_engine(round_: Round) -> tuple[ChunkMapper, Callable[[], ChunkFilter]]:
     """What makes the map, and what then makes the filter that goes by it."""
     if round_.engine != COMPILED:
         offsets = OffsetMap(round_.max_entries, os.urandom(_SEED_BYTES))
         return PlainMapper(round_, offsets), lambda: PlainFilter(round_, offsets)
     require("numba", "fast", purpose="compaction with compiled loops")
-    from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMapper
-    from seglog.storage.compaction.compiled_offset_map import CompiledMap
+    from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMap, CompiledMapper
 
     table = CompiledMap(round_.slots, round_.max_entries)
     return CompiledMapper(round_, table), lambda: CompiledFilter(round_, table)
@@ -120,7 +118,7 @@ def clean(
     *,
     should_stop: Callable[[], bool] = lambda: False,
     wait: Callable[[float], object] = lambda _seconds: None,
-) -> Generator[Mapped | CleanedGroup]:
+) -> Generator[OffsetMapStats | CleanedGroup]:
     """Carry a round out: first what the map came to, then each group when its ``.cleaned`` files are on the disk.
 
     Raises `CorruptError`s for a batch with a wrong CRC or that cannot be read: what was yielded before stays good.
@@ -128,7 +126,7 @@ def clean(
     to ``max_bytes_per_second``.
     """
     mapper, make_filter = make_engine(round_)
-    reader = Reader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
+    reader = SourceReader(fs, round_.directory, Pace(round_.max_bytes_per_second, clock, wait), should_stop)
     started = clock.monotonic()
     for source in round_.dirty_sources:
         start = round_.dirty_position if source.base_offset <= round_.first_dirty else 0
@@ -138,7 +136,7 @@ def clean(
         mapper.offsets.latest_offset = source.next_base_offset - 1  # also where the last offsets are a gap
     end_offset = mapper.offsets.latest_offset + 1
     seconds = clock.monotonic() - started
-    yield Mapped(end_offset, len(mapper.offsets), mapper.mapped, reader.bytes, seconds)
+    yield OffsetMapStats(end_offset, len(mapper.offsets), mapper.mapped, reader.bytes, seconds)
     filtering = make_filter()
     groups = group_sources(
         [source for source in round_.sources if source.base_offset < end_offset],
@@ -151,7 +149,12 @@ def clean(
 
 
 def clean_group(
-    round_: Round, group: tuple[Source, ...], fs: Fs, filtering: Filter, reader: Reader, directory: str | None = None
+    round_: Round,
+    group: tuple[Source, ...],
+    fs: Fs,
+    filtering: ChunkFilter,
+    reader: SourceReader,
+    directory: str | None = None,
 ) -> CleanedGroup:
     """Write one segment in place of a group's, into ``directory`` (default: the log's)."""
     before = (reader.bytes, filtering.read, filtering.kept, filtering.keyless)
@@ -189,7 +192,7 @@ def clean_group(
     )
 
 
-class Reader:
+class SourceReader:
     """Reads source segments in chunks; counts the bytes that were whole batches."""
 
     __slots__ = ("_directory", "_fs", "_should_stop", "bytes", "pace")

@@ -1,31 +1,233 @@
-"""Compaction with the loops of `seglog.records.map_kernels` and `seglog.records.compact_kernels`: the Python around.
+"""Compaction with compiled loops: the offset map as their table, and the Python around them.
 
-What the kernels leave to Python: control batches and messages of formats 0 and 1 go through `BatchFilter` one by one;
-runs of compressed batches are decompressed here, filtered by the kernel and compressed again.
+The loops are in `seglog.records.map_kernels` and `seglog.records.compact_kernels`. They leave control batches and
+messages of formats 0 and 1 to `BatchFilter`. Runs of compressed batches are decompressed here, filtered by a kernel and
+compressed again.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import os
+from bisect import bisect_right
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from seglog.core.errors import CorruptError
+from seglog.core.errors import CorruptBatchError, CorruptError, CorruptRecordError
 from seglog.core.types import Buffer
 from seglog.records import any_magic
-from seglog.records.batch import BATCH_OVERHEAD, Entry, build_batch, read_header
+from seglog.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
+    BatchHeader,
+    Entry,
+    build_batch,
+    check_crc,
+    entries,
+    read_header,
+)
 from seglog.records.compact_kernels import INDEX_FIELDS, ROW_FIELDS, Action, filter_batches
-from seglog.records.compression import compress
+from seglog.records.compression import compress, decompress
 from seglog.records.intrinsics import I64, U8
 from seglog.records.map_kernels import BLOCK, Halt, map_batches
-from seglog.records.offset_kernels import Fact
-from seglog.storage.compaction.batch_filter import BatchFilter
+from seglog.records.offset_kernels import FACTS, U64, Fact, get_key, move_entries, put_key
 from seglog.storage.compaction.cleaned_segment import CleanedSegment
-from seglog.storage.compaction.compiled_offset_map import as_array
-from seglog.storage.compaction.compiled_walk import Table, Walk, decompress_run, entry_at, raise_bad
 from seglog.storage.compaction.offset_map import Keys, LastKnown
-from seglog.storage.compaction.plain_cleaner import filter_batch, map_batch
+from seglog.storage.compaction.plain_cleaner import BatchFilter, Transactions, filter_batch, map_batch
 from seglog.storage.compaction.round import Round
+
+_FIRST_SLOTS: Final = 1 << 12
+_GROWTH: Final = 4
+_NO_BYTES: Final = np.frombuffer(b"\0", np.uint8)[:0]
+
+
+def as_array(data: bytes) -> U8:
+    """Read-only, always: a kernel is compiled anew for every kind of array that it is given."""
+    return np.frombuffer(data, np.uint8) if data else _NO_BYTES
+
+
+class WithFacts:
+    """The kernels' settings, state and counters, by `Fact`."""
+
+    def __init__(self) -> None:
+        self.facts: I64 = np.zeros(FACTS, np.int64)
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        return int(self.facts[Fact.ENTRIES])
+
+    @property
+    def latest_offset(self) -> int:
+        return int(self.facts[Fact.LATEST])
+
+    @latest_offset.setter
+    def latest_offset(self, offset: int) -> None:
+        self.facts[Fact.LATEST] = offset
+
+
+class CompiledMap(WithFacts):
+    """`offset_map.Offsets` over the kernels' table, which grows up to the slots that it may have."""
+
+    def __init__(self, slots: int, max_entries: int, hash_key: bytes | None = None) -> None:
+        """``hash_key`` (16 bytes) is drawn anew unless maps are to be compared with each other."""
+        super().__init__()
+        self.max_slots = slots
+        self.facts[Fact.MAX_ENTRIES] = max_entries
+        self.facts[Fact.MAX_SLOTS] = slots
+        self.facts[Fact.SLOTS] = min(_FIRST_SLOTS, slots)
+        self.facts[Fact.HASH_KEY_0 : Fact.HASH_KEY_1 + 1] = np.frombuffer(hash_key or os.urandom(16), np.int64)
+        self.table: U64 = np.zeros(3 * int(self.facts[Fact.SLOTS]), np.uint64)
+
+    @property
+    def max_entries(self) -> int:
+        return int(self.facts[Fact.MAX_ENTRIES])
+
+    def make_room(self, keys: int) -> None:
+        """Grow for ``keys`` more keys, as far as the table may."""
+        slots = int(self.facts[Fact.SLOTS])
+        wanted = min(max(_GROWTH * slots, 2 * (len(self) + keys)), self.max_slots)
+        if wanted > slots:
+            table = np.zeros(3 * wanted, np.uint64)
+            move_entries(self.table, table, wanted)
+            self.table = table
+            self.facts[Fact.SLOTS] = wanted
+
+    def put(self, key: bytes, offset: int) -> None:
+        if 10 * len(self) >= 7 * int(self.facts[Fact.SLOTS]):
+            self.make_room(1)
+        put_key(self.table, self.facts, as_array(key), offset)
+
+    def is_last(self, key: bytes, offset: int) -> bool:
+        return offset >= self.get(key)
+
+    def get(self, key: bytes) -> int:
+        """The offset of ``key``, -1 if it is not in the map."""
+        return int(get_key(self.table, self.facts, as_array(key)))
+
+
+_RUN: Final = 4 << 20
+"""Decompressed bytes of batches that are filtered together; a single batch may have more."""
+_SEEN: Final = 1 << 12
+_HEAD: Final = Struct(">qiibIh")
+_PREFIX: Final = Struct(">qi4xb")
+
+
+class KernelTable(Protocol):
+    """The memory of the kernels: their table, and settings, state and counters by `Fact`."""
+
+    @property
+    def facts(self) -> I64: ...
+    @property
+    def table(self) -> U64: ...
+
+
+class CompiledPass:
+    """Shared by mapper and filter: the round's settings, and its transactions in memory that the kernels see too."""
+
+    def __init__(self, round_: Round, table: KernelTable) -> None:
+        facts = table.facts
+        facts[Fact.START] = round_.first_dirty
+        facts[Fact.NOW] = round_.now_ms
+        facts[Fact.DELETE_RETENTION] = round_.delete_retention_ms
+        facts[Fact.UPPER_BOUND] = round_.first_uncleanable
+        facts[Fact.CHECK_CRC] = 1
+        facts[Fact.MESSAGES_READ] = 0
+        self._facts = facts
+        self._scratch: U64 = np.empty((BLOCK, 4), np.uint64)
+        self._seen: I64 = np.zeros(_SEEN, np.int64)
+        self.transactions = self._transactions(round_)
+        rows = [(*txn[:3], 0) for txn in self.transactions.aborted]
+        self._aborted: I64 = np.array(rows, np.int64).reshape(-1, 4)
+        self.transactions.seen = self._aborted[:, 3]  # one memory for kernels and Python
+
+    def _transactions(self, round_: Round) -> Transactions:
+        return Transactions(round_.aborted)
+
+    def _note_seen(self) -> None:
+        """Producers that the kernel saw write in transactions that are not aborted."""
+        self.transactions.committed.update(self._seen[: self._facts[Fact.SEEN]].tolist())
+        self._facts[Fact.SEEN] = 0
+
+
+class CompressedRun(NamedTuple):
+    """Neighbouring compressed batches of a chunk: where they are, and ``data``, in which none has its codec.
+
+    The i-th one begins at ``starts[i]`` in ``data``, whose CRCs are not right.
+    """
+
+    data: bytes
+    batches: list[Entry]
+    starts: list[int]
+
+    @property
+    def end(self) -> int:
+        """Behind the last one in the chunk."""
+        return self.batches[-1].position + self.batches[-1].size
+
+    def batch_at(self, place: int) -> Entry:
+        return self.batches[bisect_right(self.starts, place) - 1]
+
+    def placed(self, error: CorruptError) -> CorruptError:
+        """An error about ``data`` as one about the batch in the chunk, in whose records it is."""
+        entry = self.batch_at(error.position)
+        return type(error)(error.reason, position=entry.position, offset=error.offset)
+
+
+def decompress_run(chunk: bytes, position: int) -> CompressedRun:
+    """The compressed batches from ``position`` on; the first is one. CRCs are checked."""
+    batches: list[Entry] = []
+    starts: list[int] = []
+    parts: list[bytes] = []
+    size = 0
+    for entry in entries(chunk, position):
+        if entry.magic < 2 or size >= _RUN:
+            break
+        header = read_header(chunk, entry.position)
+        if not header.codec or not header.records_count or header.attributes & CONTROL_BIT:
+            break
+        check_crc(chunk, header, entry.position)
+        head, area = _without_codec(chunk, entry, header)
+        batches.append(entry)
+        starts.append(size)
+        parts += (head, area)
+        size += len(head) + len(area)
+    return CompressedRun(b"".join(parts), batches, starts)
+
+
+def _without_codec(chunk: bytes, entry: Entry, header: BatchHeader) -> tuple[bytes, bytes]:
+    start = entry.position + BATCH_OVERHEAD
+    try:
+        area = decompress(header.codec, memoryview(chunk)[start : entry.position + entry.size])
+    except CorruptError as error:
+        raise error.at(base=start, offset=header.base_offset) from None
+    length = BATCH_OVERHEAD + len(area) - 12
+    attributes = header.attributes & ~CODEC_MASK
+    head = _HEAD.pack(header.base_offset, length, header.leader_epoch, 2, header.crc, attributes)
+    return head + chunk[entry.position + _HEAD.size : start], area
+
+
+def entry_at(chunk: bytes, position: int, size: int) -> Entry:
+    offset, _, magic = _PREFIX.unpack_from(chunk, position)
+    return Entry(position, size, offset, magic)
+
+
+def raise_bad(data: bytes, position: int, halt: int) -> None:
+    """Raise what the plain path says about the batch at ``position``, if a kernel found it bad."""
+    if halt not in (Halt.BAD_HEADER, Halt.BAD_CRC, Halt.BAD_RECORD):
+        return
+    offset, length, magic = _PREFIX.unpack_from(data, position)
+    entry = Entry(position, length + 12, offset, magic)
+    if halt == Halt.BAD_CRC:
+        any_magic.check(data, entry)
+    if 0 <= magic <= 2 and length > 0:
+        any_magic.describe(data, entry)
+        any_magic.decode(data, entry)
+    if halt == Halt.BAD_RECORD:
+        raise CorruptRecordError("records that cannot be", position=position, offset=offset)
+    raise CorruptBatchError(f"a batch of magic {magic} and length {length}", position=position, offset=offset)
+
 
 _OUTPUT: Final = 4 << 20
 _ROWS: Final = 1 << 14
@@ -33,18 +235,18 @@ _INDEX_ROWS: Final = 1 << 14
 _COUNTERS: Final = (Fact.SEEN, Fact.MESSAGES_READ, Fact.MESSAGES_KEPT, Fact.KEYLESS)
 
 
-class KeyTable(Table, Keys, Protocol):
+class KeyTable(KernelTable, Keys, Protocol):
     """Where the kernels put keys."""
 
     def make_room(self, keys: int) -> None:
         """For ``keys`` more keys, as far as there may be."""
 
 
-class LastTable(Table, LastKnown, Protocol):
+class LastTable(KernelTable, LastKnown, Protocol):
     """What the kernels ask for the last offsets."""
 
 
-class CompiledMapper(Walk):
+class CompiledMapper(CompiledPass):
     """`seglog.storage.compaction.cleaner.Mapper`."""
 
     def __init__(self, round_: Round, offsets: KeyTable) -> None:
@@ -109,7 +311,7 @@ class CompiledMapper(Walk):
         return run.batch_at(at).position if self.is_full else run.end
 
 
-class CompiledFilter(Walk):
+class CompiledFilter(CompiledPass):
     """`seglog.storage.compaction.cleaner.Filter`."""
 
     def __init__(self, round_: Round, offsets: LastTable) -> None:

@@ -28,10 +28,9 @@ from seglog.records.intrinsics import I64, U8
 from seglog.records.offset_kernels import U64, Fact, hash_key
 from seglog.records.record import ControlRecord, ControlType
 from seglog.records.survivor_kernels import ROW_WORDS, list_keys, mark, put_last, select_last
-from seglog.storage.compaction.batch_filter import Transactions
-from seglog.storage.compaction.cleaner import Pace, Reader, clean_group
-from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMapper
-from seglog.storage.compaction.compiled_offset_map import CompiledMap, WithFacts, as_array
+from seglog.storage.compaction.cleaner import Pace, SourceReader, clean_group
+from seglog.storage.compaction.compiled_cleaner import CompiledFilter, CompiledMap, CompiledMapper, WithFacts, as_array
+from seglog.storage.compaction.plain_cleaner import Transactions
 from seglog.storage.compaction.round import CleanedGroup, Round, Source
 from seglog.storage.log.transaction_index import AbortedTxn
 
@@ -41,7 +40,7 @@ _UNBOUNDED: Final = 1 << 40
 _FIRST_ROWS: Final = 1 << 12
 
 
-class Stretch(NamedTuple):
+class SourceStretch(NamedTuple):
     """Bytes ``start`` to ``end`` of a source, whole batches."""
 
     source: Source
@@ -54,7 +53,7 @@ def as_rows(data: bytes) -> U64:
     return np.frombuffer(data, np.uint64).reshape(-1, ROW_WORDS)
 
 
-class Rows(NamedTuple):
+class KeyRows(NamedTuple):
     """Keys as rows ([n, 3]: hash, hash, offset); of the part that is to be cleaned each key's last one."""
 
     is_dirty: bool
@@ -65,7 +64,7 @@ class Rows(NamedTuple):
         return as_rows(self.rows.tobytes())
 
 
-class Effects(NamedTuple):
+class TransactionEffects(NamedTuple):
     """What a stretch does to the transactions of the log: producer, or place among the aborted ones, and its state.
 
     ``committed``: whether a producer has written records since its last commit. ``seen``: whether records of the
@@ -78,21 +77,21 @@ class Effects(NamedTuple):
     bytes: int
 
 
-class Open(NamedTuple):
+class OpenTransactions(NamedTuple):
     """Where a group begins: producers with records that are not committed yet, aborted transactions begun before."""
 
     committed: tuple[int, ...] = ()
     seen: tuple[int, ...] = ()
 
 
-def fold(effects: Iterable[Effects]) -> Open:
+def fold(effects: Iterable[TransactionEffects]) -> OpenTransactions:
     """What all stretches together leave open, in the log's order: the last word on each counts."""
     committed: dict[int, bool] = {}
     seen: dict[int, bool] = {}
     for one in effects:
         committed |= one.committed
         seen |= one.seen
-    return Open(
+    return OpenTransactions(
         tuple(sorted(producer for producer, is_open in committed.items() if is_open)),
         tuple(sorted(place for place, is_open in seen.items() if is_open)),
     )
@@ -107,33 +106,33 @@ def new_hash_key() -> bytes:
 
 
 def map_keys(
-    fs: Fs, round_: Round, stretch: Stretch, key: bytes, *, most: int = BLOCK_KEYS
-) -> Iterator[Rows | Effects]:
+    fs: Fs, round_: Round, stretch: SourceStretch, key: bytes, *, most: int = BLOCK_KEYS
+) -> Iterator[KeyRows | TransactionEffects]:
     """The keys of a stretch as rows, about ``most`` at a time, and last its effects. ``key`` is `new_hash_key`'s.
 
     Memory: ``most`` rows and those of one decompressed batch, or of 4 MiB. Raises as `clean` does.
     """
-    reader = Reader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
+    reader = SourceReader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
     part = stretch.source._replace(size=stretch.end)
-    effects = Effects({}, {}, 0, 0)
+    effects = TransactionEffects({}, {}, 0, 0)
     if stretch.source.base_offset < round_.first_dirty:
         listed = KeyList(round_.first_dirty, key)
         mapper: _PartMapper = _KeyMapper(replace(round_, first_dirty=0), listed, most)
         listed.facts[Fact.START] = round_.first_dirty
         for _ in _run(mapper, reader, part, stretch.start, most):
-            yield Rows(is_dirty=False, rows=listed.take())
+            yield KeyRows(is_dirty=False, rows=listed.take())
         effects = mapper.effects(0)
     if stretch.source.next_base_offset > round_.first_dirty:
         offsets = CompiledMap(_UNBOUNDED, _UNBOUNDED, key)
         mapper = _PartMapper(round_, offsets, most)
         before = reader.bytes
         for _ in _run(mapper, reader, part, stretch.start, most):
-            yield Rows(is_dirty=True, rows=_take_entries(offsets))
+            yield KeyRows(is_dirty=True, rows=_take_entries(offsets))
         effects = mapper.effects(reader.bytes - before)
     yield effects
 
 
-def _run(mapper: _PartMapper, reader: Reader, part: Source, position: int, most: int) -> Iterator[None]:
+def _run(mapper: _PartMapper, reader: SourceReader, part: Source, position: int, most: int) -> Iterator[None]:
     """Stops whenever enough keys were gathered, and at the end."""
     while position < part.size:
         position = reader.read(part, position, mapper.map_chunk, lambda: len(mapper.offsets) >= most)
@@ -196,7 +195,7 @@ class KeyList(WithFacts):
         return rows
 
 
-class _Traced(Transactions):
+class _TracingTransactions(Transactions):
     """Also notes which producers' transactions, and which aborted ones, ended."""
 
     __slots__ = ("ended", "ended_aborted")
@@ -220,26 +219,26 @@ class _PartMapper(CompiledMapper):
     """Maps a stretch, from which it may not know how the log's transactions stand."""
 
     offsets: CompiledMap | KeyList
-    transactions: _Traced
+    transactions: _TracingTransactions
 
     def __init__(self, round_: Round, offsets: CompiledMap | KeyList, most: int) -> None:
         super().__init__(round_, offsets)
         self._most = most
 
     def _transactions(self, round_: Round) -> Transactions:
-        return _Traced(round_.aborted)
+        return _TracingTransactions(round_.aborted)
 
     def _map_compressed(self, chunk: bytes, position: int) -> int:
         position = super()._map_compressed(chunk, position)
         self.is_full = len(self.offsets) >= self._most  # a chunk may have a hundred times its size in it
         return position
 
-    def effects(self, size: int) -> Effects:
+    def effects(self, size: int) -> TransactionEffects:
         noted = self.transactions
         committed = dict.fromkeys(noted.ended, False) | dict.fromkeys(noted.committed, True)
         begun = [at for at in range(len(noted.aborted)) if noted.seen[at]]
         seen = dict.fromkeys(noted.ended_aborted, False) | dict.fromkeys(begun, True)
-        return Effects(committed, seen, self.mapped, size)
+        return TransactionEffects(committed, seen, self.mapped, size)
 
 
 class _KeyMapper(_PartMapper):
@@ -319,12 +318,12 @@ class Survivors(WithFacts):
 
 
 def clean_part(
-    fs: Fs, round_: Round, group: tuple[Source, ...], stays: Survivors, before: Open, directory: str
+    fs: Fs, round_: Round, group: tuple[Source, ...], stays: Survivors, before: OpenTransactions, directory: str
 ) -> CleanedGroup:
     """Write the new segment of a group as ``.cleaned`` files into ``directory``; on the disk when this returns."""
     filtering = CompiledFilter(round_, stays)
     filtering.transactions.committed.update(before.committed)
     for place in before.seen:
         filtering.transactions.seen[place] = 1
-    reader = Reader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
+    reader = SourceReader(fs, round_.directory, Pace(float("inf"), SystemClock(), _no_wait), _never)
     return clean_group(round_, group, fs, filtering, reader, directory)

@@ -85,7 +85,7 @@ class Round:
         return cls(**fields)
 
 
-class Mapped(NamedTuple):
+class OffsetMapStats(NamedTuple):
     """The offset map is made: it knows of everything before ``end_offset``. ``seconds`` it took."""
 
     end_offset: int

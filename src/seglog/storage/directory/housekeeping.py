@@ -15,7 +15,7 @@ from seglog.storage.directory.catalog import Catalog
 from seglog.storage.log.retention import Expired
 
 if TYPE_CHECKING:
-    from seglog.storage.compaction import CompactionStats
+    from seglog.storage.compaction.log_cleaner import CompactionStats
 
 _logger = logging.getLogger("seglog")
 _LOOK_FOR_ROOM_MS: Final = 1000
@@ -133,7 +133,7 @@ class Housekeeping:
 
     def run_compaction(self) -> list[CompactionStats]:
         """Clean the logs that are dirty enough, one round after the other, until close."""
-        from seglog.storage import compaction  # when it is wanted first: a server is up sooner without it
+        from seglog.storage.compaction import log_cleaner  # when it is wanted first: a server is up sooner without it
 
         catalog = self._catalog
         with self.compacting:
@@ -145,7 +145,7 @@ class Housekeeping:
                 def should_stop(config: LogDirConfig = config) -> bool:
                     return self._is_over() or _cleans_otherwise(config, catalog.config)
 
-                done += compaction.run(
+                done += log_cleaner.run(
                     dict(catalog.logs),
                     catalog.checkpoints.cleaner_offsets,
                     config,

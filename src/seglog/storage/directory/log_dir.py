@@ -59,7 +59,7 @@ from seglog.storage.log.reserve import Reserve, reserve_size
 from seglog.storage.log.retention import Expired
 
 if TYPE_CHECKING:
-    from seglog.storage.compaction import CompactionStats
+    from seglog.storage.compaction.log_cleaner import CompactionStats
 
 _logger = logging.getLogger("seglog")
 

@@ -31,7 +31,7 @@ from seglog.records.record import NewRecord, encode_batch
 from seglog.spark.options.read_options import parse_options
 from seglog.spark.read.directories.task_reader import BYTES, ROWS, read_range
 from seglog.spark.read.planning import ReadRange
-from seglog.storage.compaction import compact
+from seglog.storage.compaction.log_cleaner import compact
 from seglog.storage.compaction.round import PLAIN
 from seglog.storage.formats.checkpoints import MetaProperties, write_meta_properties
 from seglog.storage.log.log import Log
