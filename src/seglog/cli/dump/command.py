@@ -9,7 +9,7 @@ import typer
 
 from seglog.cli.dump.index_text import IndexFindings, dump_offset_index, dump_snapshot, dump_time_index, dump_txn_index
 from seglog.cli.dump.lax_records import Decoder
-from seglog.cli.dump.log_text import DumpOptions, dump_log
+from seglog.cli.dump.log_text import DumpOptions, dump_log, log_title
 from seglog.cli.offline.files import CHECKPOINT, expand_files, java_path, open_file
 from seglog.cli.options import ISOLATION_LEVELS, check_choice
 from seglog.cli.output import DAMAGE, FINE, Out, fail, warn
@@ -175,6 +175,7 @@ class _TextDump:
         self.damage += findings.damage
 
     def _log(self, path: str, shown: str, name: str) -> None:
+        self._out.line(log_title(name))  # before the file is opened, as in Kafka's tool
         findings = dump_log(open_file(self._fs, path), name, self._options, self._out)
         self.damage += findings.damage
         if findings.gaps:

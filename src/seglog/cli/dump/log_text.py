@@ -86,7 +86,6 @@ def base_offset(name: str) -> int:
 
 def dump_log(file: File, name: str, options: DumpOptions, out: Out) -> LogFindings:
     """Print a log. Raises `CorruptError`, after all text before it, at bytes that Kafka's tool cannot read either."""
-    out.line(log_title(name))
     text = _LogText(file, options, out)
     size, position = min(file.size(), options.max_bytes), 0
     with progress(name, size) as advance:
