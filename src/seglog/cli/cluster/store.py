@@ -1,4 +1,4 @@
-"""`seglog cluster backup`, `restore`, `accept-store`, `rebuild`: back up and recover the metadata store."""
+"""`seglog cluster backup|restore|accept-store|rebuild|upgrade`: back up, recover and upgrade the metadata store."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from seglog.cli.cluster.store_session import Store, with_store
+from seglog.cli.options import JsonLines
 from seglog.cli.output import FINE, Out, fail
 from seglog.cluster.backup import (
     CLUSTER,
@@ -20,6 +21,7 @@ from seglog.cluster.backup import (
     restored,
     take_backup,
 )
+from seglog.cluster.formats import OURS, raise_format
 from seglog.cluster.model import generation_of
 from seglog.cluster.rebuild import FoundReplica, rebuild
 from seglog.cluster.store import MISSING, Change, MetadataStore, StoreError, VersionedValue, in_commits
@@ -123,6 +125,28 @@ def rebuild_store(
         f"{store}: cluster {cluster_id} with {len(topics)} topics and {len(found)} replicas of brokers {nodes}",
         *(f"guessed: {guess}" for guess in rebuilt.guesses),
     )
+
+
+def upgrade(
+    store: Store,
+    to: Annotated[
+        int | None,
+        typer.Option("--to", metavar="FORMAT", min=1, max=OURS.high, help="By default the newest.", show_default=False),
+    ] = None,
+    json: JsonLines = False,
+) -> int:
+    """Raise the format of a cluster's metadata, for good. Every registered broker must support the new format; brokers
+    of an older release cannot join afterwards."""
+    wanted = OURS.high if to is None else to
+    before = asyncio.run(with_store(store, lambda opened: raise_format(opened, wanted)))
+    with Out() as out:
+        if json:
+            out.json({"store": store, "before": before, "format": wanted})
+        elif before == wanted:
+            out.line(f"the metadata have format {wanted} already")
+        else:
+            out.line(f"raised the format of the metadata from {before} to {wanted}")
+    return FINE
 
 
 def _owner(fs: Fs, path: str) -> ClusterMark:
