@@ -18,7 +18,7 @@ from seglog.cli.options import JsonDocument, with_options
 from seglog.cli.output import DAMAGE, FINE, progress
 from seglog.cli.rates import print_rates
 from seglog.core.clock import SystemClock
-from seglog.records.batch import BatchHeader, entries, read_header
+from seglog.records.batch import entries, read_header
 from seglog.records.compression import Codec
 from seglog.records.record import NewRecord, encode_batch
 from seglog.storage.directory.log_dir import LogDir
@@ -64,13 +64,6 @@ class PerfLoad(NamedTuple):
         now_ms = SystemClock().now_ms()
         made = [NewRecord(rng.randbytes(self.record_size), timestamp=now_ms) for _ in range(records)]
         return bytes(encode_batch(made, codec=self.codec))
-
-
-class PerfLimit(NamedTuple):
-    """Stop after this many records or seconds, whichever comes first; None: no limit."""
-
-    records: int | None
-    seconds: float | None
 
 
 class PerfResult(NamedTuple):
@@ -141,16 +134,16 @@ def verify(
 
 def _perf(work: str, given: LoadOptions, seconds: float | None, directory: str | None, *, json: bool) -> int:
     load = given.load()
-    limit = PerfLimit(_RECORDS if given.records is None and seconds is None else given.records, seconds)
+    records = _RECORDS if given.records is None and seconds is None else given.records
     with _place(directory) as path:
         with LogDir.open(path, background=True) as opened:
             log = _log(opened, load)
             if work != _APPEND and log.log_end_offset == log.log_start_offset:
-                _run(_APPEND, _appends(log, load, limit.records or _RECORDS), PerfLimit(None, None))
+                _run(_APPEND, _appends(log, load, records or _RECORDS), None, None)
             if work == _APPEND:
-                _print(work, load, _run(work, _appends(log, load, limit.records), limit), json=json)
+                _print(work, load, _run(work, _appends(log, load, records), records, seconds), json=json)
             elif work == _READ:
-                _print(work, load, _run(work, _reads(log, again=limit.records is None), limit), json=json)
+                _print(work, load, _run(work, _reads(log, again=records is None), records, seconds), json=json)
         if work != _VERIFY:
             return FINE
         result, is_damaged = _verify(os.path.join(path, f"{TOPIC}-0"))
@@ -212,18 +205,14 @@ def _reads(log: Log, *, again: bool) -> Iterator[PerfStep]:
         took = _now() - before
         headers = [read_header(data, entry.position) for entry in entries(data)]
         offset = headers[-1].next_offset if headers else fetched.next_offset
-        yield PerfStep(sum(header.records_count for header in headers), _size(headers), took)
+        yield PerfStep(sum(header.records_count for header in headers), sum(header.size for header in headers), took)
 
 
-def _size(headers: Sequence[BatchHeader]) -> int:
-    return sum(header.size for header in headers)
-
-
-def _run(work: str, steps: Iterator[PerfStep], limit: PerfLimit) -> PerfResult:
-    """Run steps up to the limit. The seconds include the time between steps."""
+def _run(work: str, steps: Iterator[PerfStep], most: int | None, limit: float | None) -> PerfResult:
+    """Run steps up to a number of records or seconds (None: no limit). The seconds include the time between steps."""
     latencies = array("d")
     records = total = 0
-    whole = limit.records or ceil((limit.seconds or 0) * 1000)
+    whole = most or ceil((limit or 0) * 1000)
     with progress(work, whole) as advance:
         began = shown_at = now = _now()
         shown = 0
@@ -233,12 +222,10 @@ def _run(work: str, steps: Iterator[PerfStep], limit: PerfLimit) -> PerfResult:
             latencies.append(step.seconds)
             now = _now()
             if now - shown_at >= _SHOW_EVERY:
-                done = records if limit.records else int((now - began) * 1000)
+                done = records if most else int((now - began) * 1000)
                 advance(done - shown)
                 shown, shown_at = done, now
-            if limit.seconds is not None and now - began >= limit.seconds:
-                break
-            if limit.records is not None and records >= limit.records:
+            if (limit is not None and now - began >= limit) or (most is not None and records >= most):
                 break
     return PerfResult(records, total, now - began, latencies)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from seglog.cli.options import ISOLATION_LEVELS, OptionError, check_choice, with_options
+from seglog.cli.options import ISOLATION_LEVELS, OptionError, check_choice, parse_time, with_options
 from seglog.cli.output import FINE, Out
 from seglog.cli.signals import Termination, note_termination
 from seglog.cli.wire.clients import DEFAULT_BROKERS, NO_TOPICS, Brokers, Cluster, TopicNames
@@ -21,7 +22,6 @@ from seglog.cli.wire.formats import (
     unescape,
 )
 from seglog.cli.wire.partition_lists import check_partitions, partition_numbers
-from seglog.cli.wire.start_offsets import StartPosition, find_starts, parse_start
 from seglog.cluster.reassignment_plan import Place
 from seglog.core.clock import SystemClock
 from seglog.core.errors import RequestFailedError
@@ -30,6 +30,63 @@ _BATCH: Final = 10_000
 _WAIT: Final = 0.2
 """Seconds between two checks for Ctrl-C."""
 Write = Callable[[Out, ConsumedRecord], None]
+_WORDS: Final = {
+    "beginning": "beginning",
+    "earliest": "beginning",
+    "start": "beginning",
+    "end": "end",
+    "latest": "end",
+    "stored": "stored",
+}
+
+
+class StartPosition(NamedTuple):
+    """``kind``: beginning, end, stored, offset, last (``value`` records before the end) or time (in ms)."""
+
+    kind: str
+    value: int = 0
+
+
+def parse_start(text: str) -> StartPosition:
+    """
+    >>> parse_start("latest"), parse_start("17"), parse_start("-5"), parse_start("@2013-01-01T00:00Z")
+    (StartPosition(kind='end', value=0), StartPosition(kind='offset', value=17), StartPosition(kind='last', value=5), \
+StartPosition(kind='time', value=1356998400000))
+    """
+    if text in _WORDS:
+        return StartPosition(_WORDS[text])
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        number = int(text)
+        return StartPosition("last", -number) if text.startswith("-") else StartPosition("offset", number)
+    if "@" in text[:2]:  # kcat has s@TIME
+        try:
+            return StartPosition("time", parse_time(text.partition("@")[2]))
+        except ValueError:
+            pass
+    raise OptionError(f"--offset must be beginning, end, an offset, -N or @TIME, not {text}")
+
+
+def find_starts(cluster: Cluster, partitions: Sequence[Place], start: StartPosition) -> dict[Place, int]:
+    """Each partition's first offset to read. An offset out of range is an error; it is not replaced by another one."""
+    if start.kind == "stored":
+        raise OptionError("--offset stored needs --group")
+    if start.kind == "time":
+        return cluster.offsets_from(partitions, start.value)
+    first = cluster.first(partitions)
+    if start.kind == "beginning":
+        return first
+    ends = cluster.ends(partitions)
+    if start.kind == "end":
+        return ends
+    if start.kind == "last":
+        return {place: max(first[place], ends[place] - start.value) for place in partitions}
+    for place in partitions:
+        if not first[place] <= start.value <= ends[place]:
+            raise RequestFailedError(
+                f"topic {place[0]}, partition {place[1]}: offset {start.value} is out of range {first[place]} to "
+                f"{ends[place]}"
+            )
+    return dict.fromkeys(partitions, start.value)
 
 
 class ConsumeOptions(NamedTuple):
