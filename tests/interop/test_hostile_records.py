@@ -35,7 +35,7 @@ STRICTER: Final = re.compile(
             r"(base offset|last offset delta) -\d+ is negative",
             r"bytes too many in a message",
             r"a key or value of -\d+ bytes",
-            r"that are no message",
+            r"are not a message",
             r"offset -\d+ is negative",
             r"of a message in it",
             r"unknown magic -?\d+ \(byte",  # the rest of a message that is cut off at the end of a wrapper

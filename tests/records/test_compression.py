@@ -253,7 +253,7 @@ def test_names() -> None:
         *Codec,
         Codec.NONE,
     ]
-    with pytest.raises(InvalidConfigError, match="'LZ4' is none of none, gzip"):
+    with pytest.raises(InvalidConfigError, match="'LZ4' is not one of none, gzip"):
         Codec.parse("LZ4")
 
 

@@ -96,7 +96,7 @@ def test_log_append_times() -> None:
 
 def test_what_cannot_be_converted() -> None:
     one = PEERS[0].build_legacy(SOME[:1], 1, 0, 0)
-    with pytest.raises(CorruptBatchError, match="5 bytes that are no whole message") as info:
+    with pytest.raises(CorruptBatchError, match="5 bytes are not a whole message") as info:
         legacy.convert_up(one + b"12345")
     assert info.value.position == len(one)
     flipped = bytearray(one)

@@ -167,7 +167,7 @@ def test_zstd(magic: int) -> None:
         (None, Codec.GZIP, "without a value"),
         (b"", Codec.GZIP, "empty gzip stream"),
         (b"junk", Codec.GZIP, "not a gzip stream"),
-        (compress(Codec.GZIP, b""), Codec.GZIP, "0 bytes that are no message"),
+        (compress(Codec.GZIP, b""), Codec.GZIP, "0 bytes are not a message"),
         (compress(Codec.GZIP, bytes(26)), Codec.GZIP, "size 0 is under the smallest"),
         (b"x", 5, "unknown compression codec 5"),
     ],
@@ -188,8 +188,8 @@ def test_bad_messages_in_wrappers(magic: int) -> None:
     nested = by_hand(SOME, magic, Codec.GZIP, 0)
     batch = bytes(encode_batch([NewRecord(b"")]))
     for inside, reason in [
-        (good[:-1], "bytes that are no message"),
-        (good + b"x", "1 bytes that are no message"),
+        (good[:-1], "bytes are not a message"),
+        (good + b"x", "1 bytes are not a message"),
         (bytes(flipped), "stored CRC"),
         (nested, "a compressed message in a compressed message"),
         (batch, "stored CRC"),

@@ -34,7 +34,7 @@ from seglog.core.errors import CorruptBatchError
 from seglog.core.types import MAX_INT32, Buffer, TimestampType
 
 LOG_OVERHEAD: Final = 12
-"""Offset and size: what stands before every batch or message of every format."""
+"""Bytes of offset and size, which begin every batch and every message of any format."""
 BATCH_OVERHEAD: Final = 61
 LENGTH_AT: Final = 8
 LEADER_EPOCH_AT: Final = 12
@@ -150,7 +150,7 @@ _new: Final = tuple.__new__
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``, as it stands there; `CorruptBatchError` if fewer than 61 bytes are left.
+    """The header at ``position``, unchecked; `CorruptBatchError` if fewer than 61 bytes are left.
 
     Nothing in it is checked: see `check_header`.
     """
@@ -162,7 +162,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_header(header: BatchHeader, position: int = 0) -> None:
-    """Raise `CorruptBatchError` on a header of magic 2 that no writer of Kafka's makes."""
+    """Raise `CorruptBatchError` for a header of magic 2 that Kafka never writes."""
     reason = None
     if header.magic != 2:
         reason = f"magic is {header.magic}, not 2"
@@ -179,12 +179,12 @@ def check_header(header: BatchHeader, position: int = 0) -> None:
 
 
 def compute_crc(data: Buffer, position: int, size: int) -> int:
-    """CRC-32C of the batch at ``position``, over what its ``crc`` field covers."""
+    """CRC-32C of the batch at ``position``, over the bytes that its ``crc`` field covers."""
     return int(crc32c(memoryview(data)[position + CRC_START : position + size]))
 
 
 def check_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
-    """Raise `CorruptBatchError` if the batch is not all there or its CRC is not that of its bytes."""
+    """Raise `CorruptBatchError` if bytes of the batch are missing or its CRC is wrong."""
     size = header.length + LOG_OVERHEAD
     if len(data) - position < size:
         raise CorruptBatchError(
@@ -239,26 +239,26 @@ def last_offset_of(data: Buffer, entry: Entry) -> int:
 
 
 def patch_offset_and_epoch(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at ``position`` its place in the log: 12 bytes, all outside of the CRC."""
+    """Set the base offset and the leader epoch of the batch at ``position``: 12 bytes, which the CRC does not cover."""
     _INT64.pack_into(data, position, base_offset)
     _INT32.pack_into(data, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def patch_log_append_time(data: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Set the timestamp type to LogAppendTime, the largest timestamp to ``now_ms``, and the CRC anew."""
+    """Set the timestamp type to LogAppendTime and the largest timestamp to ``now_ms``; update the CRC."""
     _ATTRIBUTES.pack_into(data, position + ATTRIBUTES_AT, header.attributes | TIMESTAMP_TYPE_BIT)
     _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, now_ms)
     _CRC.pack_into(data, position + CRC_AT, compute_crc(data, position, header.length + LOG_OVERHEAD))
 
 
 def patch_max_timestamp(data: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
-    """Set the largest timestamp and the CRC anew (a producer may leave it wrong; the log must not)."""
+    """Set the largest timestamp, which a producer may leave wrong, and update the CRC."""
     _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, max_timestamp)
     _CRC.pack_into(data, position + CRC_AT, compute_crc(data, position, header.length + LOG_OVERHEAD))
 
 
 def build_batch(header: BatchHeader, records: Buffer) -> bytearray:
-    """A batch of ``header`` and its (compressed) records; ``length`` and ``crc`` are computed, the rest is as given."""
+    """A batch of ``header`` and its (compressed) records. ``length`` and ``crc`` are computed."""
     batch = bytearray(BATCH_OVERHEAD + len(records))
     batch[BATCH_OVERHEAD:] = records
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD, magic=2, crc=0))

@@ -1,9 +1,9 @@
-"""The loops that check, compiled by numba: walk a segment batch by batch and look at every record.
+"""The loops that check, compiled by numba: walk a segment batch by batch and check every record.
 
 Bytes are read-only ``uint8`` arrays, tables are ``int64`` arrays whose columns are named below. Nothing here raises or
 allocates, and the GIL is not held. `seglog.records.batch_tables` and `column_decoding` call these loops.
 
-Lengths and counts are compared with what is left before a byte is touched, so hostile bytes end in a `Verdict`.
+Lengths and counts are compared with the bytes that are left before a byte is read, so hostile bytes end in a `Verdict`.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from seglog.records.intrinsics import (
 
 
 class Verdict(IntEnum):
-    """What is wrong with a batch, the first thing found."""
+    """The first damage found in a batch."""
 
     OK = 0
     CRC = 1
     """The stored CRC is not that of the bytes."""
     HEADER = 2
-    """A field of the header that no writer of Kafka's makes."""
+    """A field of the header has a value that Kafka never writes."""
     COUNT = 3
-    """More records are claimed than the bytes can hold, or fewer than none."""
+    """The count of records is negative, or larger than the bytes can hold."""
     RECORD_SIZE = 4
     """A record reaches past the end of its batch, or its fields do not fill it exactly."""
     VARINT = 5
-    """A varint of more than 5 bytes or 32 bits, a varlong of more than 10 or 64, or one that is cut off."""
+    """A varint of more than 5 bytes or 32 bits, a varlong of more than 10 or 64, or a truncated one."""
     KEY = 6
     VALUE = 7
     HEADERS = 8
-    """A count or length in a record's headers that cannot be."""
+    """An impossible count or length in a record's headers."""
     OFFSET = 9
     """An offset delta that does not rise, or is not in 0 to lastOffsetDelta."""
     TIMESTAMP = 10
@@ -67,7 +67,7 @@ class Verdict(IntEnum):
     TRAILING = 11
     """Bytes are left after the last record."""
     COMPRESSION = 12
-    """The records are no stream of their codec, or more than the limit comes out of it."""
+    """The records are not a stream of their codec, or larger than the limit when decompressed."""
 
 
 class Stop(IntEnum):
@@ -77,7 +77,7 @@ class Stop(IntEnum):
     FULL = 1
     """The table is full: call again from the position returned."""
     TORN = 2
-    """Fewer bytes are left than the next batch says it has, or than its first 17."""
+    """Fewer bytes are left than the next batch has, or than its first 17."""
     MAGIC = 3
     SIZE = 4
 
@@ -87,10 +87,10 @@ BATCH_FIELDS: Final = (
     "size",  # bytes of the whole batch
     "magic",
     "verdict",
-    "base_offset",  # for magic 0 and 1 what the message says: its last offset, if it is a compressed wrapper
+    "base_offset",  # for magic 0 and 1 the offset of the message: the last one in it if it is compressed
     "leader_epoch",
     "crc",
-    "computed_crc",  # -1 where it was not asked for
+    "computed_crc",  # -1 if it was not computed
     "attributes",
     "last_offset_delta",
     "base_timestamp",
@@ -101,8 +101,8 @@ BATCH_FIELDS: Final = (
     "count",
     "bad_record",  # index of the record that the verdict is about, -1: none
     "bad_position",  # where that record begins, counted from `base`
-    "last_delta",  # offset delta of the last record, -1: no record, or records not looked at
-    "largest_timestamp",  # of a record; -2^63 if there is none, undefined if records were not looked at
+    "last_delta",  # offset delta of the last record, -1: no record, or records not checked
+    "largest_timestamp",  # of a record; -2^63 if there is none, undefined if records were not checked
 )
 """Columns of the table that `walk` fills, all int64."""
 
@@ -164,7 +164,7 @@ _STOP_END, _STOP_FULL, _STOP_TORN, _STOP_MAGIC, _STOP_SIZE = range(5)
 
 @inlined
 def read_varint(data: U8, position: int, end: int) -> tuple[int, int]:
-    """(value, next position) of a zig-zag varint of at most 5 bytes; next position -1 if it is none (``ByteUtils``)."""
+    """(value, next position) of a zig-zag varint of at most 5 bytes; next position -1 if malformed (``ByteUtils``)."""
     if position >= end:
         return 0, -1
     byte = byte_at(data, position)
@@ -206,7 +206,7 @@ def read_varlong(data: U8, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def read_span(data: U8, position: int, end: int) -> tuple[int, int, int]:
-    """(first byte, length or -1, next position) of bytes behind their length; next position -1 if they do not fit."""
+    """(first byte, length or -1, next position) of bytes after their length; next position -1 if they do not fit."""
     length, position = read_varint(data, position, end)
     if position < 0 or length < -1 or length > end - position:
         return 0, 0, -1
@@ -267,14 +267,14 @@ def read_record(data: U8, position: int, limit: int) -> tuple[int, int, int, int
 
 @inlined
 def overflows(base: int, delta: int) -> bool:
-    """Whether the sum of two 64-bit numbers is not one."""
+    """Whether the sum of two 64-bit numbers overflows 64 bits."""
     total = base + delta
     return ((base ^ total) & (delta ^ total)) < 0
 
 
 @inlined
 def _check_records(data: U8, start: int, end: int, base: int, table: I64, row: int) -> int:
-    """Look at every record of one batch; fills the last four columns and returns the verdict."""
+    """Check every record of one batch; fills the last four columns and returns the verdict."""
     count = table[row, _COUNT]
     if count < 0 or count * MIN_RECORD > end - start:
         return _BAD_COUNT
@@ -354,7 +354,7 @@ def walk(
     """Walk the batches and messages in ``data[start:end]``; (rows filled, position after the last, `Stop`).
 
     ``table`` is [rows, BATCH_FIELDS]; positions in it count from ``base`` (where ``data[0]`` lies in its file), the one
-    returned does not. ``check_records`` looks into uncompressed batches of magic 2 only, after the CRC and the header.
+    returned does not. ``check_records`` checks uncompressed batches of magic 2 only, after the CRC and the header.
     """
     position = start
     for row in range(table.shape[0]):
@@ -402,7 +402,7 @@ def walk(
 
 @kernel
 def check_areas(data: U8, areas: I64, base: int, table: I64) -> int:
-    """Look at every record of (decompressed) areas, area i that of row i of a `walk` table; returns how many are bad.
+    """Check every record of (decompressed) areas; area i is of row i of a `walk` table. Returns the number of bad ones.
 
     Bad positions count from ``base``, which stands for ``data[0]``.
     """

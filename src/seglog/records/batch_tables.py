@@ -1,4 +1,4 @@
-"""Segment bytes as tables with a row for each batch: what stands in its header, and whether it is sound.
+"""Segment bytes as tables with a row for each batch: the fields of its header, and a verdict on it.
 
 Needs numpy and numba (the extra ``fast``). Rows are numpy records; all fields are int64 (`batch_kernels.BATCH_FIELDS`).
 """
@@ -58,9 +58,9 @@ def walk_batches(
 ) -> Iterator[Walk]:
     """Tables of the batches in ``data[start:end]``, at most ``rows`` batches each; any format, mixed too.
 
-    ``base`` is the position in the file of ``data[0]``: what is yielded counts from it. ``check_records`` looks at
-    every record of uncompressed batches of magic 2; see `check_compressed` for the others. Damage is a verdict, not an
-    error: a wrong CRC or record does not end the walk, a size or magic that cannot be does.
+    ``base`` is the position of ``data[0]`` in the file; positions in the tables count from it. ``check_records`` checks
+    every record of uncompressed batches of magic 2; `check_compressed` checks the others. Damage is a verdict, not an
+    error: the walk continues after a wrong CRC or record, and stops at an impossible size or magic.
     """
     array = byte_array(data)
     position = start
@@ -108,9 +108,9 @@ def header_of(row: np.void) -> BatchHeader:
 
 
 def inflate(row: np.void, area: Buffer, limit: int) -> Buffer:
-    """The records of a batch of magic 2, decompressed; ``area`` is all behind its header. Raises as `decompress`.
+    """The records of a batch of magic 2, decompressed. ``area``: the bytes after its header. Raises as `decompress`.
 
-    As on the plain path: a batch of no records has no stream either, but its codec must be one.
+    As in the plain decoder, a batch without records has no stream, but its codec must be valid.
     """
     codec = int(row["attributes"]) & CODEC_MASK
     return decompress(codec, area, limit=limit) if row["count"] or codec > Codec.ZSTD else area
@@ -119,10 +119,10 @@ def inflate(row: np.void, area: Buffer, limit: int) -> Buffer:
 def check_compressed(
     data: Buffer | mmap.mmap | U8, table: BatchTable, *, base: int = 0, limit: int = DEFAULT_LIMIT
 ) -> None:
-    """Look at every record of the compressed batches of magic 2 in ``table`` that are sound so far.
+    """Check every record of the compressed batches of magic 2 in ``table`` that have no damage so far.
 
-    Fills what `walk_batches` with ``check_records`` fills for the others. Positions inside of a compressed batch mean
-    nothing in a file: ``bad_position`` is that of the batch.
+    Fills the columns that `walk_batches` with ``check_records`` fills for the others. ``bad_position`` is the position
+    of the batch, because positions in decompressed records mean nothing in the file.
     """
     view = byte_array(data).data
     cells = as_cells(table)

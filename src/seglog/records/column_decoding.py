@@ -1,8 +1,8 @@
 """Record batches as Arrow columns: what `seglog.scan` and the Spark source are made of.
 
 Needs the extra ``fast``. Batches of magic 2 are read by the compiled loops, which copy keys, values and headers
-straight into Arrow's buffers; messages of magic 0 and 1 by the plain path. Damage raises what the plain path raises,
-with the same position.
+straight into Arrow's buffers; messages of magic 0 and 1 are decoded in plain Python. For damage the same error is
+raised, with the same position, as by the plain decoder.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from seglog.records.record import Record
 
 
 class Selection(NamedTuple):
-    """What of the records is asked for.
+    """The records and columns to read.
 
-    ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``; at most ``rows`` rows
-    and ``bytes_`` bytes of records at a time, more only where one batch has more; ``limit`` bounds what comes out of a
-    compressed batch. With ``keys`` only records that have one of them, None standing for no key.
+    ``columns`` are names of `SCHEMA` and `EXTRA_SCHEMA`; offsets from ``low`` to below ``high``. At most ``rows`` rows
+    and ``bytes_`` bytes of records at a time, unless one batch has more. ``limit``: the largest decompressed size of a
+    batch. ``keys``: only records with one of these keys; None stands for no key.
     """
 
     columns: Sequence[str] = COLUMNS
@@ -71,7 +71,7 @@ class Selection(NamedTuple):
 
 
 class DecodedRows(NamedTuple):
-    """Some records, None where nothing was asked for, and the offset behind the last batch that they come from."""
+    """Some records (None: no row is selected), and the offset after the last batch that they come from."""
 
     upto: int
     rows: pa.RecordBatch | None
@@ -87,8 +87,8 @@ def decode_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Records of the batches in ``table``, a part of what `walk_batches` made of ``data`` with that ``base``.
 
-    A batch that is not sound raises `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or
-    `UnsupportedFormatError`, as the plain path does; positions count from ``base``.
+    A damaged batch raises `CorruptBatchError`, `CorruptRecordError`, `TooLargeError` or `UnsupportedFormatError`, as
+    by the plain decoder. Positions count from ``base``.
     """
     for decoded in decode_parts(data, table, wanted, origin, base=base):
         if decoded.rows is not None:
@@ -103,7 +103,7 @@ def decode_parts(
     *,
     base: int = 0,
 ) -> Iterator[DecodedRows]:
-    """The same, and how far each part goes: whoever is interrupted can go on from there."""
+    """The same, with the offset after each part, from which an interrupted reader can continue."""
     array = byte_array(data)
     for index in np.flatnonzero(table["verdict"] != Verdict.OK):
         raise plain_error(array, table[index], base=base, limit=wanted.limit)
@@ -128,7 +128,7 @@ def decode_parts(
 def plain_error(
     data: Buffer | mmap.mmap | U8, row: np.void, *, base: int = 0, limit: int = DEFAULT_LIMIT
 ) -> CorruptError | UnsupportedFormatError:
-    """What the plain path raises on the batch that a table's ``row`` stands for: the words for its verdict."""
+    """The error that the plain decoder raises for the batch of a table's ``row``."""
     entry = Entry(int(row["position"]) - base, int(row["size"]), int(row["base_offset"]), int(row["magic"]))
     view_of_data = byte_array(data).data
     try:
@@ -184,7 +184,7 @@ def _areas(table: BatchTable, starts: npt.ArrayLike, ends: npt.ArrayLike) -> I64
 
 
 def _uncompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> Iterator[RecordAreas]:
-    """The records where they lie in ``data``."""
+    """The records in ``data`` itself."""
     counts = np.minimum(table["count"], table["size"] // MIN_RECORD)
     for part in _cut(counts, table["size"], wanted):
         some = table[part]
@@ -193,7 +193,7 @@ def _uncompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> 
 
 
 def _decompressed(data: U8, table: BatchTable, wanted: Selection, base: int) -> Iterator[RecordAreas]:
-    """The records, decompressed where they are not, one behind the other; bounded by what comes out."""
+    """The records of the batches in one buffer, decompressed. The limits apply to the decompressed size."""
     parts: list[Buffer] = []
     ends: list[int] = []
     first = size = count = 0
@@ -221,7 +221,7 @@ def _joined(parts: list[Buffer], ends: list[int], table: BatchTable) -> RecordAr
 
 
 def _index(source: RecordAreas, wanted: Selection) -> tuple[I64, int]:
-    """[ROW_FIELDS, records within the offsets] of positions and numbers; and the index of the first bad batch or -1."""
+    """[ROW_FIELDS, records within the offsets], and the index of the first bad batch or -1."""
     areas = source.areas
     room = np.minimum(areas[:, A_COUNT], (areas[:, A_END] - areas[:, A_START]) // MIN_RECORD)
     rows: I64 = np.empty((len(ROW_FIELDS), int(room.sum())), np.int64)

@@ -28,7 +28,7 @@ _PER_MS: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
 
 
 class ByteColumn(NamedTuple):
-    """A column of bytes: where each row's lie in ``data``; ``spans`` is [2 (position, length or -1), rows]."""
+    """A column of bytes. ``spans`` is [2 (position in ``data``, length or -1 for null), rows]."""
 
     data: U8
     spans: I64
@@ -50,13 +50,13 @@ def encode_columns(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> memoryview:
-    """The rows as batches, one behind the other, at consecutive offsets (and sequences) from ``base_offset`` on.
+    """The rows as batches, one after the other, at consecutive offsets (and sequences) from ``base_offset`` on.
 
-    Of ``columns`` these are taken, each optional, others are not looked at: ``key`` and ``value`` (binary or string of
-    any kind), ``timestamp`` (timestamp, or int64 milliseconds; null is ``default_timestamp``), ``headers`` (list of
-    structs of key and value). A batch has at most ``batch_bytes`` bytes before compression, or one record; the rest is
-    as in `encode_batch`, which says what it raises too. `InvalidConfigError` on a column of another type,
-    `InvalidRecordError` on a header without a key.
+    These columns are optional, and others are ignored: ``key`` and ``value`` (binary or string of any kind),
+    ``timestamp`` (timestamp, or int64 milliseconds; null is ``default_timestamp``), ``headers`` (list of structs of key
+    and value). A batch has at most ``batch_bytes`` bytes before compression, or one record. The other
+    parameters, and the errors, are those of `encode_batch`. Raises `InvalidConfigError` for a column of another type,
+    `InvalidRecordError` for a header without a key.
     """
     sample = encode_batch(
         [NewRecord(None)],
@@ -87,7 +87,7 @@ def encode_columns(
 
 
 class _Headers(NamedTuple):
-    """Of each row the first header and how many, [2, rows]; and all headers' keys and values."""
+    """``lists`` is [2 (first header, number of headers), rows]; ``keys`` and ``values`` are those of all headers."""
 
     lists: I64
     keys: ByteColumn
@@ -102,7 +102,7 @@ class _Columns(NamedTuple):
 
 
 class _EncodedBatches(NamedTuple):
-    """Uncompressed batches, and where each begins."""
+    """Uncompressed batches in ``data``, and the position of each."""
 
     data: memoryview
     positions: list[int]
@@ -152,7 +152,7 @@ def _compressed(written: _EncodedBatches, common: BatchHeader, level: int | None
     return memoryview(b"".join(parts))
 
 
-# Columns as the kernels want them
+# Columns in the form of the kernels
 
 
 def _missing(rows: int) -> ByteColumn:
@@ -162,7 +162,7 @@ def _missing(rows: int) -> ByteColumn:
 
 
 def byte_column(name: str, column: pa.Array | None, rows: int) -> ByteColumn:
-    """A column of bytes or text; None is one of nulls. ``name`` is for the error: `InvalidConfigError` on others."""
+    """A column of bytes or text; None is a column of nulls. Raises `InvalidConfigError` for any other type."""
     if column is None or column.null_count == rows:
         return _missing(rows)
     wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
@@ -238,7 +238,7 @@ def _headers(column: pa.Array | None, rows: int) -> _Headers:
 
 
 def _check_keys(headers: _Headers) -> None:
-    """Null keys matter only where a row has them: not in a list that is null itself."""
+    """Raise `InvalidRecordError` for a null key, unless the list of headers is null itself."""
     without = headers.keys.spans[1] < 0
     before = np.concatenate(([0], np.cumsum(without)))
     first, count = headers.lists

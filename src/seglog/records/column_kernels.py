@@ -1,4 +1,4 @@
-"""The loops between batches and columns, compiled by numba: find every record's parts, copy them out, write batches.
+"""The loops from batches to columns, compiled by numba: find the parts of every record and copy them.
 
 Bytes are read-only ``uint8`` arrays, tables ``int64``, as in `seglog.records.batch_kernels`, which parses records.
 """
@@ -40,10 +40,10 @@ _TRAILING: Final = int(Verdict.TRAILING)
 
 @kernel
 def index_records(data: U8, areas: I64, low: int, high: int, rows: I64) -> tuple[int, int, int, int]:
-    """Where the parts of each record with ``low <= offset < high`` lie: (rows filled, verdict, bad area, bad record).
+    """Find the parts of each record with ``low <= offset < high``: (rows filled, verdict, bad area, bad record).
 
     ``areas`` is [batches, AREA_FIELDS], ``rows`` [ROW_FIELDS, at least the sum of all counts]. Every record is checked,
-    wanted or not; the first bad one ends it.
+    also outside the offsets; the loop ends at the first bad one.
     """
     filled = 0
     for area in range(areas.shape[0]):
@@ -86,7 +86,7 @@ def index_records(data: U8, areas: I64, low: int, high: int, rows: I64) -> tuple
 
 @kernel
 def index_headers(data: U8, positions: I64, counts: I64, spans: I64) -> None:
-    """Where the headers of indexed records lie.
+    """The positions of the headers of indexed records.
 
     ``spans`` is [4 (key, key length, value, value length), sum of counts]; the records were checked before.
     """
@@ -127,7 +127,7 @@ def gather(data: U8, positions: I64, offsets: I32, out: U8) -> None:
         length = as_int(offsets[row + 1]) - at
         position = positions[row]
         if length <= 16 and at + 16 <= out.shape[0] and position + 16 <= data.shape[0]:
-            # two words cost less than a call of memcpy; what is too much lies where the next row goes
+            # two words cost less than a call of memcpy; the next row overwrites the excess
             copy(out, at, data, position, 16)
         else:
             copy(out, at, data, position, length)

@@ -1,4 +1,4 @@
-"""Columns of records as Arrow arrays, from where their parts lie in the bytes of batches."""
+"""Columns of records as Arrow arrays, copied from the bytes of batches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EXTRA_SCHEMA: Final = pa.schema(
         ("leaderEpoch", pa.int32()),
     ]
 )
-"""Columns that are there if they are asked for; -1 where a record has no producer or no epoch."""
+"""Columns that must be named to be read. -1 stands for no producer and for no epoch."""
 
 COLUMNS: Final = tuple(SCHEMA.names)
 FIELDS: Final = {field.name: field for schema in (SCHEMA, EXTRA_SCHEMA) for field in schema}
@@ -65,7 +65,7 @@ _MAX_MS: Final = MAX_INT64 // 1000
 
 
 class SourcePartition(NamedTuple):
-    """Where bytes come from, for the columns ``topic`` and ``partition``; null where it is not known."""
+    """The partition of the bytes, for the columns ``topic`` and ``partition``; None (null) if it is unknown."""
 
     topic: str | None = None
     partition: int | None = None
@@ -75,7 +75,7 @@ NOWHERE: Final = SourcePartition()
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The schema of these columns, in this order; `InvalidConfigError` names one that there is not."""
+    """The schema of these columns, in this order. Raises `InvalidConfigError` for an unknown column."""
     for name in columns:
         if name not in FIELDS:
             raise InvalidConfigError(f"no column {name!r}: there are {', '.join(FIELDS)}")
@@ -83,7 +83,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 
 
 class RecordAreas(NamedTuple):
-    """Bytes in which the records of some batches lie: ``areas`` (`AREA_FIELDS`) says where; row i is ``table[i]``."""
+    """Bytes with the records of some batches. Row i of ``areas`` (`AREA_FIELDS`) locates those of ``table[i]``."""
 
     data: U8
     areas: I64
@@ -91,7 +91,7 @@ class RecordAreas(NamedTuple):
 
 
 def build(source: RecordAreas, rows: I64, columns: Sequence[str], origin: SourcePartition) -> pa.RecordBatch:
-    """The columns asked for of the records that `index_records` put into ``rows``."""
+    """The ``columns`` of the records that `index_records` put into ``rows``."""
     arrays = [_COLUMN_BUILDERS[name](source, rows, origin) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
 
@@ -140,7 +140,7 @@ def _headers(source: RecordAreas, rows: I64, _origin: SourcePartition) -> pa.Arr
 
 
 def _utf8(keys: pa.Array) -> pa.Array:
-    """Header keys as strings; what is no UTF-8 is replaced as the plain path, and Java, do."""
+    """Header keys as strings. Malformed UTF-8 is replaced as Java does."""
     text = keys.view(pa.string())
     try:
         text.validate(full=True)

@@ -40,7 +40,7 @@ from seglog.records.survivor_kernels import is_marked
 
 
 class Action(IntEnum):
-    """What became of the last batch that was filtered."""
+    """The result for the last batch that was filtered."""
 
     DROPPED = 0
     VERBATIM = 1
@@ -53,7 +53,7 @@ ROW_FIELDS: Final = ("start", "end", "timestamp", "offset_delta", "kind")
 INDEX_FIELDS: Final = ("last_offset", "position", "max_timestamp", "max_timestamp_offset")
 """Columns of the table of index entries."""
 RESULT_FIELDS: Final = ("action", "start", "size", "position")
-"""Columns of the same table with `Fact.SINGLE`: what became of a batch, where it is in the output, and was before."""
+"""Columns of the same table with `Fact.SINGLE`: the result for a batch, and its positions in output and input."""
 
 GROWTH_ROOM: Final = 14
 """Bytes by which a record can grow when its timestamp counts from elsewhere: its length by 4, its delta by 9."""
@@ -105,7 +105,7 @@ def _read_rows(
 ) -> tuple[int, int]:
     """Read ``count`` records into ``rows`` from ``row`` on, ask for their keys: (position behind or -1, last delta).
 
-    Keys are asked for, from ``place`` of ``scratch`` on, up to offset delta ``judged``: what is behind stays anyway.
+    Keys are looked up, from ``place`` of ``scratch`` on, up to offset delta ``judged``: later records stay anyway.
     """
     for number in range(count):
         verdict, after, ts, delta, key, key_length, _v, value_length, _h, _hc = read_record(data, at, stop)
@@ -249,7 +249,7 @@ def _to_timestamps(data: U8, position: int, rows: I64, first: int, kept: int) ->
 def _finish_batch(
     data: U8, position: int, out: U8, at: int, size: int, attributes: int, base_ts: int, max_ts: int, count: int
 ) -> None:
-    """The header of the batch of ``size`` bytes at ``at``: that of the old one, but for what is given."""
+    """Write the header of the batch of ``size`` bytes at ``at``: that of the old batch, with these fields."""
     copy(out, at, data, position, 61)
     put32(out, at + LENGTH_AT, size - 12)
     put16(out, at + ATTRIBUTES_AT, attributes)
@@ -263,7 +263,7 @@ def _finish_batch(
 def _rewrite(
     data: U8, position: int, out: U8, at: int, rows: I64, first: int, kept: int, horizon: int, largest: int
 ) -> int:
-    """Write the kept records as a batch at ``at``; its size. ``horizon`` is -1 or what timestamps count from.
+    """Write the kept records as a batch at ``at``; returns its size. ``horizon``: the base of timestamps, or -1.
 
     ``MemoryRecords.buildRetainedRecordsInto``: offsets, producer and sequence stay those of the old batch.
     """
@@ -297,7 +297,7 @@ def _write_batch(
     facts: I64,
     rows: I64,
 ) -> int:
-    """What is left of the batch goes to the output's end, if anything is: how many bytes, -1 if the batch is bad."""
+    """Append the rest of the batch to the output; returns its size, -1 if the batch is bad."""
     at = facts[_OUTPUT]
     attributes = int16_at(data, position + ATTRIBUTES_AT)
     has_horizon = attributes & 0x40 != 0
@@ -326,7 +326,7 @@ def _write_batch(
 
 @inlined
 def _note_batch(out: U8, at: int, size: int, facts: I64, index_rows: I64) -> None:
-    """What `Segment.note_batch` does, with the index entries as rows; ``at`` counts from the output buffer's start."""
+    """As `Segment.note_batch`, with index entries as rows. ``at`` is a position in the output buffer."""
     last = int64_at(out, at) + int32_at(out, at + LAST_OFFSET_DELTA_AT)
     max_ts = int64_at(out, at + MAX_TIMESTAMP_AT)
     if max_ts > facts[_MAX_TS]:
@@ -368,7 +368,7 @@ def _filter_batch(
     group: I64,
     number: int,
 ) -> tuple[int, int]:
-    """Write what stays of one batch of the group: (-1 or `Halt`, size as of `filter_batches`)."""
+    """Write the records of one batch of the group that stay: (-1 or `Halt`, size as of `filter_batches`)."""
     position = group[number, 0]
     size = group[number, 1]
     first = max(group[number, 2], 0)
@@ -428,7 +428,7 @@ def filter_batches(
     scratch: U64,
     group: I64,
 ) -> tuple[int, int, int]:
-    """Copy what stays of the batches in ``data[position:end]`` to ``out``: (position, `Halt`, size of the batch there).
+    """Copy the records in ``data[position:end]`` that stay to ``out``: (position, `Halt`, size of the batch there).
 
     As Kafka's ``Cleaner.cleanInto`` and ``MemoryRecords.filterTo``. With ROWS the size is the number of rows it takes,
     with OUTPUT the bytes that it can come to. ``rows`` is [BLOCK or more, 5], ``scratch`` [BLOCK, 4], ``group`` [n, 4].

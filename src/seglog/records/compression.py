@@ -1,4 +1,4 @@
-"""The codecs of record batches, in the framings that Kafka writes, with a bound on what comes out.
+"""The codecs of record batches, in the framings that Kafka writes, with a limit on the decompressed size.
 
 ====== ======================================================= ================= =================================
 codec  on disk                                                 levels (default)  bytes after the end of the stream
@@ -15,10 +15,10 @@ The last column is what Kafka's Java readers do (``GZIPInputStream``, ``SnappyIn
 ``ZstdInputStreamNoFinalizer``). They also overlook reserved flags in a gzip header, half a xerial header behind the
 end, an end mark that is missing after an empty lz4 block, and a zstd frame cut off behind a whole one; here these are
 errors. As in Kafka, lz4 level 9 is the fast compressor and every other level the slow one; frames of linked blocks are
-refused; in messages of magic 0 the lz4 header checksum is computed over too many bytes (KAFKA-3160) and not looked at.
+refused; in messages of magic 0 the lz4 header checksum is computed over too many bytes (KAFKA-3160) and not checked.
 
-No decompressor is asked for more than the stream can yield: claimed sizes are held against ``limit`` and against what
-the compressed bytes could at most expand to, before memory is taken.
+A decompressor never gets more memory than the stream can yield: claimed sizes are compared with ``limit`` and with the
+largest size that the compressed bytes can expand to, before memory is allocated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Codec(IntEnum):
         """
         codec = _NAMES.get(name)
         if codec is None:
-            raise InvalidConfigError(f"compression {name!r} is none of {', '.join(_NAMES)}")
+            raise InvalidConfigError(f"compression {name!r} is not one of {', '.join(_NAMES)}")
         return codec
 
 
@@ -115,10 +115,10 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, *, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
-    """What a stream of ``codec`` holds, at most ``limit`` bytes.
+    """The content of a stream of ``codec``, at most ``limit`` bytes.
 
-    Raises `CorruptRecordError` on bytes that are no such stream, `TooLargeError` on more than ``limit``; positions
-    count from the start of ``data``. Never takes memory beyond a small multiple of ``limit``.
+    Raises `CorruptRecordError` if the bytes are not such a stream, `TooLargeError` above ``limit``. Positions count
+    from the start of ``data``. Never allocates more than a small multiple of ``limit``.
     """
     if codec == Codec.NONE:
         if len(data) > limit:
@@ -141,11 +141,11 @@ def decompress(codec: int, data: Buffer, *, limit: int = DEFAULT_LIMIT, magic: i
 _GZIP_WBITS: Final = 31
 _GZIP_START: Final = b"\x1f\x8b\x08"
 _GZIP_SMALLEST: Final = 19
-"""Fewer bytes than these after a member are no further member: header 10, trailer 8, at least one byte between."""
+"""Bytes of the smallest member: header 10, trailer 8, and one between. Fewer bytes after a member are ignored."""
 _CHUNK: Final = 1 << 16
 _FIRST_CHUNK: Final = 1 << 9
-"""zlib copies what follows a member in its chunk: after the first member chunks begin small, or many tiny members would
-take quadratic time."""
+"""zlib copies the rest of a chunk after the end of a member. Chunks are small after the first member, because many tiny
+members would take quadratic time."""
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> bytes:
@@ -193,7 +193,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _snappy_size(block: memoryview, position: int) -> int:
-    """Decompressed size that a raw block claims, believed only if the block could hold as much."""
+    """The decompressed size that a raw block claims. Raises `CorruptRecordError` if the block cannot hold as much."""
     try:
         size = int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
@@ -206,7 +206,7 @@ def _snappy_size(block: memoryview, position: int) -> int:
 def _xerial_blocks(data: memoryview) -> list[tuple[int, int]]:
     """Start and end of every raw block of a stream in xerial framing (``SnappyInputStream.hasNextChunk``).
 
-    As there, the version in the first header is not looked at, that in further ones is.
+    As there, the version in the first header is ignored, and the version in later ones is checked.
     """
     blocks: list[tuple[int, int]] = []
     position = 0

@@ -37,7 +37,7 @@ HEADER_FIELDS: Final = (
     "base_sequence",
     "append_time",
 )
-"""What all batches have in common; ``append_time`` counts if the attributes say so."""
+"""The fields that all batches share. ``append_time`` is used if the attributes have the bit of LogAppendTime."""
 _BASE_OFFSET, _LEADER_EPOCH, _ATTRIBUTES, _PRODUCER_ID, _PRODUCER_EPOCH, _BASE_SEQUENCE, _APPEND_TIME = range(
     len(HEADER_FIELDS)
 )
@@ -59,7 +59,7 @@ def varint_size(value: int) -> int:
 
 @inlined
 def put_varint(out: U8, at: int, value: int) -> int:
-    """Write the zig-zag varint of any 64-bit number; the position behind it."""
+    """Write the zig-zag varint of any 64-bit number; returns the position after it."""
     raw = (value << 1) ^ (value >> 63)
     while raw < 0 or raw > 127:
         put8(out, at, (raw & 0x7F) | 0x80)
@@ -76,7 +76,7 @@ def _span_size(length: int) -> int:
 
 @inlined
 def _put_span(out: U8, at: int, data: U8, position: int, length: int) -> int:
-    """A length and as many bytes. ``out`` has 16 bytes to spare behind what is written."""
+    """Write a length and as many bytes. ``out`` must have 16 more bytes after them."""
     at = put_varint(out, at, length)
     if length <= 0:
         return at
@@ -99,7 +99,7 @@ def _headers_size(first: int, count: int, header_keys: I64, header_values: I64) 
 def cut_batches(
     timestamps: I64, keys: I64, values: I64, headers: I64, header_keys: I64, header_values: I64, limit: int, cuts: I64
 ) -> int:
-    """Which rows go together: batches of at most ``limit`` bytes, or one record. Returns how many batches.
+    """Cut the rows into batches of at most ``limit`` bytes, or of one record. Returns the number of batches.
 
     ``headers`` is [2, rows]: first header, count. ``cuts`` is [at least rows, CUT_FIELDS], all but the position filled.
     """

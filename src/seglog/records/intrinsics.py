@@ -1,6 +1,6 @@
-"""What the compiled loops need below Python: unaligned big-endian loads and stores, memcpy, CRCs at the CPU's speed.
+"""Primitives of the compiled loops: unaligned big-endian loads and stores, memcpy, CRCs at the CPU's speed.
 
-No bound is checked here: `seglog.records.batch_kernels` compares every length with what is left before it calls.
+These functions check no bounds: `seglog.records.batch_kernels` compares every length with the bytes that are left.
 Indexes are never negative (numba's own indexing would pay for Python's wrap-around).
 """
 
@@ -128,7 +128,7 @@ copy: Callable[[U8, int, U8, int, int], None] = intrinsic(_copy)
 
 
 def _has_crc_instruction() -> bool:
-    """Whether the CPU that numba compiles for has SSE 4.2's ``crc32``; of one set for numba we know nothing."""
+    """Whether the CPU that numba compiles for has SSE 4.2's ``crc32``. False if the user set a CPU for numba."""
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return False
     features = binding.get_host_cpu_features()
@@ -143,7 +143,7 @@ def _byte_table(polynomial: int) -> U32:
 
 
 def _slicing_tables(polynomial: int) -> U32:
-    """[8, 256]: what a byte does to the CRC when k more bytes follow it ("slicing-by-8")."""
+    """[8, 256]: the change of the CRC by a byte that k more bytes follow ("slicing-by-8")."""
     tables = np.empty((8, 256), np.uint32)
     tables[0] = _byte_table(polynomial)
     for k in range(1, 8):
@@ -152,7 +152,7 @@ def _slicing_tables(polynomial: int) -> U32:
 
 
 def _zeros_table(byte_table: U32, log2_bytes: int) -> U32:
-    """[4, 256]: what ``2 ** log2_bytes`` zero bytes make of each byte of a CRC; XOR the four."""
+    """[4, 256]: each byte of a CRC after ``2 ** log2_bytes`` zero bytes; XOR the four."""
 
     def apply(table: U32, crcs: U32) -> U32:
         parts: U32 = table[0][crcs & 255] ^ table[1][(crcs >> 8) & 255]

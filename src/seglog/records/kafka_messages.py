@@ -271,7 +271,7 @@ def _is_null(field: Field, length: int) -> bool:
 
 
 def to_json(message: Message, values: Mapping[str, Value], version: int) -> dict[str, Value]:
-    """What `json_text` writes: the fields of ``version``, tagged ones only if not default."""
+    """The value for `json_text`: the fields of ``version``; tagged ones only if they differ from the default."""
     shown: dict[str, Value] = {}
     for field in message.fields:
         value = values[field.name]

@@ -165,7 +165,7 @@ CONSUMER_PROTOCOL: Final = """\
 1 ConsumerProtocolAssignment 3: assignedPartitions [TopicPartition: topic string, partitions int32[]], userData
   bytes?
 """
-"""What a consumer puts into its group: 0 its subscription, 1 its assignment."""
+"""The data of a group's member: 0 its subscription, 1 its assignment."""
 
 CONTROL_RECORDS: Final = """\
 2 LeaderChangeMessage 1 ~0: version int16, leaderId int32, voters [Voter: voterId int32, voterDirectoryId uuid 1+],

@@ -67,7 +67,7 @@ _ATTRIBUTES: Final = (CODEC_MASK, CODEC_MASK | TIMESTAMP_TYPE_BIT)
 
 
 class LegacyMessage(NamedTuple):
-    """One message as it stands there, compressed or not. ``timestamp`` is -1 in magic 0; ``size`` is the field's."""
+    """The fields of one message, compressed or not. ``timestamp`` is -1 in magic 0."""
 
     offset: int
     size: int
@@ -125,7 +125,7 @@ def _sized(data: Buffer, position: int, end: int, entry: Entry) -> tuple[bytes |
 
 
 def check_crc(data: Buffer, entry: Entry) -> None:
-    """Raise `CorruptBatchError` if the CRC-32 at ``entry`` is not that of the message's bytes."""
+    """Raise `CorruptBatchError` if the CRC-32 of the message at ``entry`` is wrong."""
     start = entry.position + _CRC_START
     stored = int.from_bytes(data[start - 4 : start], "big")
     computed = zlib.crc32(memoryview(data)[start : entry.position + entry.size])
@@ -136,10 +136,10 @@ def check_crc(data: Buffer, entry: Entry) -> None:
 
 
 def decode(data: Buffer, entry: Entry, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
-    """The records of the message at ``entry``: one, or those inside of it. Messages inside have their CRC checked.
+    """The records of the message at ``entry``: itself, or the messages in it, whose CRCs are checked.
 
     Raises `CorruptError`s as `read_message` and `seglog.records.compression.decompress`, `UnsupportedFormatError` on
-    zstd. What is wrong inside of a wrapper is placed at the wrapper.
+    zstd. An error inside a compressed message has the position of that message.
     """
     message = read_message(data, entry)
     if not message.codec:
@@ -167,7 +167,7 @@ def _decode_wrapper(wrapper: LegacyMessage, limit: int) -> list[Record]:
         messages.append(message)
         end = inner.position + inner.size
     if end != len(data) or not messages:
-        raise CorruptRecordError(f"{len(data) - end} bytes that are no message", position=end)
+        raise CorruptRecordError(f"{len(data) - end} bytes are not a message", position=end)
     base = 0
     if wrapper.magic == 1 and wrapper.offset != 0:
         base = wrapper.offset - messages[-1].offset
@@ -184,10 +184,10 @@ def _decode_wrapper(wrapper: LegacyMessage, limit: int) -> list[Record]:
 
 
 def describe(data: Buffer, entry: Entry, *, deep: bool = True, limit: int = DEFAULT_LIMIT) -> BatchHeader:
-    """A header as magic 2 would have it: no epoch, no producer, the message's timestamp as the largest.
+    """A header in the form of magic 2: no epoch, no producer, the message's timestamp as the largest.
 
-    The base offset and count of a compressed message are inside of it; without ``deep`` they stay there, and the base
-    offset is the last one, the count -1.
+    The base offset and count of a compressed message can be known only by decompressing it. Without ``deep`` the base
+    offset is the last offset, and the count is -1.
     """
     message = read_message(data, entry)
     base, base_timestamp, count = message.offset, message.timestamp, 1
@@ -278,7 +278,7 @@ def convert_up(
             run, size = next_run, entry.size
     close()
     if end != len(data):
-        raise CorruptBatchError(f"{len(data) - end} bytes that are no whole message", position=end)
+        raise CorruptBatchError(f"{len(data) - end} bytes are not a whole message", position=end)
     return b"".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Frames of lz4 and zstd: written as Kafka's readers need them, and walked before they are decompressed.
 
-Both formats announce their blocks, so what a frame can at most hold is known from a walk over a few bytes for every
-64 or 128 KiB; only then is memory taken. Positions in errors count from the start of the stream.
+Both formats have a header before each block, so a walk over a few bytes for every 64 or 128 KiB finds the largest size
+that a frame can decompress to. Only then is memory allocated. Positions in errors count from the start of the stream.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def compress_lz4(data: Buffer, level: int, magic: int) -> bytes:
 
 
 class _Lz4Frame(NamedTuple):
-    """What a frame's descriptor says, and where its first block stands."""
+    """The fields of a frame's descriptor, and the position of its first block."""
 
     start: int
     max_block: int

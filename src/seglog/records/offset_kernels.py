@@ -1,8 +1,8 @@
 """The offset map of compaction, for compiled loops: a hash of each key and the offset of its last record.
 
 An open-addressed table of 24 bytes a slot, as Kafka's ``SkimpyOffsetMap``: a 128-bit hash of the key and the offset.
-The hash is SipHash-2-4-128 under a key that is drawn anew for each round, so that nobody can choose record keys that
-take each other's place (Kafka: MD5).
+The hash is SipHash-2-4-128 (Kafka: MD5). Each round draws a new hash key, so that a client cannot choose record keys
+that collide.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ _prefetch: Callable[[U64, int], None] = intrinsic(_prefetch_word)
 
 @inlined
 def _slot_of(low: Any, high: Any, attempt: int, slots: int, slot: int) -> int:
-    """Where to look next: some random places first, since runs of a full table are long, then one after the other."""
+    """The next slot to probe: some random ones first, because a full table has long runs, then one after the other."""
     if attempt == 0:
         return as_int(((low >> _U(32)) * _U(slots)) >> _U(32))
     if attempt < _RANDOM_PROBES:
@@ -205,9 +205,9 @@ def hash_of(data: U8, key: int, length: int, facts: I64) -> tuple[Any, Any]:
 
 @inlined
 def ask_for(table: U64, facts: I64, data: U8, key: int, length: int, scratch: U64, row: int) -> None:
-    """Put a key's hash into ``scratch`` and ask the CPU for where its entry should be.
+    """Put a key's hash into ``scratch`` and prefetch the slot where its entry should be.
 
-    The table is larger than the caches: asked for a block of keys at once, the entries come together, not one by one.
+    The table is larger than the CPU's caches: with a prefetch for each key of a block, the misses overlap.
     """
     low, high = _hash(data, key, length, facts[_KEY0], facts[_KEY1])
     scratch[row, 0] = low
@@ -224,7 +224,7 @@ def look_up(table: U64, facts: I64, low: Any, high: Any) -> int:
 
 @kernel
 def put_key(table: U64, facts: I64, key: U8, offset: int) -> None:
-    """Put one key into the map; the caller has looked that there is room."""
+    """Put one key into the map. The caller has checked that there is room."""
     low, high = _hash(key, 0, key.shape[0], facts[_KEY0], facts[_KEY1])
     put_hash(table, facts, low, high, offset)
 

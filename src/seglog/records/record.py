@@ -82,11 +82,11 @@ class Record(NamedTuple):
 def decode_records(
     batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = DEFAULT_LIMIT
 ) -> list[Record]:
-    """All records of the batch of magic 2 at ``position``, whose header was read there. The CRC is not looked at.
+    """All records of the batch of magic 2 at ``position``, whose header was read there. The CRC is not checked.
 
-    Raises `CorruptBatchError` on an impossible header or a batch that is not all there, `CorruptRecordError` on records
-    that are not what the header says, `TooLargeError` on more than ``limit`` decompressed bytes. Positions count from
-    the start of ``batch``; what is wrong inside of compressed records is placed at their first byte.
+    Raises `CorruptBatchError` for an impossible header or a batch with missing bytes, `CorruptRecordError` for records
+    that contradict the header, `TooLargeError` above ``limit`` decompressed bytes. Positions count from the start of
+    ``batch``; an error in compressed records has the position of their first byte.
     """
     return list(iter_records(batch, header, position, limit=limit))
 
@@ -95,7 +95,7 @@ def iter_records(
     batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = DEFAULT_LIMIT
 ) -> Iterator[Record]:
     """As `decode_records`, one record at a time. The header and the compressed stream are checked at once, a record
-    when it is its turn, bytes after the last one when that is asked for."""
+    before it is yielded, and the bytes after the last record after that."""
     check_header(header, position)
     size = header.length + LOG_OVERHEAD
     if len(batch) - position < size:
@@ -123,7 +123,7 @@ def iter_records(
 
 
 class _Records:
-    """The uncompressed records of one batch, and how to say what is wrong with them."""
+    """The uncompressed records of one batch."""
 
     __slots__ = ("compressed", "data", "header", "start")
 
@@ -144,7 +144,7 @@ class _Records:
         raise CorruptRecordError(reason, position=self.start + at, offset=self.header.base_offset + delta)
 
     def decode(self) -> Iterator[Record]:
-        """The loop of loops: local names, and a byte at a time for the common short varints."""
+        """The hottest loop: local names, and varints of one byte are read in place."""
         data, header = self.data, self.header
         base_offset, base_timestamp, base_sequence = header.base_offset, header.base_timestamp, header.base_sequence
         append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
@@ -183,13 +183,13 @@ class _Records:
                 if raw:
                     headers, position = _headers(data, position, raw, stop)
                 if position != stop:
-                    self.fail(f"a record takes {position - stop:+d} bytes than it says", start, delta)
+                    self.fail(f"the fields of a record end {position - stop:+d} bytes from its end", start, delta)
                 previous = delta
                 if base_sequence >= 0:
                     sequence = base_sequence + delta & MAX_INT32
                 yield new(Record, (base_offset + delta, timestamp, key, value, headers, sequence))
         except IndexError:
-            self.fail("a record goes on after the end of the records", start, previous + 1)
+            self.fail("a record continues after the end of the records", start, previous + 1)
         except _MalformedError as error:
             self.fail(str(error), start, previous + 1)
         if position != end:
@@ -206,7 +206,7 @@ class _Records:
 
 
 class _MalformedError(Exception):
-    """Something inside of a record; the record's place is added further out."""
+    """A field of a record is malformed. The caller adds the position of the record."""
 
 
 def _signed(raw: int) -> int:
@@ -214,9 +214,9 @@ def _signed(raw: int) -> int:
 
 
 def _varint(data: bytes, position: int, first: int, bits: int = 32) -> tuple[int, int]:
-    """Zig-zag value, not undone, whose byte ``first``, before ``position``, says that more follow; and where it ends.
+    """The zig-zag value whose first byte is ``first``, before ``position``, and the position after it.
 
-    Zeros that pad a value are taken, as by Kafka, up to the 5 or 10 bytes that ``bits`` can need.
+    As in Kafka, a value may be padded with zeros up to the 5 or 10 bytes that ``bits`` can need.
     """
     byte = data[position]
     position += 1
@@ -235,7 +235,7 @@ def _varint(data: bytes, position: int, first: int, bits: int = 32) -> tuple[int
 
 
 def _nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """A length, -1 for null, and as many bytes; with fewer left, the place returned is behind the end of ``data``."""
+    """The bytes after a length (None for -1), and the position after them, which may be beyond the end of ``data``."""
     raw = data[position]
     position += 1
     if raw > 127:
@@ -262,7 +262,7 @@ def _headers(data: bytes, position: int, raw: int, stop: int) -> tuple[tuple[Hea
             raise _MalformedError("a header without a key")
         value, position = _nullable(data, position)
         if position > stop:
-            raise _MalformedError("a header goes on after the end of its record")
+            raise _MalformedError("a header continues after the end of its record")
         headers.append((decode_utf8(key), value))
     return tuple(headers), position
 
@@ -271,7 +271,7 @@ def _headers(data: bytes, position: int, raw: int, stop: int) -> tuple[tuple[Hea
 
 
 class NewRecord(NamedTuple):
-    """A record to be written; milliseconds since 1970, or -1 for a record without a timestamp."""
+    """A record to write. ``timestamp``: milliseconds since 1970, or -1 for none."""
 
     value: Buffer | None
     key: Buffer | None = None
@@ -420,7 +420,7 @@ def _build(header: BatchHeader, area: Buffer) -> bytearray:
 
 
 def encode_records(records: Sequence[Record], *, base_offset: int, base_timestamp: int) -> bytearray:
-    """The uncompressed records of a batch, their offsets kept, as compaction needs them.
+    """The uncompressed records of a batch at their own offsets, as compaction needs them.
 
     ``base_timestamp`` is the first record's, or the delete horizon. Raises `InvalidRecordError` on offsets that do not
     rise or are out of 32 bits from ``base_offset``.
@@ -442,7 +442,7 @@ def encode_records(records: Sequence[Record], *, base_offset: int, base_timestam
 
 
 class ControlType(IntEnum):
-    """What a control record says (``ControlRecordType.java``); `UNKNOWN` is of a newer Kafka and to be passed over."""
+    """The type of a control record (``ControlRecordType.java``). Skip `UNKNOWN`, which a newer Kafka wrote."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -455,7 +455,7 @@ class ControlType(IntEnum):
 
 
 class ControlRecord(NamedTuple):
-    """A control record's key, and of a transaction's end the epoch of the coordinator that wrote it (else None)."""
+    """The key of a control record. ``coordinator_epoch`` is None unless it is the marker of a transaction's end."""
 
     version: int
     type: ControlType
@@ -468,7 +468,7 @@ _CONTROL_TYPES: Final = {kind.value: kind for kind in ControlType}
 
 
 def parse_control(record: Record) -> ControlRecord:
-    """What a record of a control batch says. Raises `CorruptRecordError` on a key or marker that is too short.
+    """A record of a control batch. Raises `CorruptRecordError` for a key or a marker that is too short.
 
     Longer keys and values and higher versions are read as version 0, as Kafka does.
     """

@@ -25,7 +25,7 @@ _U: Any = np.uint64
 
 @inlined
 def is_marked(words: U64, facts: I64, offset: int) -> bool:
-    """Whether an offset is in the set. One that the set cannot have is of a record that nobody judged: it stays."""
+    """Whether an offset is in the set. True outside the range of the set: that record was not judged, so it stays."""
     bit = offset - facts[_FIRST_BIT]
     if bit < 0 or bit >= 64 * words.shape[0]:
         return True
@@ -34,7 +34,7 @@ def is_marked(words: U64, facts: I64, offset: int) -> bool:
 
 @kernel
 def mark(words: U64, offsets: Any) -> None:
-    """Put offsets, which count from the set's first, into the set; all are below 64 times its words."""
+    """Add offsets, relative to the first of the set, to the set. All are below 64 times its words."""
     for at in range(offsets.shape[0]):
         bit = as_int(offsets[at])
         words[bit >> 6] |= _U(1) << _U(bit & 63)

@@ -45,7 +45,7 @@ def test_an_append_is_by_default_in_the_latest_epoch(log: Log) -> None:
 def test_a_codec_by_name(log: Log) -> None:
     log.append_records([NewRecord(bytes(500))], codec="zstd")
     assert next(log.read(0).batches())[0].codec == Codec.ZSTD
-    with pytest.raises(InvalidConfigError, match="compression 'zip' is none of none, gzip"):
+    with pytest.raises(InvalidConfigError, match="compression 'zip' is not one of none, gzip"):
         log.append_records([NewRecord(b"v")], codec="zip")
 
 
