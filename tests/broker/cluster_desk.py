@@ -22,6 +22,7 @@ from seglog.broker.apis.reassignments import ReassignmentApis
 from seglog.broker.apis.topics import TopicApis
 from seglog.broker.configuration import Configuration, topic_rules
 from seglog.broker.identity import Identity
+from seglog.broker.offload import Offload
 from seglog.broker.requests import RequestContext
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topics
@@ -70,6 +71,7 @@ class Desk:
         self.lost: list[str] = []
         self.topics: Topics
         self.changes: TopicChanges
+        self._offload = Offload(THREADS)
         self._handlers: dict[int, Any]
 
     async def start(self) -> Self:
@@ -83,11 +85,12 @@ class Desk:
             self.store, self.view, self.topics, self.identity, ground=Ground(rng=Random(self.node_id))
         )
         self.topics.removed.append(lambda topic: self.deleted.append(topic.name))
+        offload = self._offload
         states = PartitionStates(self.store, self.view)
         apis = (
-            MetadataApis(self.topics, self.changes, self.identity, self.configuration, THREADS),
+            MetadataApis(self.topics, self.changes, self.identity, self.configuration, THREADS, offload),
             TopicApis(self.topics, self.changes, self.identity, self.configuration),
-            OffsetApis(self.topics, self.changes),
+            OffsetApis(self.topics, self.changes, offload),
             ConfigApis(self.topics, self.changes, self.configuration, self.took_effect.append, self.identity),
             ProducerApis(self.topics, ProducerIds(self.store)),
             ElectionApis(states, self.topics),
@@ -98,6 +101,7 @@ class Desk:
 
     async def stop(self) -> None:
         await self.changes.close()
+        await self._offload.close()
         await self.view.stop()
 
     async def ask(

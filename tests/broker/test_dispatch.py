@@ -13,10 +13,11 @@ import pytest
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, RequestContext
 from seglog.core.errors import InvalidRequestError
-from seglog.core.ground import Ground
+from seglog.core.ground import THREADS, Ground
 from seglog.net.connection import ClientConnection
 from seglog.net.request_memory import RequestMemory
 from seglog.protocol.apis import ApiKey
@@ -42,8 +43,11 @@ def test_an_unforeseen_error_ends_its_connection_and_is_logged(handler: Any, cap
     clock = ManualClock()
     with LogDir.open("/data", ground=Ground(fs=MemoryFs(clock=clock), clock=clock, rng=random.Random(1))) as directory:
         topics = LoneTopics(directory)
+        offload = Offload(THREADS)
         sessions = FetchSessionCache(1, now=lambda: 0.0, rng=random.Random(1))
-        dispatch = Dispatch(Produce(topics), Fetch(topics, sessions, max_bytes=1), {ApiKey.HEARTBEAT: handler})
+        dispatch = Dispatch(
+            Produce(topics), Fetch(topics, sessions, offload, max_bytes=1), {ApiKey.HEARTBEAT: handler}, offload
+        )
 
         def unreachable(_connection: ClientConnection, _frame: memoryview, /) -> None:
             raise AssertionError("frames are handed over by this test")

@@ -12,10 +12,11 @@ from kio.serial import entity_reader
 
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.requests import RequestContext
 from seglog.core.errors import InvalidRequestError
-from seglog.core.ground import Ground
+from seglog.core.ground import THREADS, Ground
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.fetch import FetchAnswer
 from seglog.protocol.message_writer import write_message
@@ -42,7 +43,7 @@ class Broker:
         self.now = 0.0
         self.sessions = FetchSessionCache(2, now=lambda: self.now, rng=random.Random(1))
         self._produce = Produce(self.topics)
-        self._fetch = Fetch(self.topics, self.sessions, max_bytes=1 << 20)
+        self._fetch = Fetch(self.topics, self.sessions, Offload(THREADS), max_bytes=1 << 20)
 
     def named(self, topic: str, *, by_id: bool) -> dict[str, object]:
         return {"topic_id": self.topics.by_name[topic].topic_id} if by_id else {"name": topic, "topic": topic}

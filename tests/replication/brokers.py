@@ -20,6 +20,7 @@ from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
+from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import Topics
@@ -41,7 +42,7 @@ from seglog.cluster.model import (
 from seglog.cluster.sqlite_store import SqliteStore
 from seglog.cluster.store import ANY_VERSION, MISSING, Change
 from seglog.core.addresses import Address
-from seglog.core.ground import Ground
+from seglog.core.ground import THREADS, Ground
 from seglog.net.connection import IdleLimits
 from seglog.net.connection_quotas import ConnectionQuotas
 from seglog.net.listener import Listener
@@ -155,10 +156,13 @@ class Node:
         hints = LeaderHints(topics, identity)
         neighbours = ClusterPeers(fetch, hints, lambda: self.view.brokers, LISTENER, rack_aware=False)
         sessions = FetchSessionCache(10, now=CLOCK.monotonic, rng=Random(1))
+        offload = Offload(THREADS)
+        self._parts.push_async_callback(offload.close)
         handler = Dispatch(
             Produce(topics, hints),
-            Fetch(topics, sessions, max_bytes=1 << 26, peers=neighbours),
-            OffsetApis(topics, changes).handlers(),
+            Fetch(topics, sessions, offload, max_bytes=1 << 26, peers=neighbours),
+            OffsetApis(topics, changes, offload).handlers(),
+            offload,
         )
         shared = ConnectionQuotas(
             largest=lambda _: 4 << 20,

@@ -16,6 +16,7 @@ from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.follower_fetch import FollowerFetch
 from seglog.broker.identity import Identity
+from seglog.broker.offload import Offload
 from seglog.broker.requests import RequestContext
 from seglog.broker.topics import PartitionMetadata, Topic, Topics
 from seglog.cluster.model import BrokerRegistration, Member, PartitionState, VersionedState
@@ -23,7 +24,7 @@ from seglog.core.addresses import Address
 from seglog.core.clock import SystemClock
 from seglog.core.error_codes import ErrorCode
 from seglog.core.errors import SeglogError
-from seglog.core.ground import Ground
+from seglog.core.ground import THREADS, Ground
 from seglog.core.types import MAX_INT32, Slice, TopicPartition
 from seglog.net.connection import ClientConnection, IdleLimits, Reply
 from seglog.net.connection_quotas import ConnectionQuotas
@@ -165,7 +166,7 @@ class Leader:
             listener="BROKERS",
             rack_aware=False,
         )
-        return Fetch(self.topics, self.sessions, max_bytes=MAX_INT32, peers=neighbours)
+        return Fetch(self.topics, self.sessions, Offload(THREADS), max_bytes=MAX_INT32, peers=neighbours)
 
     def forget(self) -> None:
         """All sessions."""

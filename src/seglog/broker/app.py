@@ -31,6 +31,7 @@ from seglog.broker.fetch_sessions import FetchSessionCache
 from seglog.broker.ground import BrokerGround
 from seglog.broker.health import StoreStatus
 from seglog.broker.identity import Identity
+from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.stray_reports import StrayReports
@@ -364,10 +365,12 @@ class Node:
         sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, now=loop.time, rng=self._ground.rng
         )
+        offload = Offload(self._ground.workers)
+        self._tasks.at_stop(offload.close)
         apis = (
-            MetadataApis(topics, changes, self.identity, self.configuration, self._ground.workers),
+            MetadataApis(topics, changes, self.identity, self.configuration, self._ground.workers, offload),
             TopicApis(topics, changes, self.identity, self.configuration),
-            OffsetApis(topics, changes),
+            OffsetApis(topics, changes, offload),
             ConfigApis(topics, changes, self.configuration, self._took_effect, self.identity),
             ProducerApis(topics, ids),
             GroupApis(self.groups, self.identity),
@@ -378,9 +381,10 @@ class Node:
         handlers.update(self._rare_handlers())
         most, peers = config.fetch_max_bytes, self.peers
         if counted is not None:
-            return counted.dispatch(topics, sessions, handlers, max_bytes=most, peers=peers)
+            return counted.dispatch(topics, sessions, offload, handlers, max_bytes=most, peers=peers)
         hints = None if peers is None else peers.hints
-        return Dispatch(Produce(topics, hints), Fetch(topics, sessions, max_bytes=most, peers=peers), handlers)
+        fetch = Fetch(topics, sessions, offload, max_bytes=most, peers=peers)
+        return Dispatch(Produce(topics, hints), fetch, handlers, offload)
 
     def _refused(self, context: RequestContext, why: str) -> None:
         self.quotas.refusals.log(context.client_host, context.listener, why, client_id=context.client_id)

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any, Final
 
 from seglog.broker.fetch import Fetch
-from seglog.broker.offload import LARGE_FRAME, drop, no_collections, offload
+from seglog.broker.offload import LARGE_FRAME, Offload, drop, no_collections
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.core.error_codes import ErrorCode
@@ -45,10 +45,11 @@ def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
 class Dispatch:
     """Answers frames: Produce and Fetch by hand, everything else by the handlers."""
 
-    def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, ApiHandler]) -> None:
+    def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, ApiHandler], offload: Offload) -> None:
         self._produce = produce
         self._fetch = fetch
         self._handlers = handlers
+        self._offload = offload
         self._large = asyncio.Lock()
 
     def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
@@ -90,7 +91,7 @@ class Dispatch:
             return _framed_later(header, fetched)
         answer_ = self._handlers[key](read_request(key, version, frame, body), context)
         if isinstance(answer_, Awaitable):
-            return _written_later(header, answer_)
+            return self._written_later(header, answer_)
         return _written(header, answer_)
 
     async def _answer_large(self, header: RequestHeader, frame: memoryview, context: RequestContext) -> Reply:
@@ -99,16 +100,24 @@ class Dispatch:
         if key == _FETCH:
             return _framed(header, await self._fetch.large(frame, body, context))
         async with self._large:
-            with no_collections():
-                request = await offload(lambda: read_request(key, version, frame, body))
+            with no_collections:
+                request = await self._offload.run(lambda: read_request(key, version, frame, body))
                 answer = self._handlers[key](request, context)
                 if isinstance(answer, Awaitable) and key == _METADATA:
                     answer = await answer
                 if not isinstance(answer, Awaitable):
                     written = answer
-                    return await offload(lambda: _written(header, written))
+                    return await self._offload.run(lambda: _written(header, written))
         awaited = await answer
-        return await offload(lambda: _written(header, awaited))
+        return await self._offload.run(lambda: _written(header, awaited))
+
+    async def _written_later(self, header: RequestHeader, answer: Awaitable[Answer]) -> Reply:
+        awaited = await answer
+        if header.key != _METADATA:
+            return _written(header, awaited)
+        written = await self._offload.run(lambda: _written(header, awaited))  # tens of thousands of partitions perhaps
+        await self._offload.run(lambda: drop(awaited["topics"]))
+        return written
 
 
 def _unforeseen(header: RequestHeader) -> InvalidRequestError:
@@ -142,15 +151,6 @@ def _written(header: RequestHeader, answer: Answer) -> bytes:
 
 def _framed_body(header: RequestHeader, body: bytes) -> bytes:
     return frame_response(header.key, header.version, header.correlation_id, len(body)) + body
-
-
-async def _written_later(header: RequestHeader, answer: Awaitable[Answer]) -> Reply:
-    awaited = await answer
-    if header.key != _METADATA:
-        return _written(header, awaited)
-    written = await offload(lambda: _written(header, awaited))  # it may have tens of thousands of partitions
-    await offload(lambda: drop(awaited["topics"]))
-    return written
 
 
 def _framed(header: RequestHeader, answer: FetchAnswer) -> list[bytes | Slice]:

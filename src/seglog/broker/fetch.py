@@ -16,7 +16,7 @@ from seglog.broker.fetch_sessions import (
     PartitionKey,
     fetched_partition,
 )
-from seglog.broker.offload import SLICE, drop, no_collections, offload, slices
+from seglog.broker.offload import SLICE, Offload, drop, no_collections, slices
 from seglog.broker.requests import RequestContext
 from seglog.broker.topics import Topics
 from seglog.core.error_codes import ErrorCode
@@ -87,11 +87,18 @@ class Fetch:
     """Answers Fetch requests."""
 
     def __init__(
-        self, topics: Topics, sessions: FetchSessionCache, *, max_bytes: int, peers: ClusterPeers | None = None
+        self,
+        topics: Topics,
+        sessions: FetchSessionCache,
+        offload: Offload,
+        *,
+        max_bytes: int,
+        peers: ClusterPeers | None = None,
     ) -> None:
         """``peers`` are those of a cluster; without them nobody is a follower."""
         self._topics = topics
         self._sessions = sessions
+        self._offload = offload
         self._max_bytes = max_bytes
         self._neighbours = peers
 
@@ -106,8 +113,8 @@ class Fetch:
 
     async def large(self, frame: memoryview, body: int, context: RequestContext) -> FetchAnswer:
         """The same for a request that takes long to read."""
-        with no_collections():
-            answer = self._start(await offload(lambda: _parse(context.version, frame, body)), context)
+        with no_collections:
+            answer = self._start(await self._offload.run(lambda: _parse(context.version, frame, body)), context)
         return answer if isinstance(answer, FetchAnswer) else await answer
 
     def _start(self, parsed: _Parsed, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
@@ -181,7 +188,7 @@ class Fetch:
 
     async def _read_in_slices(self, request: _Request) -> _Result:
         result = _NOTHING
-        with no_collections():
+        with no_collections:
             async for some in slices(request.partitions):
                 result = self._read(request, some, result)
         return result
@@ -202,12 +209,12 @@ class Fetch:
     async def _answer_many(self, request: _Request, result: _Result) -> FetchAnswer:
         leaders: list[tuple[int, int]] = []
         places = range(len(result.partitions))
-        with no_collections():
+        with no_collections:
             async for some in slices(places):
                 leaders += self._note(request, result, some)
             endpoints = self._endpoints(request, leaders)
-            answer = await offload(lambda: _answer(request, result, endpoints))
-            await offload(lambda: drop(result.partitions))
+            answer = await self._offload.run(lambda: _answer(request, result, endpoints))
+            await self._offload.run(lambda: drop(result.partitions))
         return answer
 
     def _read(

@@ -1,8 +1,8 @@
-"""Work that would hold up the event loop: pure functions in one thread, and loops over many items in slices.
+"""Work that would hold up the event loop: pure functions run in one thread, and loops over many items run in slices.
 
 All connections share the loop, so a step of it should take a few milliseconds at most. A thread alone does not ensure
-that: Python lets it run for 5 ms each time before the loop has its turn, and a garbage collection stops both. While
-there is work in the thread, turns are shorter and collections wait.
+that: Python lets it run for 5 ms at a time before the loop's turn, and a garbage collection stops both. While the
+thread works, turns are shorter and garbage collection waits.
 """
 
 from __future__ import annotations
@@ -11,74 +11,80 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar
+
+from seglog.core.ground import Workers
 
 T = TypeVar("T")
 LARGE_FRAME: Final = 32 << 10
-"""Bytes of a request, other than Produce, from which on it is read, and its answer written, in the thread."""
+"""A request of more bytes, other than Produce, is decoded, and its response encoded, in the thread."""
 SLICE: Final = 500
-"""Items of a request, topics or partitions, that are handled in one step of the loop."""
+"""Topics or partitions of a request that are handled in one step of the loop."""
 _TURN_SECONDS: Final = 0.0005
-_thread: Final = ThreadPoolExecutor(1, thread_name_prefix="seglog-aside")
-"""One for the process: what it needs in memory is then bounded by one request."""
 
 
-async def offload(work: Callable[[], T]) -> T:
-    """The result of ``work``, which must not touch what the loop changes."""
-    return await asyncio.get_running_loop().run_in_executor(_thread, _quietly, work)
+class Offload:
+    """One thread of a broker: large requests take their memory one after the other."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._lane = workers.lane("seglog-offload")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of ``work``, which must not touch anything that the loop changes."""
+        return await self._lane.run(lambda: _in_short_turns(work))
+
+    async def close(self) -> None:
+        await self._lane.close()
 
 
-def _quietly(work: Callable[[], T]) -> T:
-    turn = sys.getswitchinterval()
-    sys.setswitchinterval(_TURN_SECONDS)
-    try:
-        with no_collections():
-            return work()
-    finally:
-        sys.setswitchinterval(turn)
+def _in_short_turns(work: Callable[[], T]) -> T:
+    with _short_turns, no_collections:
+        return work()
 
 
-class _Collections:
-    """How many wait until garbage may be collected again."""
+class _Pause:
+    """Pauses something in the whole process while it has users. ``pause`` returns how to resume."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: Callable[[], Callable[[], object]]) -> None:
+        self._pause = pause
+        self._resume: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
-        self._number = 0
-        self._were_on = False
+        self._users = 0
 
-    def stop(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
-            if self._number == 0:
-                self._were_on = gc.isenabled()
-                gc.disable()
-            self._number += 1
+            if self._users == 0:
+                self._resume = self._pause()
+            self._users += 1
 
-    def go_on(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._number -= 1
-            if self._number == 0 and self._were_on:
-                gc.enable()
+            self._users -= 1
+            if self._users == 0:
+                self._resume()
 
 
-_collections: Final = _Collections()
+def _shorten_turns() -> Callable[[], object]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_SECONDS)
+    return lambda: sys.setswitchinterval(before)
 
 
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Meanwhile the objects of a large request, none of them garbage, are not gone through again and again: each time
-    takes a tenth of a second."""
-    _collections.stop()
-    try:
-        yield
-    finally:
-        _collections.go_on()
+def _stop_collections() -> Callable[[], object]:
+    """The objects of a large request are not garbage, and each pass over them takes a tenth of a second."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    return gc.enable if was_enabled else lambda: None
+
+
+_short_turns: Final = _Pause(_shorten_turns)
+no_collections: Final = _Pause(_stop_collections)
+"""``with no_collections`` around work on the objects of a large request."""
 
 
 def drop(items: list[Any]) -> None:
-    """Free many objects, for `offload`: all at once they would hold up the loop."""
+    """Free many objects, in `Offload.run`: freeing all at once would hold up the loop."""
     while items:
         del items[-SLICE:]
 

@@ -10,6 +10,7 @@ from seglog.broker.cluster_peers import LeaderHints
 from seglog.broker.dispatch import Dispatch
 from seglog.broker.fetch import Fetch
 from seglog.broker.fetch_sessions import FetchSessionCache
+from seglog.broker.offload import Offload
 from seglog.broker.produce import Produce
 from seglog.broker.requests import Answer, ApiHandler, RequestContext
 from seglog.broker.topics import Topics
@@ -34,6 +35,7 @@ class RequestErrors:
         self,
         topics: Topics,
         sessions: FetchSessionCache,
+        offload: Offload,
         handlers: Mapping[int, ApiHandler],
         *,
         max_bytes: int,
@@ -42,8 +44,9 @@ class RequestErrors:
         """One whose answers are looked at."""
         return Dispatch(
             _Produce(topics, self.counts[ApiKey.PRODUCE], None if peers is None else peers.hints),
-            _Fetch(topics, sessions, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
+            _Fetch(topics, sessions, offload, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
             {key: _counted(handler, self.counts[key]) for key, handler in handlers.items()},
+            offload,
         )
 
 
@@ -100,12 +103,13 @@ class _Fetch(Fetch):
         self,
         topics: Topics,
         sessions: FetchSessionCache,
+        offload: Offload,
         counts: Counts,
         *,
         max_bytes: int,
         peers: ClusterPeers | None,
     ) -> None:
-        super().__init__(topics, sessions, max_bytes=max_bytes, peers=peers)
+        super().__init__(topics, sessions, offload, max_bytes=max_bytes, peers=peers)
         self._counts = counts
 
     def _note(self, request: Any, result: Any, places: Sequence[int]) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -11,7 +10,7 @@ from uuid import UUID
 
 from seglog.broker.configuration import Configuration
 from seglog.broker.identity import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Identity
-from seglog.broker.offload import SLICE, drop, offload, slices
+from seglog.broker.offload import SLICE, Offload, drop, slices
 from seglog.broker.requests import Answer, ApiHandler, RequestContext, failure
 from seglog.broker.topic_changes import MAX_PARTITIONS_PER_REQUEST, TopicChanges
 from seglog.broker.topic_validation import check_collisions
@@ -45,12 +44,14 @@ class MetadataApis:
         identity: Identity,
         configuration: Configuration,
         workers: Workers,
+        offload: Offload,
     ) -> None:
         self._topics = topics
         self._changes = changes
         self._identity = identity
         self._configuration = configuration
         self._workers = workers
+        self._offload = offload
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
@@ -142,7 +143,7 @@ class MetadataApis:
             answer = self._metadata(Message(**{**vars(request), "topics": fresh}), context, refused)
             topics += answer["topics"]
         names, request.topics = list(request.topics), ()
-        await offload(partial(drop, names))
+        await self._offload.run(partial(drop, names))
         return {**answer, "topics": topics}
 
     async def _has_ids_of_many(self, request: Message) -> bool:
@@ -318,12 +319,12 @@ class MetadataApis:
                 topics.append({"name": topic.name, "partitions": partitions})
         if wanted is None and self._topics.strays[0]:
             topics += await self._workers.run(partial(_strays, directory))
-        usage = await self._workers.run(partial(shutil.disk_usage, directory.path))
+        space = await self._workers.run(partial(directory.fs.space, directory.path))
         return {
             "log_dir": directory.path,
             "topics": topics,
-            "total_bytes": usage.total,
-            "usable_bytes": usage.free,
+            "total_bytes": space.total,
+            "usable_bytes": space.free,
         }
 
 

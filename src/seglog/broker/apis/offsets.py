@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from seglog.broker.offload import SLICE, offload, slices
+from seglog.broker.offload import SLICE, Offload, slices
 from seglog.broker.requests import Answer, ApiError, ApiHandler, RequestContext, failure
 from seglog.broker.topic_changes import TopicChanges
 from seglog.broker.topics import INTERNAL, Topics
@@ -48,9 +48,10 @@ _LOOK_AGAIN_SECONDS: Final = 0.02
 class OffsetApis:
     """Answers questions for offsets, and moves a log's first one."""
 
-    def __init__(self, topics: Topics, changes: TopicChanges) -> None:
+    def __init__(self, topics: Topics, changes: TopicChanges, offload: Offload) -> None:
         self._topics = topics
         self._changes = changes
+        self._offload = offload
 
     def handlers(self) -> Mapping[int, ApiHandler]:
         return {
@@ -101,7 +102,7 @@ class OffsetApis:
                     number, at = wanted.partition_index, wanted.timestamp
                     partition = self._topics.partition(topic.name, number)
                     if partition is not None and _is_time(at) and numbers[number] == 1:
-                        found[number, at] = await offload(partial(_look_up, partition.log, at))
+                        found[number, at] = await self._offload.run(partial(_look_up, partition.log, at))
                 for wanted in some:
                     answers[wanted.partition_index] = self._one(request, context, topic.name, wanted, numbers, found)
             topics.append({"name": topic.name, "partitions": list(answers.values())})
