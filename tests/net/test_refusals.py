@@ -25,9 +25,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     [
         (TLS, "it began a TLS handshake, and this port has no TLS: set security.protocol=PLAINTEXT in the client"),
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "it sent an HTTP request (GET / HTTP/1.1), and this is a Kafka port"),
-        (struct.pack(">i", LARGEST + 1) + bytes(8), f"a request of {LARGEST + 1} bytes, where at most {LARGEST} are"),
+        (
+            struct.pack(">i", LARGEST + 1) + bytes(8),
+            f"a request of {LARGEST + 1} bytes exceeds the limit of {LARGEST} bytes",
+        ),
         (frame(b"evil"), "evil"),
-        (struct.pack(">i", -1) + bytes(8), "a frame of -1 bytes has no request"),
+        (struct.pack(">i", -1) + bytes(8), "a frame of -1 bytes cannot be a request"),
     ],
 )
 def test_a_client_that_is_refused_leaves_a_line(

@@ -73,7 +73,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log: Final = logging.getLogger("seglog.broker")
 _OFFSETS_CONFIG: Final = {"flush.messages": "1"}
-"""After a power cut of all machines of a cluster no committed offset is in doubt. Kafka loses some."""
+"""In a cluster, the offsets topic is flushed with each commit: no committed offset is lost if all machines lose power.
+Kafka may lose some."""
 _NEVER_IDLE_MS: Final = 1 << 40
 _FOR_LOGS: Final = 4096
 """File descriptors that connections leave to logs, or a quarter of all."""
@@ -137,7 +138,7 @@ class Node:
 
     @property
     def paths(self) -> list[str]:
-        """Where its logs are."""
+        """The log directories."""
         return [directory.path for directory in self.directories.dirs]
 
     @property

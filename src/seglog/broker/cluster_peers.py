@@ -1,5 +1,5 @@
-"""What a Fetch needs of the other brokers of a cluster: followers that read from here, and replicas that are nearer to
-a consumer (KIP-392)."""
+"""What a broker of a cluster serves beyond its own clients: followers, consumers that a nearer replica can serve
+(KIP-392), and clients that must ask another leader (KIP-951)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seglog.protocol.wire import NodeEndpoint
 from seglog.replication.replica import Replica
 
 NO_REPLICA: Final = -1
-"""The value of ``replica.selector.class`` with which consumers are sent to a replica in their own rack."""
+"""The preferred read replica of a consumer that should stay here."""
 
 
 class ClusterPeers(NamedTuple):
-    """``fetch`` answers followers; ``brokers`` are those that are there; ``listener`` is the one by which brokers
-    come, and no others may say that they are brokers (CVE-2018-1288)."""
+    """``fetch`` answers followers. ``brokers`` are the registered ones. Only the brokers' own ``listener`` accepts
+    requests that claim to come from a broker (CVE-2018-1288)."""
 
     fetch: FollowerFetch
     hints: LeaderHints
@@ -32,13 +32,13 @@ class ClusterPeers(NamedTuple):
     rack_aware: bool
 
     def follower(self, frame: memoryview, body: int, listener: str) -> FetchAnswer | Awaitable[FetchAnswer] | None:
-        """The answer to a Fetch of version 17, if it is a broker that asks, by the brokers' listener."""
+        """The answer to a Fetch of version 17 that comes from a broker by the brokers' listener; else None."""
         asked = replica_fetch.read_request(frame, body)
         return None if asked is None or listener != self.listener else self.fetch(asked)
 
     def preferred(self, partition: Replica, rack: str, offset: int) -> int:
-        """The replica in the consumer's rack that has most of what is behind ``offset``; `NO_REPLICA`: stay here
-        (``RackAwareReplicaSelector``)."""
+        """The replica in the consumer's rack that has ``offset`` and the highest end; `NO_REPLICA` if the consumer
+        should stay here (``RackAwareReplicaSelector``)."""
         progress, brokers = partition.progress, self.brokers()
         if not self.rack_aware or not rack or progress is None:
             return NO_REPLICA
@@ -62,13 +62,13 @@ _TOLD: Final = frozenset({NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH})
 
 
 class LeaderHints(NamedTuple):
-    """Of a cluster, as this broker sees it."""
+    """Names the leader, and its address, to a client that asked the wrong broker (KIP-951)."""
 
     topics: Topics
     identity: Identity
 
     def leader(self, topic: str | UUID, number: int, error: int) -> tuple[int, int] | None:
-        """The leader's id (-1: there is none) and its epoch, if the error says that it is another one."""
+        """The leader's id (-1 without a leader) and epoch, if ``error`` means that another broker leads."""
         if error not in _TOLD:
             return None
         found = self.topics.find(topic)
@@ -78,7 +78,7 @@ class LeaderHints(NamedTuple):
         return standing.leader, standing.leader_epoch
 
     def endpoints(self, leaders: Iterable[tuple[int, int] | None], listener: str) -> list[NodeEndpoint]:
-        """Where those are, for a client of a listener."""
+        """The leaders' addresses on a client's ``listener``."""
         racks = self.identity.racks()
         found = []
         for node in sorted({leader[0] for leader in leaders if leader is not None}):

@@ -1,7 +1,7 @@
-"""A broker's configuration in force: what it was started with, and over that what was changed while it runs.
+"""A broker's configuration in force: its static configuration, overridden by dynamic values.
 
-Dynamic configuration is in the metadata store as texts: ``config/brokers/default`` for all brokers, and
-``config/brokers/<id>`` for one, which goes before. A value that is there is taken up at every start.
+The metadata store has dynamic values as texts: ``config/brokers/default`` applies to all brokers, and
+``config/brokers/<id>`` overrides it for one. A broker loads both at each start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOLDER: Final = "config/brokers"
 
 
 class Configuration:
-    """``current`` is in force; ``static`` is what the broker was started with."""
+    """``static`` is the configuration that the broker was started with; ``current`` is in force."""
 
     def __init__(self, static: BrokerConfig, store: MetadataStore, node_id: int) -> None:
         self.static = static
@@ -39,16 +39,16 @@ class Configuration:
         self.of_broker: Mapping[str, str] = {}
         self._store = store
         self.written: Callable[[str, bytes, int], None] = lambda *_: None
-        """Is told of a value of the store that was changed by us, and of its version."""
+        """Called with the name, value and version of each change that this broker writes."""
 
     async def load(self) -> None:
-        """Take up what the store has. `InvalidConfigError` if that cannot be in force."""
+        """Load the dynamic values. `InvalidConfigError` if they cannot be in force."""
         self.of_cluster = await self._read(DEFAULT)
         self.of_broker = await self._read(str(self.node_id))
         self.current = self.merged(self.of_cluster, self.of_broker)
 
     def merged(self, of_cluster: Mapping[str, str], of_broker: Mapping[str, str]) -> BrokerConfig:
-        """The configuration with other dynamic values. `InvalidConfigError`."""
+        """The static configuration with these dynamic values. `InvalidConfigError`."""
         if not of_cluster and not of_broker:
             return self.static
         return BrokerConfig.from_mapping({**self.static.given, **of_cluster, **of_broker})
@@ -63,9 +63,9 @@ class Configuration:
         check: Callable[[BrokerConfig, BrokerConfig], None],
         validate_only: bool,
     ) -> None:
-        """Make other values of this broker's (its id) or of all brokers' (`DEFAULT`); ``update`` makes them from what
-        there is. `InvalidConfigError` if they cannot be in force, or not in place of those that are (``check``), and
-        then nothing is changed."""
+        """Change the dynamic values of this broker (``name`` is its id) or of all brokers (`DEFAULT`) with ``update``.
+        `InvalidConfigError`, and no change, if the new values are invalid or ``check`` refuses them in place of the old
+        ones."""
         while True:
             found = await self._store.get(f"{_FOLDER}/{name}")
             before = {} if found is None else _decode(found.value)
@@ -83,7 +83,7 @@ class Configuration:
                 else:
                     version = await self._store.cas(f"{_FOLDER}/{name}", value, found.version)
             except (NameExistsError, VersionChangedError):
-                continue  # someone was faster: look again
+                continue  # another broker changed it: read again
             break
         await self._take_effect(of_cluster, of_broker, changes, took_effect)
         self.written(f"{_FOLDER}/{name}", value, version)
@@ -104,13 +104,13 @@ class Configuration:
     async def follow(
         self, view: ClusterView, changes: TopicChanges, took_effect: Callable[[BrokerConfig], None]
     ) -> None:
-        """Take up what other brokers change of these values, until it is cancelled."""
+        """Apply the changes that other brokers make, until it is cancelled."""
         names = {f"{_FOLDER}/{DEFAULT}", f"{_FOLDER}/{self.node_id}"}
         has_changed = asyncio.Event()
         has_changed.set()
 
-        def seen(told: Changes) -> None:
-            if told.configs & names:
+        def seen(changes: Changes) -> None:
+            if changes.configs & names:
                 has_changed.set()
 
         view.listeners.append(seen)
@@ -125,8 +125,11 @@ class Configuration:
                     if (of_cluster, of_broker) == (self.of_cluster, self.of_broker):
                         continue
                     await self._take_effect(of_cluster, of_broker, changes, took_effect)
-                except SeglogError as error:  # what was in force stays so
-                    _log.error("the changed configuration of the cluster cannot be in force here: %s", error)
+                except SeglogError as error:
+                    _log.error(
+                        "the cluster's new configuration is not valid on this broker, which keeps its old one: %s",
+                        error,
+                    )
         finally:
             view.listeners.remove(seen)
 
@@ -140,7 +143,7 @@ def _decode(value: bytes) -> dict[str, str]:
     try:
         return {str(key): str(text) for key, text in json.loads(value).items()}
     except (ValueError, AttributeError) as error:
-        raise InvalidConfigError(f"{value[:100]!r} in the metadata store is no configuration") from error
+        raise InvalidConfigError(f"{value[:100]!r} in the metadata store is not a configuration") from error
 
 
 _FACTOR: Final = 3
@@ -150,7 +153,7 @@ _UNCLEAN: Final = TOPIC_KEYS["unclean.leader.election.enable"]
 
 
 def topic_rules(topic: TopicState, config: BrokerConfig) -> TopicRules:
-    """What a topic's own configuration, and a broker's where it has none, says of its leaders."""
+    """The rules for a topic's leaders: from its own configuration, or from the broker's."""
     defaults, overrides = config.directory.topics, topic.config
     min_insync, unclean = defaults.min_insync_replicas, defaults.unclean_leader_election_enable
     try:
@@ -158,7 +161,7 @@ def topic_rules(topic: TopicState, config: BrokerConfig) -> TopicRules:
             min_insync = _MIN_INSYNC.parse(overrides[_MIN_INSYNC.name])
         if _UNCLEAN.name in overrides:
             unclean = _UNCLEAN.parse(overrides[_UNCLEAN.name])
-    except InvalidConfigError as error:  # a later seglog may know more values
+    except InvalidConfigError as error:  # a later release may know more values
         _log.error("topic %s: %s", topic.name, error)
     replicas = 0
     if topic.name == OFFSETS_TOPIC:
@@ -167,7 +170,8 @@ def topic_rules(topic: TopicState, config: BrokerConfig) -> TopicRules:
 
 
 def group_settings(config: BrokerConfig, *, is_alone: bool = True) -> GroupSettings:
-    """What a broker's configuration says of groups. In a cluster groups outlive a broker, if nothing else is said."""
+    """The broker's settings of consumer groups. In a cluster, the offsets topic has Kafka's replication factor by
+    default, so that groups survive a broker."""
     settings = GroupSettings._make(getattr(config, name) for name in GroupSettings._fields)
     if is_alone or "offsets.topic.replication.factor" in config.given:
         return settings

@@ -1,5 +1,5 @@
-"""Produce that waits: with acks=all the answer is there when everything is committed, or certainly is not, and with
-acks=1 when it is flushed, if ``flush.messages`` asks for that; or when the time is over."""
+"""A Produce request that waits: with acks=all until every batch is committed or certainly lost, with acks=1 until it is
+flushed if ``flush.messages`` requires it; and no longer than the request's timeout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ REQUEST_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class PendingAppend(NamedTuple):
-    """What was appended in an epoch below ``end``, and its place in the answer. ``needs_all``: with acks=all."""
+    """A batch that ends below ``end``, appended in ``leader_epoch``, and the place of its answer. ``needs_all``:
+    acks=all."""
 
     topic: int
     place: int
@@ -27,7 +28,7 @@ class PendingAppend(NamedTuple):
 
 
 class DelayedProduce:
-    """One request that waits. It is among those who wait for each of its partitions that is not committed yet."""
+    """One request that waits. It is a waiter of each partition that has not committed its batch."""
 
     __slots__ = ("_left", "_timer", "_topics", "_write", "answer")
 
@@ -38,7 +39,7 @@ class DelayedProduce:
         seconds: float,
         write: Callable[[], bytes],
     ) -> None:
-        """``topics`` have the answers as they are if all goes well; ``write`` makes bytes of them."""
+        """``topics`` are the answers if every batch is committed; ``write`` encodes them."""
         self.answer: PendingReply[bytes] = PendingReply()
         self._topics = topics
         self._write = write
@@ -48,7 +49,7 @@ class DelayedProduce:
             one.partition.waiters[self] = None
 
     def grown(self, size: int) -> None:
-        """A partition was committed further, or is led by another broker now."""
+        """A partition has committed more, or has another leader."""
         del size
         left = []
         for one in self._left:

@@ -1,7 +1,7 @@
-"""The topics of a broker that is alone: its directory has them, and the metadata store shows what is there.
+"""The topics of a broker without a cluster. The directory owns them; the metadata store shows what the directory has.
 
-Nothing else remembers them. What Kafka or a tool has created, removed or trimmed while the broker was down is taken
-over by its next start, and a change is in the directory, whole, before it is in the store.
+If Kafka or a tool creates, removes or trims topics while the broker is down, the next start takes that over. A change
+is complete in the directory before it is in the store.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from seglog.storage.directory.log_dir import LogDir
 from seglog.storage.formats.topics_file import TopicInfo
 
 BROKER_EPOCH: Final = 1
-"""A broker that is alone registers once in the life of its store, which begins with its process."""
+"""The store begins with the process, and the broker registers once in it."""
 
 
 class DirectoryTopics:
-    """`seglog.cluster.embedded_store.Backing` of ``topics/…``; the states of partitions follow from those.
+    """`seglog.cluster.embedded_store.Backing` of ``topics/…``; the states of partitions follow from the topics.
 
-    A partition that is there is led by this broker from the beginning, in an epoch above all that its log has seen: a
-    start may have cut what was not on the disk, and so consumers are told that the end is another one.
+    This broker leads each partition from the start, in an epoch above all epochs of the log: the start may have cut
+    records that were not on disk, and the new epoch tells consumers that the end has moved.
     """
 
     roots: Collection[str] = (TOPICS,)
@@ -56,8 +56,8 @@ class DirectoryTopics:
         return values
 
     def change(self, changes: Sequence[Change], /) -> Mapping[str, bytes | None]:
-        """Errors of `LogDir.create_topic`, `add_partitions`, `alter_config` and `delete_topic`; `ApiError` where
-        there are no file descriptors for so many logs."""
+        """Errors of `LogDir.create_topic`, `add_partitions`, `alter_config` and `delete_topic`; `ApiError` if the
+        process lacks file descriptors for so many logs."""
         followed: dict[str, bytes | None] = {}
         for change in changes:
             name = change.name.removeprefix(f"{TOPICS}/")
@@ -88,7 +88,7 @@ class DirectoryTopics:
         return self._partitions(wanted, range(before, count))
 
     def _state(self, info: TopicInfo) -> TopicState:
-        """A topic that an old Kafka has made without an id gets one that is the same at each start."""
+        """A topic that an old Kafka created without an id gets the same id at each start."""
         topic_id = info.topic_id or uuid5(self._directory.meta.directory_id or UUID(int=0), info.name)
         self._ids[info.name] = topic_id
         assignment = ((self._node_id,),) * info.partitions

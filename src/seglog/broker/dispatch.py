@@ -1,4 +1,4 @@
-"""From a frame to its answer: the only place where an exception becomes an error code for a whole request."""
+"""From a frame to its response. Only this module turns an exception into the error of a whole request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _API_VERSIONS: Final = ApiKey.API_VERSIONS
 
 
 def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
-    """How large a frame that begins with these bytes may be. `InvalidRequestError` for an API that is not served."""
+    """The most bytes of a frame with this ``head``. `InvalidRequestError` for an API that is not served."""
     key, _ = _HEAD.unpack_from(head)
     api = APIS.get(key)
     if api is None:
@@ -43,7 +43,7 @@ def largest_frame(head: memoryview, socket_request_max_bytes: int) -> int:
 
 
 class Dispatch:
-    """Answers frames: Produce and Fetch by hand, everything else by the handlers."""
+    """Answers frames: Produce and Fetch by hand, all other APIs through their handlers."""
 
     def __init__(self, produce: Produce, fetch: Fetch, handlers: Mapping[int, ApiHandler], offload: Offload) -> None:
         self._produce = produce
@@ -53,10 +53,9 @@ class Dispatch:
         self._large = asyncio.Lock()
 
     def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]:
-        """The answer, or a wait for it. `InvalidRequestError` ends the connection.
+        """The response, or a wait for it. `InvalidRequestError` ends the connection.
 
-        So does an error that nobody has foreseen, here or in what is waited for: it is logged, and the client comes
-        again. Other connections do not notice.
+        An unforeseen error is logged and ends the connection too; the client reconnects, and other connections go on.
         """
         header = read_header(frame)
         try:
@@ -95,7 +94,7 @@ class Dispatch:
         return _written(header, answer_)
 
     async def _answer_large(self, header: RequestHeader, frame: memoryview, context: RequestContext) -> Reply:
-        """One at a time, but for what they wait for: a megabyte of names becomes thirty of objects."""
+        """One large request at a time, except for its waits: a megabyte of names becomes thirty of objects."""
         key, version, body = header.key, header.version, header.body
         if key == _FETCH:
             return _framed(header, await self._fetch.large(frame, body, context))
@@ -115,13 +114,13 @@ class Dispatch:
         awaited = await answer
         if header.key != _METADATA:
             return _written(header, awaited)
-        written = await self._offload.run(lambda: _written(header, awaited))  # tens of thousands of partitions perhaps
+        written = await self._offload.run(lambda: _written(header, awaited))  # perhaps tens of thousands of partitions
         await self._offload.run(lambda: drop(awaited["topics"]))
         return written
 
 
 def _unforeseen(header: RequestHeader) -> InvalidRequestError:
-    """Called where the error is at hand."""
+    """For an ``except`` block: logs the error that it handles."""
     _log.exception("API %d version %d of %s could not be answered", header.key, header.version, header.client_id)
     return InvalidRequestError(f"API {header.key} could not be answered")
 
@@ -136,7 +135,7 @@ async def _guarded(header: RequestHeader, reply: Coroutine[Any, Any, Reply]) -> 
 
 
 def _unsupported(header: RequestHeader) -> bytes:
-    """ApiVersions answers a version that it does not know in version 0 (KIP-511); all others end the connection."""
+    """ApiVersions of an unknown version gets version 0 (KIP-511); any other request ends its connection."""
     if header.key != ApiKey.API_VERSIONS:
         api = APIS[header.key]
         raise InvalidRequestError(
@@ -174,7 +173,7 @@ _VERSIONS: Final = {
     ApiKey.OFFSET_COMMIT: (9, 7),
     ApiKey.CREATE_TOPICS: (4, 7),
 }
-"""Versions that today's clients send, librdkafka's before Java's before aiokafka's."""
+"""Versions that current clients send: librdkafka's, then Java's, then aiokafka's."""
 
 
 def messages() -> Iterator[tuple[int, int]]:
@@ -184,7 +183,8 @@ def messages() -> Iterator[tuple[int, int]]:
 
 
 async def warm_up() -> None:
-    """A message at a time, some 10 ms each, with a turn for clients in between."""
+    """Build the classes of frequent messages before clients need them: one every 10 ms or so, with a turn for clients
+    in between."""
     for key, version in messages():
         read_request(key, version, write_message(request_class(key, version), {}))
         if key != ApiKey.FETCH:  # which is written by hand
@@ -196,15 +196,14 @@ _EXAMPLES: Final[Mapping[int, Mapping[str, object]]] = {
     ApiKey.FIND_COORDINATOR: {"coordinators": [{}]},
     ApiKey.OFFSET_FETCH: {"groups": [{"topics": ()}]},
 }
-"""Answers that older versions have a part of at the top."""
+"""Responses whose older versions have part of them at the top level."""
 
 
 _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
-"""What KIP-511 allows as a client's name and version."""
+"""A client name or version that KIP-511 allows."""
 
 
 def api_versions(version: int, frame: memoryview, body: int) -> bytes:
-    """The response's body."""
     software = read_api_versions(version, frame, body)
     if software is not None and not all(_SOFTWARE.fullmatch(text) for text in software):
         return write_api_versions(version, ErrorCode.INVALID_REQUEST, with_apis=False)
@@ -212,5 +211,5 @@ def api_versions(version: int, frame: memoryview, body: int) -> bytes:
 
 
 def unknown_version() -> bytes:
-    """The body, of version 0, for who asks in a version that is not known (KIP-511)."""
+    """The version 0 body for a client that asks in an unknown version (KIP-511)."""
     return write_api_versions(0, ErrorCode.UNSUPPORTED_VERSION)

@@ -1,4 +1,4 @@
-"""Fetch: slices of logs, now if there is enough of them, else when there is or when the client has waited enough."""
+"""Fetch: slices of logs, as soon as there are enough bytes or the client's wait is over."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ NOT_LEADER_OR_FOLLOWER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 INCONSISTENT_TOPIC_ID: Final = 103
 UNKNOWN_TOPIC_ID: Final = 100
 FROM_FOLLOWERS: Final = 11
-"""The version from which on a consumer may read from any replica (KIP-392)."""
+"""The first version in which a consumer may read from any replica (KIP-392)."""
 _REPLICA_STATE: Final = 15
 FOLLOWER_VERSION: Final = 17
-"""In which brokers ask (`seglog.protocol.replica_fetch.VERSION`)."""
+"""The version that brokers send (`seglog.protocol.replica_fetch.VERSION`)."""
 _ZERO: Final = UUID(int=0)
 
 
 class NotABrokerError(SeglogError):
-    """A client that says that it is a broker, and comes by a listener for clients."""
+    """A client claims to be a broker on a listener for clients."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class _Request(NamedTuple):
-    """A request, its session found, if it has one. ``is_full``: every partition is answered. The consumer may stand
-    in a ``rack``."""
+    """A request with its session, if it has one. ``is_full``: the response has every partition. ``rack`` is the
+    consumer's."""
 
     partitions: Sequence[tuple[PartitionKey, FetchPartition]]
     session: FetchSession | None
@@ -76,7 +76,7 @@ _NOTHING: Final = _Result([], 0, is_urgent=False)
 
 
 class _Parsed(NamedTuple):
-    """A request, with the partitions that it names."""
+    """A decoded request and the partitions that it names."""
 
     message: Message
     wanted: list[tuple[PartitionKey, FetchPartition]]
@@ -95,7 +95,7 @@ class Fetch:
         max_bytes: int,
         peers: ClusterPeers | None = None,
     ) -> None:
-        """``peers`` are those of a cluster; without them nobody is a follower."""
+        """``peers`` are None without a cluster: then there are no followers."""
         self._topics = topics
         self._sessions = sessions
         self._offload = offload
@@ -112,7 +112,7 @@ class Fetch:
         return self._start(_parse(context.version, frame, body), context)
 
     async def large(self, frame: memoryview, body: int, context: RequestContext) -> FetchAnswer:
-        """The same for a request that takes long to read."""
+        """The same for a request that takes long to decode."""
         with no_collections:
             answer = self._start(await self._offload.run(lambda: _parse(context.version, frame, body)), context)
         return answer if isinstance(answer, FetchAnswer) else await answer
@@ -149,7 +149,7 @@ class Fetch:
                 self._sessions.close(session.session_id)
                 session = None
         return _Request(
-            # Not the session's own: they change when records of one are served.
+            # A copy: serving records reorders the session's own.
             partitions=wanted if session is None else list(session.partitions.items()),
             session=session,
             is_full=is_full,
@@ -162,7 +162,7 @@ class Fetch:
         )
 
     def _check_consumer(self, message: Message, context: RequestContext) -> None:
-        """Who says that it is a broker, and does not ask as brokers do and by their listener, gets nothing."""
+        """`NotABrokerError` for a client that claims to be a broker but does not ask as brokers do."""
         if self._neighbours is None:
             return
         state = message.replica_state if context.version >= _REPLICA_STATE else None
@@ -171,7 +171,7 @@ class Fetch:
             raise NotABrokerError(f"{context.client_host} says that it is broker {node_id}, by {context.listener}")
 
     async def _read_many(self, request: _Request, seconds: float) -> FetchAnswer:
-        """Read, and wait if there is too little, a slice of the partitions at a time."""
+        """Read a slice of the partitions at a time, and wait if there are too few bytes."""
         result = await self._read_in_slices(request)
         if not (result.is_urgent or result.size >= request.min_bytes or seconds <= 0):
             waiter = GrowthWaiter(request.min_bytes - result.size, seconds)
@@ -194,7 +194,7 @@ class Fetch:
         return result
 
     async def _is_unchanged(self, result: _Result, waiter: GrowthWaiter, added: list[Replica]) -> bool:
-        """Add the waiter to the partitions, and whether they are then as they were read."""
+        """Add the waiter to the partitions. False if one of them has changed since it was read."""
         async for some in slices(result.partitions):
             for key, fetched in some:
                 partition = self._topics.partition(*key)
@@ -220,7 +220,7 @@ class Fetch:
     def _read(
         self, request: _Request, partitions: Sequence[tuple[PartitionKey, FetchPartition]], before: _Result
     ) -> _Result:
-        """What there is of ``partitions``, behind what has been read ``before``."""
+        """Read ``partitions``, and add them to the result ``before``."""
         found = list(before.partitions) if before is _NOTHING else before.partitions
         size = before.size
         is_urgent = before.is_urgent
@@ -271,7 +271,7 @@ class Fetch:
         for key, fetched in result.partitions:
             partition = self._topics.partition(*key)
             if partition is None or partition.log.high_watermark != fetched.high_watermark:
-                # It changed after it was read, before this began to wait.
+                # It changed between the read and the wait.
                 return self._answer(request, self._read(request, request.partitions, _NOTHING))
             partitions.append(partition)
         waiter = GrowthWaiter(request.min_bytes - result.size, seconds)
@@ -289,7 +289,7 @@ class Fetch:
         return _answer(request, result, self._endpoints(request, leaders))
 
     def _note(self, request: _Request, result: _Result, places: Sequence[int]) -> list[tuple[int, int]]:
-        """Count what is sent of the partitions at these places, and name leaders where they are others; which ones."""
+        """Count the bytes sent of the partitions at these places, and name other leaders; returns those leaders."""
         leaders = []
         hints = None if self._neighbours is None or request.version < ENDPOINTS else self._neighbours.hints
         for place in places:
@@ -336,12 +336,12 @@ def _parse(version: int, frame: memoryview, body: int) -> _Parsed:
 
 
 def _answer(request: _Request, result: _Result, endpoints: Sequence[NodeEndpoint] = ()) -> FetchAnswer:
-    """Leave out what the client of a session knows already, and put what is left together by topics."""
+    """Leave out what the session's client knows already, and group the rest by topic."""
     session = request.session
     topics: dict[str | UUID, list[FetchedPartition]] = {}
     for key, fetched in result.partitions:
         if session is not None:
-            # An error is told again and again, and once more when it is over (``CachedPartition``).
+            # An error is in each response, and its end in one more (``CachedPartition``).
             is_urgent = fetched.is_urgent
             told = KnownOffsets(NO_OFFSET if fetched.error else fetched.high_watermark, fetched.log_start_offset)
             has_news = fetched.records is not None or is_urgent or session.told.get(key) != told

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): what a consumer wants is named once, and after that only what changes.
+"""Fetch sessions (KIP-227): a client names its partitions once, and later only what changes.
 
-A session is its partitions in the order in which they are served, with what the client was told last. The cache holds
-``max.incremental.fetch.session.cache.slots``; a full one lets a newcomer in only in the place of a session that was not
-used for `EVICTION_SECONDS`, or answers it without a session, which is legal and only costs bytes.
+A session has its partitions in the order in which they are served, and the offsets that its client knows. The cache
+holds ``max.incremental.fetch.session.cache.slots`` sessions. A full cache replaces a session that was not used for
+`EVICTION_SECONDS`, or answers a new client without a session, which is legal and only costs bytes.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from seglog.storage.log.reads import Fetched, UpTo
 
 EVICTION_SECONDS: Final = 120.0
 MAX_PARTITIONS: Final = 200_000
-"""Of all sessions together, some 300 bytes each. Kafka counts sessions only."""
+"""In all sessions together, some 300 bytes each. Kafka limits the number of sessions only."""
 FULL: Final = 0
-"""The epoch that asks for a new session."""
+"""The epoch of a request for a new session."""
 NO_SESSION: Final = -1
-"""The epoch that asks for none."""
+"""The epoch of a request without a session."""
 
 PartitionKey = tuple[str | UUID, int]
 
 
 class FetchSessionIdNotFoundError(SeglogError):
-    """A session that was evicted, or never was: the client makes a full request."""
+    """An evicted or unknown session. The client sends a full request."""
 
     code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     retriable = True
 
 
 class InvalidFetchSessionEpochError(SeglogError):
-    """A request of the session is missing or came twice."""
+    """A request of the session is missing, or came twice."""
 
     code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
     retriable = True
 
 
 class FetchSessionTopicIdError(SeglogError):
-    """A session that began with names goes on with ids, or the other way round."""
+    """A session changes from topic names to ids, or back."""
 
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     retriable = True
 
 
 class FetchPartition(NamedTuple):
-    """What a client wants of one partition; ``log_start_offset`` is a follower's own."""
+    """A client's request for one partition. ``log_start_offset`` is that of a follower's own log."""
 
     fetch_offset: int
     max_bytes: int
@@ -63,14 +63,14 @@ class FetchPartition(NamedTuple):
 
 
 class KnownOffsets(NamedTuple):
-    """What the client knows of a partition: it is left out of an answer while nothing of this changes."""
+    """Offsets of a partition that the client knows. While they stay the same, responses leave the partition out."""
 
     high_watermark: int
     log_start_offset: int
 
 
 class FetchSession:
-    """One client's partitions, by the topics' ids if it ``has_ids``, else by their names."""
+    """One client's partitions: by topic id if it ``has_ids``, else by name."""
 
     __slots__ = ("epoch", "has_ids", "last_used", "partitions", "session_id", "told")
 
@@ -90,14 +90,14 @@ class FetchSession:
             self.told.pop(key, None)
 
     def served(self, key: PartitionKey) -> None:
-        """Records of this partition went out: next time the others have their turn before it."""
+        """Move a partition whose records were sent to the end: the others have their turn first."""
         wanted = self.partitions.pop(key, None)
         if wanted is not None:
             self.partitions[key] = wanted
 
 
 class FetchSessionCache:
-    """All sessions of a broker."""
+    """All fetch sessions of a broker."""
 
     def __init__(self, slots: int, *, now: Callable[[], float], rng: Random) -> None:
         self._slots = slots
@@ -110,7 +110,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def open(self, *, has_ids: bool, size: int = 0) -> FetchSession | None:
-        """A new session, None if there is no room for one of ``size`` partitions."""
+        """A new session, or None without room for ``size`` more partitions."""
         now = self._now()
         if self._partitions + size > MAX_PARTITIONS:
             return None
@@ -126,7 +126,7 @@ class FetchSessionCache:
         return session
 
     def find(self, session_id: int, epoch: int, *, has_ids: bool) -> FetchSession:
-        """The session of an incremental request, whose turn it is."""
+        """The session of an incremental request. Its epoch advances."""
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}")
@@ -144,7 +144,7 @@ class FetchSessionCache:
         wanted: Iterable[tuple[PartitionKey, FetchPartition]],
         forgotten: Iterable[PartitionKey],
     ) -> None:
-        """What a request of the session changes. One for which there is no room any more ends."""
+        """Apply a request's changes. A session that becomes too large ends."""
         self._partitions -= len(session.partitions)
         session.update(wanted, forgotten)
         self._partitions += len(session.partitions)
@@ -159,7 +159,7 @@ class FetchSessionCache:
 
 
 class FileSlice(NamedTuple):
-    """Bytes of a segment's file."""
+    """A range of a segment's file."""
 
     file: File
     position: int

@@ -1,8 +1,8 @@
-"""Fetch as other brokers ask it: everything they follow here in one session each, up to the end of the logs.
+"""Fetch by other brokers. Each has one session for all partitions that it follows here, and reads up to the log end.
 
-A follower of a thousand partitions asks a thousand times a second. Only what has news is looked at: what the request
-names, and what was touched since by an append, by a commit, or by another leader. That the follower is there counts
-for all of its partitions (`FetchTimes`).
+A follower of a thousand partitions asks a thousand times a second. So a request reads only the partitions that it names
+and those that an append, a commit or a leader change has touched since. The fetch itself counts for all partitions of
+the follower (`FetchTimes`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Serve = Callable[[Replica, ReplicaFetch], ReplicaAnswer]
 _logger: Final = logging.getLogger("seglog.broker")
 SWEEP_MS: Final = 500
 _NOT_KEPT: Final = 0
-"""The id of no session."""
+"""The session id of a follower without a session."""
 
 
 class _Watched:
-    """A partition of a session, among the followers of its replica."""
+    """A partition of a session; it is among the followers of its replica."""
 
     __slots__ = ("key", "replica", "session")
 
@@ -61,8 +61,8 @@ class _Watched:
 
 
 class _Session:
-    """What one broker follows here. ``touched`` is to be looked at with its next request, in this order; it has grown
-    by ``unread`` bytes since it was looked at last."""
+    """What one broker follows here. Its next request reads the ``touched`` partitions, in this order; they have grown
+    by ``unread`` bytes since they were read."""
 
     __slots__ = ("answered_ms", "epoch", "heard", "session_id", "swept_ms", "told", "touched", "unread", "waiter",
                  "wanted", "watched")  # fmt: skip
@@ -71,7 +71,7 @@ class _Session:
         self.session_id = session_id
         self.epoch = 1
         self.answered_ms = UNKNOWN
-        """When the last answer was written."""
+        """When the last response was written."""
         self.heard = FetchTimes(now_ms)
         self.swept_ms = now_ms
         self.wanted: dict[PartitionKey, FetchPartition] = {}
@@ -114,7 +114,7 @@ class _Session:
             watched.replica.unfollowed(self.heard)
 
     def asked(self, now_ms: int) -> None:
-        """Here is a request. Now and then logs are looked at whose start has moved: retention tells nobody."""
+        """Note a request. Twice a second, find logs whose start has moved: retention does not touch partitions."""
         self.heard.note(now_ms)
         if now_ms - self.swept_ms >= SWEEP_MS:
             self.swept_ms = now_ms
@@ -124,7 +124,7 @@ class _Session:
                     self.touched[key] = None
 
     def answered(self) -> None:
-        """One that is not kept ends with its request."""
+        """A session without an id ends with its request."""
         if self.session_id == _NOT_KEPT:
             self.close()
 
@@ -136,8 +136,8 @@ class _Session:
 
 
 class FollowerFetch:
-    """Answers the Fetch requests of brokers. ``serve`` answers for one replica; one session a broker that ``is_there``,
-    none for others: whoever makes up broker ids takes no memory."""
+    """Answers Fetch requests of brokers; ``serve`` reads one replica. A broker that ``is_there`` has one session, any
+    other has none: invented broker ids take no memory."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class FollowerFetch:
             for topic_id, (number, leader_epoch, offset, last_epoch, log_start, max_bytes) in request.wanted
         ]
         session.update(self._topics, wanted, request.forgotten)
-        session.heard.note_following(session.answered_ms)  # not of those that it has just forgotten
+        session.heard.note_following(session.answered_ms)  # not for those that it has just dropped
         pass_ = _Pass(self, session, follower, min(head.max_bytes, self._max_bytes), is_full=is_full)
         pass_.read()
         if pass_.is_urgent or pass_.size >= head.min_bytes or head.max_wait_ms <= 0:
@@ -184,7 +184,7 @@ class FollowerFetch:
         gone = [node for node in self._sessions if node == follower.node_id or not self._is_there(node)]
         for node in gone:
             self._sessions.pop(node).close()
-        if not self._is_there(follower.node_id):  # it may have registered this very moment
+        if not self._is_there(follower.node_id):  # its registration may still be on the way
             return _Session(_NOT_KEPT, self.now_ms())
         session_id = self._rng.randrange(1, MAX_INT32)
         session = self._sessions[follower.node_id] = _Session(session_id, self.now_ms())
@@ -204,7 +204,7 @@ class FollowerFetch:
     def read(
         self, session: _Session, follower: Member, key: PartitionKey, left: int, *, is_first: bool
     ) -> FetchedPartition:
-        """A slice of one partition, or where the logs go apart."""
+        """A slice of one partition, or the point where the logs diverge."""
         topic, number = key
         replica, wanted = self._topics.partition(topic, number), session.wanted[key]
         if not isinstance(replica, Replica):
@@ -223,19 +223,19 @@ class FollowerFetch:
             answer = self._serve(replica, asked)
         except SeglogError as error:
             return FetchedPartition(number, error.code)
-        except Exception:  # the others are not to miss their records
+        except Exception:  # the other partitions must get their records
             _logger.exception("%s cannot be read by broker %d", replica.topic_partition, follower.node_id)
             return FetchedPartition(number, ErrorCode.UNKNOWN_SERVER_ERROR)
         fetched = fetched_partition(number, replica, answer.records, UpTo.LOG_END)
         if fetched.records is None and answer.diverging is None and wanted.fetch_offset < replica.log.log_end_offset:
-            session.touched[key] = None  # there was no room for it: its turn is next
+            session.touched[key] = None  # there was no room: it is first in the next response
         if answer.diverging is None:
             return fetched
         return fetched._replace(diverging=(answer.diverging.epoch, answer.diverging.end_offset))
 
 
 class _Pass:
-    """One request: what was found for it so far."""
+    """One request, and its results so far."""
 
     def __init__(
         self, fetch: FollowerFetch, session: _Session, follower: Member, max_bytes: int, *, is_full: bool
@@ -250,13 +250,13 @@ class _Pass:
         self.is_urgent = False
 
     def read(self) -> None:
-        """Look at what was touched."""
+        """Read the touched partitions."""
         session = self._session
         touched, session.touched, session.unread = session.touched, {}, 0
         for key in touched:
             before = self._news.get(key)
             if before is not None and before.records is not None:
-                session.touched[key] = None  # it has got its share of this answer
+                session.touched[key] = None  # it has its share of this response
                 continue
             left = max(self._max_bytes - self.size, 0)
             fetched = self._fetch.read(session, self._follower, key, left, is_first=self.size == 0)
@@ -269,10 +269,10 @@ class _Pass:
             self.is_urgent = self.is_urgent or fetched.is_urgent
 
     async def wait(self, min_bytes: int, seconds: float) -> FetchAnswer:
-        """The answer when there is something to read, or the time is over."""
+        """The response, once there is something to read or the time is over."""
         session = self._session
         waiter = session.waiter = GrowthWaiter(min_bytes - self.size, seconds)
-        # Something may have come after it was read, before this began to wait.
+        # Records may have come between the read and the wait.
         waiter.grown(MAX_INT32 if any(key not in self._news for key in session.touched) else session.unread)
         try:
             await waiter.wait()

@@ -1,4 +1,4 @@
-"""Whether clients should be sent to this broker, and why not."""
+"""Whether clients should use this broker, and if not, why."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from seglog.broker.topics import PartitionMetadata, Topics
 
 
 class StoreStatus(NamedTuple):
-    """How a broker of a cluster stands with the metadata store.
+    """A broker's standing with the metadata store of its cluster.
 
-    ``uncertain_seconds``: for how long the store has not confirmed its standing, 0 while it does; the total is that
-    of all such times since the start.
+    ``uncertain_seconds`` have passed since the store last confirmed the broker's session, 0 while it does. The total
+    counts all such times since the start.
     """
 
     is_registered: bool
@@ -22,8 +22,8 @@ class StoreStatus(NamedTuple):
 
 
 def obstacles(standing: StoreStatus | None, counts: PartitionCounts, failure: str | None) -> Sequence[str]:
-    """What keeps a broker from being ready: nothing if it is. ``standing`` is None for one that is alone;
-    ``failure`` is why its last log directory cannot be used."""
+    """The reasons why a broker is not ready. ``standing`` is None without a cluster; ``failure`` is the failure of its
+    last log directory."""
     found = []
     if failure is not None:
         found.append(f"no log directory can be used: {failure}")
@@ -40,8 +40,8 @@ def obstacles(standing: StoreStatus | None, counts: PartitionCounts, failure: st
 
 
 class PartitionCounts(NamedTuple):
-    """``here`` to ``leaderless_here`` are about this broker, the last two about the cluster. What this broker should
-    lead, and does not while the metadata store is away, counts as without a leader."""
+    """``here`` to ``leaderless_here`` count this broker's partitions, the last two the cluster's. A partition that this
+    broker should lead but does not, while the metadata store is away, counts as leaderless."""
 
     here: int
     led: int
@@ -54,7 +54,6 @@ class PartitionCounts(NamedTuple):
 
 
 def count_partitions(topics: Topics, node_id: int) -> PartitionCounts:
-    """Of all topics, as they are now."""
     found: list[PartitionMetadata] = []
     leaderless: list[PartitionMetadata] = []
     for topic in topics:

@@ -1,8 +1,8 @@
-"""A broker's metrics, by the names that dashboards for Kafka know them by (the usual rules of the JMX exporter, and
-kafka_exporter's for groups), and its health.
+"""A broker's metrics, by the names that Kafka dashboards use (the common rules of the JMX exporter, and
+kafka_exporter's names for groups), and its health pages.
 
-Requests are timed where they are handed over, only if there is a listener for metrics; what a partition takes in and
-gives out is counted always, by plain additions. All else is read from the broker when someone asks.
+Requests are timed only if there is a listener for metrics. Partitions always count their bytes and records, by plain
+additions. Everything else is read when a page is requested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from seglog.replication.replica import Replica
 
 _KEY: Final = Struct(">h")
 _TURN: Final = 50
-"""Lines after which others have their turn: about a fifth of a millisecond."""
+"""Lines between two turns for clients: about a fifth of a millisecond."""
 _RUNNING: Final = 3
 """``BrokerState.RUNNING``."""
 _SERVER: Final = "kafka_server_"
@@ -54,7 +54,7 @@ _COUNTED: Final = (
 
 
 class Metrics:
-    """Reads the parts of a broker. `topic_deleted` is told of each, so that what is counted for all never falls."""
+    """Reads the parts of a broker. `topic_deleted` keeps the totals of a deleted topic, so that no counter falls."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Metrics:
         self._gone = dict.fromkeys((name for name, _, _ in _COUNTED), 0)
 
     def measured(self, handler: FrameHandler) -> FrameHandler:
-        """The same handler, whose requests are counted and timed until their answer is there."""
+        """``handler``, with requests counted and timed until their response is there."""
         now, durations = self._now, self._durations
 
         async def later(answer: Awaitable[Reply], begun: float, durations_of: Durations) -> Reply:
@@ -102,7 +102,6 @@ class Metrics:
         return handle
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Keep what was counted of it."""
         self._seen.pop((topic.name, topic.topic_id), None)
         for name in self._gone:
             self._gone[name] += _total(topic, name)
@@ -110,24 +109,24 @@ class Metrics:
     def pages(self, shared: ConnectionQuotas) -> Pages:
         """``/metrics``, ``/health`` and ``/ready``."""
         return {
-            "/metrics": lambda: self._told(shared),
+            "/metrics": lambda: self._written(shared),
             "/health": self.health,
             "/ready": self.ready,
             "/": lambda: Page(b"seglog: /metrics /health /ready\n"),
         }
 
-    async def _told(self, shared: ConnectionQuotas) -> Page:
-        """A line at a time, so that thousands of partitions hold up no client."""
-        told = []
+    async def _written(self, shared: ConnectionQuotas) -> Page:
+        """Written in small steps: thousands of partitions must not hold up clients."""
+        written = []
         for line in lines(self.families(shared)):
-            told.append(line)
-            if not len(told) % _TURN:
+            written.append(line)
+            if not len(written) % _TURN:
                 await asyncio.sleep(0)
-        return Page("".join(told).encode(), CONTENT_TYPE)
+        return Page("".join(written).encode(), CONTENT_TYPE)
 
     def health(self) -> Page:
-        """Liveness: 503 when every log directory has failed, and a restart is due; else 200, also while something else
-        keeps the broker from being ready, or a disk is full: then it is "limited", and says why."""
+        """Liveness. 503 if every log directory has failed, and the broker must be restarted; else 200. The status is
+        "limited", with the reasons, if the broker is not ready or a disk is full."""
         failure = self._failure()
         full = [one.path for one in self._topics.directories() if one.health.full is not None]
         limits = [*self._obstacles(), *(f"{path} is full and takes no records" for path in full)]
@@ -144,12 +143,12 @@ class Metrics:
         return _json(answer, is_fine=failure is None)
 
     def ready(self) -> Page:
-        """200 if clients should be sent here; 503 with the reasons if not."""
+        """200 if clients should use this broker; else 503 with the reasons."""
         found = self._obstacles()
         return _json({"ready": not found, "node": self._identity.node_id, "obstacles": found}, is_fine=not found)
 
     def _failure(self) -> str | None:
-        """Why the last log directory has failed."""
+        """The failure of the last log directory."""
         directories = self._topics.directories()
         failures = [one.health.failure for one in directories if one.health.failure is not None]
         return str(failures[0]) if len(failures) == len(directories) else None
@@ -174,19 +173,19 @@ class Metrics:
         yield from process_families(OsFs(), self._started_ms)
 
     def _traffic(self) -> Iterator[Family]:
-        """Per topic, and without a label for all topics, those that are gone as well."""
+        """By topic, and without a label for all topics, including deleted ones."""
         self._seen.update({(topic.name, topic.topic_id): topic for topic in self._topics})
-        for name, told, text in _COUNTED:
+        for name, written, text in _COUNTED:
             of_topics = [(topic, _total(topic, name)) for topic in self._seen.values()]
             samples = [Sample(self._gone[name] + sum(count for _, count in of_topics))]
             samples += [Sample(count, [("topic", topic.name)]) for topic, count in of_topics if self._is_there(topic)]
-            yield Family(f"kafka_server_brokertopicmetrics_{told}_total", "counter", text, samples)
+            yield Family(f"kafka_server_brokertopicmetrics_{written}_total", "counter", text, samples)
 
     def _is_there(self, topic: Topic) -> bool:
         return self._topics.by_name.get(topic.name) is topic
 
     def _requests(self) -> Iterator[Family]:
-        """Fetch a second time as FetchConsumer: there are no other fetches yet."""
+        """Fetch counts also as FetchConsumer."""
         named = [(_camel_case(key.name), self._durations[key]) for key in ApiKey]
         named.append(("FetchConsumer", self._durations[ApiKey.FETCH]))
         counts = [Sample(of.count, [("request", name)]) for name, of in named if of.count]
@@ -273,7 +272,7 @@ class Metrics:
             for shard in shards
             for group in shard.offsets.groups()
             for (topic, number), stored in shard.offsets.of(group).items()
-        ]  # at once, for it may change between two lines
+        ]  # a list: commits may come while it is written
         offsets = (Sample(offset, _labels(group, topic, number)) for group, topic, number, offset in committed)
         yield Family("kafka_consumergroup_current_offset", "gauge", "Offset that a group has committed.", offsets)
         yield Family("kafka_consumergroup_lag", "gauge", "Records between that and the end.", self._lags(committed))
@@ -331,7 +330,7 @@ _KIBIBYTES: Final = 1 if sys.platform == "darwin" else 1024
 
 
 def process_families(fs: Fs, started_ms: int) -> Iterator[Family]:
-    """Where there is no /proc, resident memory is the most that it has been, and descriptors are not counted."""
+    """Without /proc, resident memory is the peak, and open files are not counted."""
     use = resource.getrusage(resource.RUSAGE_SELF)
     yield Family(
         "process_cpu_seconds_total", "counter", "CPU time, user and system.", [_one(use.ru_utime + use.ru_stime)]
@@ -350,7 +349,7 @@ def process_families(fs: Fs, started_ms: int) -> Iterator[Family]:
 
 
 def _open_files(fs: Fs) -> int:
-    """The directory's size, from Linux 6.2 on: a list of thousands takes milliseconds."""
+    """Linux 6.2 and later have the number as the directory's size; a list of thousands takes milliseconds."""
     return fs.stat(_DESCRIPTORS).size or len(fs.listdir(_DESCRIPTORS))
 
 

@@ -1,4 +1,4 @@
-"""Produce: each partition's batches into its log, each partition with its own error."""
+"""Produce: appends each partition's batch to its log. Each partition has its own error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
 UNKNOWN_TOPIC_ID: Final = 100
 _ADMIN_CLIENT: Final = "__admin_client"
-"""Whose records Kafka lets into its internal topics (``AddOffsetsToTxn`` of old; ``AuthHelper``)."""
+"""The client id whose records Kafka accepts for its internal topics (``AuthHelper``)."""
 
 
 _ALL: Final = -1
@@ -51,10 +51,9 @@ class Produce:
         self._hints = hints
 
     def __call__(self, frame: memoryview, body: int, context: RequestContext) -> bytes | PendingReply[bytes] | None:
-        """The response's body, or a wait for it, for which the frame is not needed; None with acks=0, which is not
-        answered.
+        """The response's body, or a wait that no longer needs the frame; None with acks=0, which has no response.
 
-        `InvalidRequestError` closes the connection: the only way in which a producer with acks=0 learns of an error.
+        `InvalidRequestError` closes the connection: a producer with acks=0 learns of an error in no other way.
         """
         request = read_produce(frame, context.version, body)
         asked = without_repeats(request.topics)
@@ -88,7 +87,7 @@ class Produce:
         return self._answer(topics, context)
 
     def _answer(self, topics: list[TopicAnswer], context: RequestContext) -> bytes:
-        """With the leaders of what is led elsewhere, in a cluster."""
+        """In a cluster, the response names the leaders of partitions that other brokers lead."""
         hints = self._hints
         if hints is None or context.version < LEADERS:
             return write_produce(context.version, topics)
@@ -111,8 +110,8 @@ class Produce:
         uncommitted: list[PendingAppend],
         place: tuple[int, int],
     ) -> PartitionAnswer:
-        """``is_plain``: all partitions of the request have a plain batch. ``place`` is that of the answer, which may
-        have to wait: then it is among the ``uncommitted``."""
+        """``is_plain``: every partition of the request has a plain batch. If the answer at ``place`` must wait, the
+        append joins ``uncommitted``."""
         number, records = data
         partition = self._topics.partition(topic, number)
         if partition is None:
@@ -139,7 +138,7 @@ class Produce:
     def _why_not(self, topic: str | UUID, number: int) -> int:
         found = self._topics.find(topic)
         if found is not None and 0 <= number < len(found.partitions):
-            return NOT_LEADER_OR_FOLLOWER  # it is ours, and damaged: see the server's log
+            return NOT_LEADER_OR_FOLLOWER  # it is ours but damaged: see the broker's log
         return UNKNOWN_TOPIC_ID if isinstance(topic, UUID) and found is None else UNKNOWN_TOPIC_OR_PARTITION
 
 

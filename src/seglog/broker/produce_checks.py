@@ -1,8 +1,8 @@
-"""What a Produce request is refused for before any log is asked, and how a log's refusal is told.
+"""Checks of a Produce request before the log sees it, and the answer to a batch that a log refuses.
 
-Rules of Kafka 4.3's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from version 3 on, the
-first that is served, a partition gets one batch of magic 2. Bytes that are not even that spoil the whole request, and
-so does a batch of a transaction, for which there is no authorization here.
+The rules are those of Kafka 4.3's ``KafkaApis.handleProduceRequest`` and ``ProduceRequest.validateRecords``: from
+version 3 on, the first that is served, a partition gets one batch of magic 2. Bytes that are not a batch of any magic
+refuse the whole request. So does a transactional batch: there is no authorization for it here.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transa
 _ZSTD: Final = int(Codec.ZSTD)
 _ZSTD_FROM: Final = 7
 _SMALLEST: Final = 14
-"""Bytes behind the size of an entry of any format (``ByteBufferLogInputStream.nextBatchSize``)."""
+"""The least size after the length field of an entry of any format (``ByteBufferLogInputStream.nextBatchSize``)."""
 _TO_MAGIC: Final = 17
 _START: Final = Struct(">8xi4xB4xh")
 """Length, magic and attributes of a batch."""
 _LENGTH: Final = Struct(">8xi")
 _NAMED: Final = 3
 _UNTOLD: Final = (CorruptError, RecordTooLargeError, RecordListTooLargeError, LogDirOfflineError, NotLeaderError)
-"""Refusals that Kafka expects, and to which it does not say where the log begins."""
+"""Errors that Kafka expects, and for which it does not return the log start offset."""
 
 
 class Refusal(NamedTuple):
@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 
 
 def is_plain_batch(version: int, records: memoryview | None) -> bool:
-    """One batch of magic 2, of no transaction: what nearly all are. Its content is the log's to judge."""
+    """One batch of magic 2 outside of transactions, as nearly all are. The log checks its content."""
     if records is None or len(records) < BATCH_OVERHEAD:
         return False
     length, magic, attributes = _START.unpack_from(records)
@@ -65,7 +65,7 @@ def is_plain_batch(version: int, records: memoryview | None) -> bool:
 
 
 def refuse_all(topics: Sequence[TopicData]) -> Refusal | None:
-    """Why all of the request is refused, if it is."""
+    """Why the whole request is refused; None if it is not."""
     for _, partitions in topics:
         for _, records in partitions:
             try:
@@ -78,7 +78,7 @@ def refuse_all(topics: Sequence[TopicData]) -> Refusal | None:
 
 
 def refuse(version: int, records: memoryview | None) -> Refusal | None:
-    """Why a partition's records are not even handed to its log."""
+    """Why a partition's records never reach the log; None if they do."""
     batches = _batches(records)
     try:
         first = next(batches, None)
@@ -96,7 +96,7 @@ def refuse(version: int, records: memoryview | None) -> Refusal | None:
 
 
 def _batches(records: memoryview | None) -> Iterator[tuple[int, int, int]]:
-    """Position, magic and attributes of each whole batch or message; `CorruptError` on what cannot be one."""
+    """Position, magic and attributes of each whole batch or message. `CorruptError` for bytes that cannot be one."""
     position = 0
     size = 0 if records is None else len(records)
     while records is not None and size - position >= LOG_OVERHEAD:
@@ -116,7 +116,7 @@ def _batches(records: memoryview | None) -> Iterator[tuple[int, int, int]]:
 
 
 def without_repeats(topics: Sequence[TopicData]) -> Sequence[TopicData]:
-    """Each partition once, as it is named last, as in Kafka's own map of them."""
+    """Each partition once. The last mention wins, as in Kafka's own map."""
     if len(topics) == 1 and len(topics[0].partitions) == 1:
         return topics
     found: dict[str | UUID, dict[int, PartitionData]] = {}
@@ -126,7 +126,7 @@ def without_repeats(topics: Sequence[TopicData]) -> Sequence[TopicData]:
 
 
 def refused(partition: Replica, error: SeglogError) -> PartitionAnswer:
-    """What a client is told when its batch was refused by a log."""
+    """The answer for a batch that the log refused."""
     number = partition.topic_partition.partition
     log_start = NO_OFFSET if isinstance(error, _UNTOLD) else partition.log.log_start_offset
     found = error.records if isinstance(error, AppendError) else ()

@@ -1,4 +1,4 @@
-"""Errors in answers, counted by API (``RequestMetrics``' ErrorsPerSec). Only where there is a listener for metrics."""
+"""Errors in responses, counted by API (ErrorsPerSec of ``RequestMetrics``). Used only with a listener for metrics."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from seglog.broker.cluster_peers import ClusterPeers
 
 Counts = Counter[int]
-"""Of codes; 0, which is none, is not counted."""
+"""By error code, without 0."""
 
 
 class RequestErrors:
-    """What was answered, by the key of the API."""
+    """Counts by API key."""
 
     def __init__(self) -> None:
         self.counts: Mapping[int, Counts] = {int(key): Counter() for key in APIS}
@@ -41,7 +41,7 @@ class RequestErrors:
         max_bytes: int,
         peers: ClusterPeers | None = None,
     ) -> Dispatch:
-        """One whose answers are looked at."""
+        """A `Dispatch` that counts the errors of its responses."""
         return Dispatch(
             _Produce(topics, self.counts[ApiKey.PRODUCE], None if peers is None else peers.hints),
             _Fetch(topics, sessions, offload, self.counts[ApiKey.FETCH], max_bytes=max_bytes, peers=peers),
@@ -51,7 +51,7 @@ class RequestErrors:
 
 
 def error_name(code: int) -> str:
-    """Kafka's own (``Errors``)."""
+    """Kafka's name of an error (``Errors``)."""
     from kio.schema.errors import ErrorCode  # when someone asks
 
     try:
@@ -77,7 +77,7 @@ def _counted(handler: ApiHandler, counts: Counts) -> ApiHandler:
 
 
 def _codes(answer: object) -> Iterator[int]:
-    """Wherever they are in an answer."""
+    """All error codes in a response, at any depth."""
     if isinstance(answer, Mapping):
         if code := answer.get("error_code"):
             yield int(code)

@@ -1,4 +1,4 @@
-"""What a handler is given beside the request, and what it gives back."""
+"""The types that all handlers share: the request's context, the answer, and the error of one item."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seglog.protocol.messages import Message
 
 
 class RequestContext(NamedTuple):
-    """Who asks: later decisions on security and quotas need no more than this."""
+    """Who sent a request, and how. Authorization and quotas will need no more than this."""
 
     key: int
     version: int
@@ -31,7 +31,7 @@ NO_SUCH_ID = "This server does not host this topic ID."
 
 
 class ApiError(SeglogError):
-    """One item of a request is refused with a code and, where the API has a place for it, a message."""
+    """Refuses one item of a request with a code and, if the API has a field for it, a message."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.name)
@@ -40,7 +40,7 @@ class ApiError(SeglogError):
 
 
 def failure(error: SeglogError) -> dict[str, Any]:
-    """``error_code`` and ``error_message`` of what an item was refused for."""
+    """``error_code`` and ``error_message`` of an item that ``error`` refused."""
     if isinstance(error, ApiError):
         return {"error_code": int(error.code), "error_message": error.message}
     return {"error_code": error.code, "error_message": str(error)}

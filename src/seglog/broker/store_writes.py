@@ -1,5 +1,5 @@
-"""Writes to the metadata store on behalf of a client: what it is told when the store cannot be reached, and what became
-of a write whose answer was lost."""
+"""Writes to the metadata store for a client: its error while the store is away, and the outcome of a write whose
+response was lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _try_again(error: Exception) -> ApiError:
 
 
 async def read(answer: Awaitable[T]) -> T:
-    """What the store answers. `ApiError` that clients retry if it fails."""
+    """The store's answer. `ApiError` that clients retry if the store fails."""
     try:
         return await answer
     except (StoreFailedError, StoreClosedError) as error:
@@ -38,7 +38,7 @@ async def read(answer: Awaitable[T]) -> T:
 
 
 async def write(store: MetadataStore, name: str, value: bytes, version: int) -> int:
-    """Compare-and-set of one value, which no other write makes equal to this one; `MISSING` creates it. Its version.
+    """Compare-and-set of one value; returns its version. `MISSING` creates it. No other write may make the same value.
     The generation of the store rises with it.
 
     `NameExistsError`, `NoSuchNameError`, `VersionChangedError`; `ApiError` that clients retry if the store fails.
@@ -52,7 +52,7 @@ async def write(store: MetadataStore, name: str, value: bytes, version: int) -> 
 
 
 async def _outcome(store: MetadataStore, name: str, value: bytes, version: int, error: UnknownOutcomeError) -> int:
-    """What became of a `write` whose answer was lost."""
+    """The outcome of a `write` whose response was lost."""
     found = await read(store.get(name))
     if found is not None and found.value == value:
         return found.version
@@ -66,8 +66,8 @@ async def _outcome(store: MetadataStore, name: str, value: bytes, version: int, 
 async def create_in_turn(
     store: MetadataStore, name: str, value: bytes, last: str, before: VersionedValue | None
 ) -> int | None:
-    """As `write` of a value that is new, together with its name as the value at ``last``, where ``before`` was read;
-    None if there is something else by now: what was looked at since then may be over."""
+    """As `write` of a new value, in one commit with its name as the value at ``last``, which was ``before`` when the
+    caller checked for collisions. None if ``last`` has changed: the caller must check again."""
     version = MISSING if before is None else before.version
     try:
         return (await commit_raised(store, [Change(last, name.encode(), version), Change(name, value, MISSING)]))[1]
@@ -82,8 +82,8 @@ async def create_in_turn(
 
 
 async def delete(store: MetadataStore, name: str, version: int, tombstones: Mapping[str, bytes]) -> None:
-    """As `write`, with ``tombstones`` in its place. A value that is gone after a lost answer is taken for deleted by
-    us."""
+    """As `write`: replaces the value by ``tombstones``. If the value is gone after a lost response, this write removed
+    it."""
     left = [Change(tombstone, value, MISSING) for tombstone, value in tombstones.items()]
     try:
         await commit_raised(store, [Change(name, None, version), *left])

@@ -1,8 +1,8 @@
-"""Changes of topics: values in the metadata store, written by compare-and-set by whichever broker is asked.
+"""Changes of topics. Any broker makes them, by compare-and-set of values in the metadata store.
 
-What was written is in this broker's view when a change returns. Logs are made and removed by the brokers that have
-replicas, and leaders are chosen by the controller: `TopicChanges.settled` waits for those. Of a broker that is alone
-the store is what its directory says (`seglog.broker.directory_topics`), and a change is in the directory first.
+When a change returns, this broker's view has it. The brokers with replicas then create and remove logs, and the
+controller elects leaders; `TopicChanges.settled` waits for that. Without a cluster, a change is in the directory before
+it is in the store (`seglog.broker.directory_topics`).
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _log: Final = logging.getLogger("seglog.broker")
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """As in Kafka's ``ReplicationControlManager``."""
 DEFAULT_SECONDS: Final = 30.0
-"""How long a change may take, where a request does not say."""
+"""How long a change may take if the request has no timeout."""
 MAX_DELETIONS: Final = 10_000
-"""Deleted topics that brokers which are away are told of when they come back."""
+"""The most tombstones of deleted topics that are kept for brokers that are down."""
 _LAST: Final = "last-topic"
-"""The topic with a ``.`` or ``_`` in its name that was created last."""
+"""The name of the last created topic that has a ``.`` or ``_``."""
 
 Assignment = Sequence[Sequence[int]]
-"""The brokers that have each partition's replicas, the preferred leader first."""
+"""The brokers of each partition's replicas, the preferred leader first."""
 
 
 class TopicChanges:
-    """The one place of a broker from which topics are changed. Errors of all: `SeglogError`; `ApiError` with
-    REQUEST_TIMED_OUT while the store cannot be reached."""
+    """All changes of topics go through here. They raise `SeglogError`: `ApiError` with REQUEST_TIMED_OUT while the
+    store is away."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class TopicChanges:
         self._rng = ground.rng
 
     async def run(self, act: Callable[[], T], then: Callable[[T], object] = lambda _: None) -> T:
-        """``act`` in the thread, ``then`` on the loop with its result, also if whoever asked for it has gone."""
+        """Run ``act`` in the thread and ``then`` on the loop with its result, even if the caller is cancelled
+        meanwhile."""
 
         async def work() -> T:
             result = await self._lane.run(act)
@@ -94,19 +95,19 @@ class TopicChanges:
         return await asyncio.shield(task)
 
     def _over(self, task: asyncio.Task[T]) -> None:
-        """Whoever asked for it may have gone: then nobody else looks at how it ended."""
+        """Log an unexpected error: the caller may have been cancelled."""
         self._pending.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, SeglogError):
             _log.error("a change of topics has failed", exc_info=error)
 
     def place(self, partitions: int, factor: int, *, first: int = 0) -> Assignment:
-        """Where ``factor`` replicas of each of ``partitions`` new partitions are to be, numbered from ``first`` on.
-        `InvalidReplicationFactorError`."""
+        """The brokers for ``factor`` replicas of each of ``partitions`` new partitions, the first of which is number
+        ``first``. `InvalidReplicationFactorError`."""
         return place(self._identity.racks(), partitions, factor, self._rng, first=first)
 
     async def create(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> Topic:
-        """A new topic with so many partitions. `TopicExistsError`."""
+        """Create a topic. `TopicExistsError`."""
         check_topic_name(name)
         overrides = LogConfig.from_mapping(config).overrides()
         self._check_config(overrides)
@@ -121,7 +122,8 @@ class TopicChanges:
         return self._topics.by_id.get(topic_id) or Topic(name, topic_id, [None] * len(assignment))
 
     async def _create(self, state: TopicState) -> None:
-        """Topics with a ``.`` or ``_`` in their names one after the other: two that collide could be made at once."""
+        """Topics with a ``.`` or ``_`` in their names are created one after the other, so that no two that collide are
+        created at once."""
         if "_" not in state.name.replace(".", "_"):
             await self._write(state, MISSING)
             return
@@ -134,7 +136,7 @@ class TopicChanges:
         self._view.note(name, value, written)
 
     async def _check_collisions(self, name: str) -> None:
-        """`ApiError` if a name differs from another's in nothing but ``.`` and ``_``: ours may not know it yet."""
+        """`ApiError` if the name differs from another only in ``.`` and ``_``. The view may lag behind the store."""
         flat = name.replace(".", "_")
         for other in await read(self._store.list(TOPICS)):
             if other != name and other.replace(".", "_") == flat:
@@ -142,9 +144,10 @@ class TopicChanges:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, str], *, factor: int = 1) -> Topic:
-        """The topic of that name, which is created if there is none, with ``factor`` replicas of each partition.
+        """The topic of that name. If it does not exist, create it with ``factor`` replicas of each partition.
 
-        `TopicExistsError` if it exists, and cannot be seen from here yet."""
+        `TopicExistsError` if another broker just created it and this broker's view does not have it yet.
+        """
         try:
             there = self._topics.by_name.get(name)
             return there or await self.create(name, self.place(partitions, factor), config)
@@ -155,7 +158,7 @@ class TopicChanges:
             return there
 
     async def settled(self, topics: Sequence[Topic], seconds: float) -> bool:
-        """Wait until all partitions of these have leaders; False when the time is over."""
+        """Wait until all partitions have leaders; False if the time is over first."""
         waiting = [(topic.topic_id, number) for topic in topics for number in range(len(topic.partitions))]
 
         def is_led() -> bool:
@@ -170,7 +173,7 @@ class TopicChanges:
         return await self._view.until(is_led, seconds)
 
     async def add_partitions(self, topic: Topic, assignment: Assignment) -> None:
-        """More partitions; ``assignment`` is that of the new ones. `ApiError` if somebody else was faster."""
+        """Add partitions; ``assignment`` has only the new ones. `ApiError` if another change was first."""
         there = len(topic.partitions)
 
         def grown(state: TopicState) -> TopicState:
@@ -182,7 +185,7 @@ class TopicChanges:
         await self._change(topic.name, topic.topic_id, grown)
 
     async def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Give keys of a topic's own configuration other values, or with None none."""
+        """Change a topic's own configuration; None removes a key."""
         given = LogConfig.from_mapping({key: value for key, value in changes.items() if value is not None}).overrides()
 
         def altered(state: TopicState) -> TopicState:
@@ -193,15 +196,15 @@ class TopicChanges:
         await self._change(name, None, altered)
 
     async def complete_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Give a topic those of these keys that its own configuration does not have."""
+        """Set those of these keys that the topic does not have."""
         await self._change(name, None, lambda state: replace(state, config={**config, **state.config}))
 
     def _check_config(self, overrides: Mapping[str, str]) -> None:
-        """`InvalidConfigError` if a topic's own configuration does not go with the defaults of its broker."""
+        """`InvalidConfigError` if a topic's own configuration conflicts with the broker's defaults."""
         self._topics.directories()[0].config.topics.with_overrides(overrides)
 
     async def _change(self, name: str, topic_id: UUID | None, update: Callable[[TopicState], TopicState]) -> None:
-        """`UnknownTopicError` if there is no such topic, or with another id; what ``update`` raises."""
+        """`UnknownTopicError` if the topic does not exist, or has another id; errors of ``update``."""
         while True:
             state, version = await self._read(name)
             if topic_id not in (None, state.topic_id):
@@ -223,7 +226,7 @@ class TopicChanges:
         return decode_topic(topic_name(name), found.value), found.version
 
     def _has_seen(self, state: TopicState, version: int) -> bool:
-        """Whether the view has a topic as it is at a version, or later."""
+        """Whether the view has this version of the topic, or a later one."""
         seen = self._view.topics.get(state.name)
         is_it = seen is not None and seen.topic_id == state.topic_id
         return not is_it or self._view.versions.get(topic_name(state.name), MISSING) >= version
@@ -235,12 +238,12 @@ class TopicChanges:
         return written
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """What the store has, the view has very soon."""
+        """The view follows the store within moments."""
         await self._view.until(condition, DEFAULT_SECONDS)
 
     async def delete(self, topic: Topic, seconds: float = DEFAULT_SECONDS) -> None:
-        """Delete a topic; who waits for its records is told. ``seconds``: how long it may take until this broker no
-        longer shows it. `UnknownTopicError` if somebody else was faster."""
+        """Delete a topic. Its waiting fetches are woken. ``seconds`` limits the wait until this broker no longer shows
+        it. `UnknownTopicError` if another deletion was first."""
         while True:
             state, version = await self._read(topic.name)
             if state.topic_id != topic.topic_id:
@@ -254,7 +257,7 @@ class TopicChanges:
         await self._forget_tombstones()
 
     def _tombstones(self, state: TopicState) -> Mapping[str, bytes]:
-        """One for each broker that may have replicas: it takes that away itself when it has deleted them."""
+        """One tombstone for each broker that may have replicas. The broker removes it after it has deleted them."""
         nodes = {node for replicas in state.assignment for node in replicas}
         for (topic_id, _), stored in self._view.partitions.items():
             if topic_id == state.topic_id:
@@ -262,8 +265,8 @@ class TopicChanges:
         return {tombstone_name(state.topic_id, node): state.name.encode() for node in sorted(nodes)}
 
     async def _forget_tombstones(self) -> None:
-        """Those of brokers that are not there, where there are too many. What such a broker has is then a stray: it is
-        kept until an operator removes it."""
+        """If there are too many tombstones, remove those of brokers that are down. The replicas of such a broker become
+        strays, which are kept until an operator removes them."""
         there = self._view.brokers.keys()
         deletions = self._view.deletions
         if len(deletions) <= MAX_DELETIONS:
@@ -277,8 +280,7 @@ class TopicChanges:
             _log.warning("%s is forgotten, as %d deleted topics wait for brokers that are away", name, len(deletions))
 
     async def reconfigure(self, config: LogDirConfig) -> None:
-        """Take up other defaults for topics, and what else a broker's configuration says of its logs, in all
-        directories, also when one of them fails at this."""
+        """Apply a new configuration to all directories, even if one of them fails. Raises the first error."""
 
         def act() -> None:
             errors: list[SeglogError] = []
@@ -293,7 +295,7 @@ class TopicChanges:
         await self.run(act)
 
     async def close(self) -> None:
-        """Wait for what has begun."""
+        """Wait for changes that have begun."""
         await asyncio.gather(*self._pending, return_exceptions=True)
         await self._lane.close()
 

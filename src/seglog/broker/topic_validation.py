@@ -1,4 +1,4 @@
-"""Lists of replicas that a client has made (``ReplicationControlManager.validateManualPartitionAssignment``)."""
+"""Checks of topic names and of replica lists that clients send, in Kafka's words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from seglog.core.types import validate_topic
 def check_replicas(
     brokers: Sequence[int], identity: Identity, factor: int | None, *, now: Collection[int] = ()
 ) -> None:
-    """`ApiError` if a partition cannot have its replicas on these brokers. ``factor``: how many there must be;
-    ``now``: who has replicas of it already, and may be away for a while (Kafka's brokers stay registered)."""
+    """`ApiError` if a partition cannot have its replicas on these brokers. ``factor`` is the number required. Brokers
+    in ``now`` have a replica already and may be down: Kafka's brokers stay registered.
+    (``ReplicationControlManager.validateManualPartitionAssignment``)"""
     what = "The manual partition assignment includes"
     if not brokers:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{what} an empty replica list.")
@@ -38,7 +39,7 @@ def check_replicas(
 
 
 def check_topic_name(name: str) -> None:
-    """`ApiError` in Kafka's words, if it is not legal."""
+    """`ApiError` if the name is not legal (``Topic.validate``)."""
     try:
         validate_topic(name)
     except InvalidTopicError as error:
@@ -46,7 +47,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_collisions(name: str, topics: Iterable[Topic]) -> None:
-    """`ApiError` if it differs from the name of another topic in nothing but ``.`` and ``_``."""
+    """`ApiError` if the name differs from another topic's only in ``.`` and ``_``."""
     flat = name.replace(".", "_")
     if "_" in flat:
         for other in topics:

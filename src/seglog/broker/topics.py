@@ -1,5 +1,5 @@
-"""The topics of the cluster by name and by id, with those of their partitions that are here: what Produce and Fetch
-look up for each partition."""
+"""All topics of the cluster by name and id, and the local replicas of their partitions. Produce and Fetch look up each
+partition here."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 class Topic:
-    """A topic with its partitions by number; None where there is no replica of it here now: it was refused when the
-    directory was opened, or only other brokers have it."""
+    """A topic. ``partitions`` has None where this broker has no replica, or refused it when it opened the directory."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
@@ -36,8 +35,8 @@ class Topic:
 
 
 class PartitionMetadata(NamedTuple):
-    """Who has a partition, as clients are told: ids of brokers. ``error`` is LEADER_NOT_AVAILABLE without a leader, and
-    then ``leader`` is -1."""
+    """A partition's leader and replicas, as clients see them. Without a leader, ``error`` is LEADER_NOT_AVAILABLE and
+    ``leader`` is -1."""
 
     error: ErrorCode
     leader: int
@@ -48,11 +47,11 @@ class PartitionMetadata(NamedTuple):
     eligible: Sequence[int] = ()
     last_known: Sequence[int] = ()
     needed: int = 1
-    """So many have to be in sync for anything to be committed."""
+    """How many replicas must be in sync for a commit."""
 
 
 class LocalPartitions(Sequence[Replica | None]):
-    """The partitions of a topic by number, None where there is no replica here now."""
+    """The local replicas of a topic by partition number; None where there is none."""
 
     __slots__ = ("_by_key", "_count", "_topic_id")
 
@@ -81,8 +80,8 @@ class LocalPartitions(Sequence[Replica | None]):
 
 
 class Topics:
-    """All topics of the cluster, by name and by id. ``by_key`` are the replicas that are here, ``directories`` this
-    broker's log directories, ``lost`` the paths of those that cannot be used, opened or not."""
+    """``by_key`` are the local replicas, ``directories`` the log directories, and ``lost`` the paths of unusable ones,
+    opened or not."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.strays = (0, 0)
-        """Replicas that the cluster does not name and this broker keeps, and their bytes."""
+        """Number and bytes of the strays that this broker keeps: replicas that the cluster does not name."""
         self._view = view
         self._by_key = by_key
         self._directories = directories
@@ -144,20 +143,20 @@ class Topics:
         return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
 
     def has(self, topic: str | UUID, number: int) -> bool:
-        """Whether there is such a partition, here or elsewhere."""
+        """Whether the partition exists, here or elsewhere."""
         found = self.find(topic)
         return found is not None and 0 <= number < len(found.partitions)
 
     def partition(self, topic: str | UUID, number: int) -> Replica | None:
-        """Its replica here, if there is one."""
+        """The local replica, if there is one."""
         found = self.find(topic)
         return None if found is None else self._by_key.get((found.topic_id, number))
 
     def standing(self, topic: Topic, number: int) -> PartitionMetadata:
-        """Who has a partition; what the metadata of Kafka's brokers say (``KRaftMetadataCache``)."""
+        """A partition's leader and replicas, by the rules of ``KRaftMetadataCache``."""
         key = (topic.topic_id, number)
         stored = self._view.partitions.get(key)
-        if stored is None:  # nobody who is to have it has been there yet
+        if stored is None:  # none of its replicas has started yet
             state = self._view.topics_by_id.get(topic.topic_id)
             chosen = () if state is None or number >= len(state.assignment) else state.assignment[number]
             return PartitionMetadata(
@@ -184,7 +183,7 @@ class Topics:
         return () if len(there) == len(nodes) else tuple(node for node in nodes if node not in there)
 
     def why_not(self, topic: str | UUID, number: int) -> ErrorCode:
-        """With which code a partition is refused that is not here (`partition` has None)."""
+        """The error for a partition without a local replica (`partition` is None)."""
         found = self.find(topic)
         if found is None or not 0 <= number < len(found.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -194,7 +193,7 @@ class Topics:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def low_watermark(self, partition: Replica) -> int:
-        """The least start of the logs of all replicas whose brokers are there (``lowWatermarkIfLeader``)."""
+        """The smallest log start offset of all replicas on live brokers (``lowWatermarkIfLeader``)."""
         starts = [partition.log.log_start_offset]
         if partition.progress is not None:
             brokers = self._view.brokers
@@ -208,16 +207,16 @@ class Topics:
         return {} if state is None else state.config
 
     def directories(self) -> Sequence[LogDir]:
-        """This broker's log directories, those that have failed while it runs too."""
+        """The log directories, including those that failed after the start."""
         return self._directories()
 
     def lost_directories(self) -> Collection[str]:
-        """The paths of those that could not even be opened."""
+        """The paths of directories that could not be opened."""
         opened = {directory.path for directory in self.directories()}
         return [path for path in self._lost() if path not in opened]
 
     def directory_of(self, partition: Replica) -> LogDir:
-        """The directory in which a partition's log is. `ApiError` if it was just deleted."""
+        """The directory of a partition's log. `ApiError` if the partition was just deleted."""
         for directory in self.directories():
             if directory.logs.get(partition.topic_partition) is partition.log:
                 return directory
@@ -225,5 +224,5 @@ class Topics:
 
 
 def _is_offline(offline: Sequence[str], key: Key) -> bool:
-    """Whether a broker that names these as offline cannot serve its replica of a partition."""
+    """Whether a broker with this ``offline`` list cannot serve its replica."""
     return bool(offline) and offline_name(*key) in offline

@@ -1,8 +1,8 @@
-"""The broker's side of ``seglog.watermarks``: who reads its directory sees here, at once, up to where.
+"""Publishes high watermarks in the file ``seglog.watermarks``, so that readers of the directory follow without delay.
 
-The file is mapped, and each partition has the place of its two numbers in it (`Replica.mark`): an append stores them,
-in a tenth of a microsecond, and no timer, no write and no change of a directory is needed. On the event loop; what
-touches the file's system, to make it and when it grows twice as large, takes a fraction of a millisecond.
+The file is mapped, and each partition has a view of its two numbers (`Replica.mark`). An append stores them in a tenth
+of a microsecond: no timer, no write, no directory change. All methods run on the event loop. Creating the file, and
+doubling it, take a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WORD: Final = 8
 
 
 class Watermarks:
-    """The file of one directory; `add` and `remove` with its replicas.
+    """The file of one directory; `add` and `remove` follow its replicas.
 
-    Where it cannot be written, on a full disk, there is none: readers then go by Kafka's checkpoint, seconds behind.
+    If a full disk prevents the file, readers fall back on Kafka's checkpoint, which is seconds old.
     """
 
     def __init__(self, fs: Fs, directory: str) -> None:
@@ -42,27 +42,27 @@ class Watermarks:
         self._lock: Lock | None = None
         self._words = memoryview(b"")
         self._end = 0
-        """Behind the last entry, counted in words of 8 bytes, as everything in ``_words`` is."""
+        """The end of the last entry. All positions count words of 8 bytes."""
 
     def open(self) -> None:
-        """Make the file, in place of what an earlier broker has left."""
+        """Create the file. It replaces that of an earlier broker."""
         self._make_anew()
 
     def add(self, partition: Replica) -> None:
-        """A replica is here; nothing if it was already."""
+        """Publish a replica, unless it is published already."""
         if partition not in self._partitions:
             self._partitions.add(partition)
             self._put(partition)
 
     def remove(self, partition: Replica) -> None:
-        """It is served no more. Whoever still appends to it is no longer told of."""
+        """Stop publishing a replica. Later appends to it are not published."""
         if partition in self._partitions:
             self._partitions.discard(partition)
             partition.mark[0] = GONE
             partition.mark = NOT_PUBLISHED
 
     def close(self) -> None:
-        """From here on nobody says how far readers may go."""
+        """Remove the file: readers no longer trust its watermarks."""
         self._let_go()
         try:
             self._fs.unlink(self._path)
@@ -82,7 +82,7 @@ class Watermarks:
         self._words[END_AT] = self._end * _WORD
 
     def _make_anew(self) -> None:
-        """A file with twice the room that is needed, locked before anybody sees it."""
+        """A file with twice the room needed, locked before readers see it."""
         entries = [_entry(partition) for partition in self._partitions]
         end = HEAD_SIZE + sum(map(len, entries))
         try:
@@ -103,7 +103,7 @@ class Watermarks:
         temporary = self._path + ".tmp"
         file = self._fs.map(temporary, size=max(_LEAST, 2 * len(data)))
         try:
-            file.reserve(0, file.size)  # or a store would kill us on a full disk
+            file.reserve(0, file.size)  # on a full disk, a store into a hole would kill the process
             file.buffer[: len(data)] = data
             lock = self._fs.lock(temporary)
             try:

@@ -1,10 +1,11 @@
-"""One client's connection: frames of four bytes of size and a body, handled one at a time, in order.
+"""One client's connection. It receives frames, a size of four bytes and a body, and handles them one at a time, in
+order.
 
-A frame is handed over where it was received, and is only valid until the handler returns or, if that waits, until what
-it waits for is done. Meanwhile no more is read from the socket than there is room for, so that a client which sends
-faster than it is answered waits in its own kernel (Kafka mutes its channel: ``SocketServer.scala``); that it has gone
-is noticed. A client that does not take its answers is not read from, either; `ClientConnection.review` ends those that
-are too slow.
+The handler gets a frame in the receive buffer: the frame is valid until the handler returns or, if it waits, until the
+wait is over. Meanwhile the connection receives only as much as it has room for. So a client that sends faster than it
+is answered waits in its own kernel (Kafka mutes its channel: ``SocketServer.scala``), but its disconnect is noticed.
+The connection does not read from a client that does not take its responses, and `ClientConnection.review` ends those
+that are too slow.
 """
 
 from __future__ import annotations
@@ -22,56 +23,57 @@ from seglog.net.refusals import HEAD
 from seglog.net.request_memory import SILENT_SECONDS, RequestMemory
 
 IDLE_BYTES: Final = 4 << 10
-"""What a connection holds that only asks small things, as thousands do."""
+"""The buffer of a connection with small requests only; there may be thousands."""
 RECEIVE_BYTES: Final = 64 << 10
-"""What it may hold without asking."""
+"""The buffer that a connection may have without a reservation."""
 SLICE_BYTES: Final = 1 << 20
 STEP_BYTES: Final = 1 << 20
-"""What is reserved at a time for a request that is being received; before that, as much as has come already."""
+"""The step in which memory for a large request is reserved; the first steps double the buffer."""
 _SMALL: Final = 4 << 10
 _TOGETHER: Final = 64
-"""How many answers of so many bytes may wait for each other."""
+"""How many small responses may wait to go out together."""
 _TURN_SECONDS: Final = 0.005
-"""For how long requests of one client are handled while others wait."""
+"""How long one client's requests may keep the others waiting."""
 _SIZE: Final = Struct(">i")
 PEEK: Final = 4
-"""Bytes of a frame that tell how large it may be: API and version."""
+"""Bytes of a frame that decide how large it may be: API and version."""
 
 
 Reply = list[bytes | Slice] | bytes | None
-"""What goes out, sizes included; None where a request is not answered."""
+"""A response with its size; None for a request without a response."""
 
 
 class FrameHandler(Protocol):
-    """Answers one frame. An answer that waits is a coroutine, or a `PendingReply` if the next requests of the client
-    need not wait for it. `InvalidRequestError` closes the connection."""
+    """Answers one frame. A response that waits is a coroutine, or a `PendingReply` if the client's next requests need
+    not wait for it. `InvalidRequestError` closes the connection."""
 
     def __call__(self, connection: ClientConnection, frame: memoryview, /) -> Reply | Awaitable[Reply]: ...
 
 
 class ConnectionLimits(Protocol):
-    """What a listener allows its connections."""
+    """The limits of a listener's connections."""
 
     def largest_frame(self, head: memoryview, /) -> int:
-        """Bytes that a frame beginning with ``head`` (`PEEK` bytes) may have. `InvalidRequestError`: none at all."""
+        """The most bytes of a frame with this ``head`` (`PEEK` bytes). `InvalidRequestError` if it may not be sent at
+        all."""
 
     @property
     def memory(self) -> RequestMemory:
-        """Where connections reserve what they receive beyond `RECEIVE_BYTES`."""
+        """Where connections reserve memory beyond `RECEIVE_BYTES`."""
 
     @property
     def slice_bytes(self) -> int:
-        """How much of a file may be read at a time, for a client that may not take it."""
+        """How much of a file to read at a time: the client may not take it."""
 
     def stalled(self, by: int, /) -> None:
-        """One more client does not take what it is sent, or one fewer."""
+        """Count a client that does not take its responses (1), or takes them again (-1)."""
 
     def refused(self, connection: ClientConnection, head: bytes, why: str, /) -> None:
-        """A connection is closed because of a frame that begins with ``head``."""
+        """A connection is closed because of a frame with this ``head``."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """Receives, hands over, answers. ``listener`` is the name of the listener that it came in by."""
+    """``listener`` is the name of the listener that accepted the connection."""
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._limit = IDLE_BYTES
         self._frame = 0
-        """Where the frame begins that was looked at last."""
+        """Where the current frame begins."""
         self.received = 0
         self._task: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -120,7 +122,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._outstanding.drop()
         self._flows()
         if self._task is not None:
-            # Not at once: a task that was cancelled before its first step would leave coroutines that nobody awaited.
+            # Not now: a task cancelled before its first step would leave coroutines that are never awaited.
             asyncio.get_running_loop().call_soon(self._task.cancel)
         if self._drained is not None and not self._drained.done():
             self._drained.cancel()
@@ -159,8 +161,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     # Frames
 
     def _handle_frames(self) -> None:
-        """Hand over what is whole, until a frame has to wait for its answer. Small answers go out together: for each of
-        them a system call costs both sides as much as all the rest."""
+        """Handle whole frames until one must wait for its response. Small responses go out together: a system call for
+        each would double the cost."""
         ready: list[bytes] = []
         begun = self._now()
         try:
@@ -184,7 +186,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if now - begun > _TURN_SECONDS:
                     self._send(ready)
                     if self._task is None:
-                        self._wait_for(asyncio.sleep(0))  # others have their turn
+                        self._wait_for(asyncio.sleep(0))  # other clients have their turn
         except InvalidRequestError as error:
             self._write(ready)
             self._refuse(str(error))
@@ -195,7 +197,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._make_room()
 
     def _queue(self, reply: Reply | Awaitable[Reply]) -> None:
-        """An answer that is to come, or comes behind such a one."""
+        """Queue a response that is pending, or that follows a pending one."""
         if isinstance(reply, PendingReply):
             self._outstanding.add(reply)
         elif isinstance(reply, bytes):
@@ -215,7 +217,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         await self._put(found)
 
     def _send(self, ready: list[bytes]) -> None:
-        """Write answers; before the client takes them no other frame is handled."""
+        """Write responses. The connection handles no further frame before the client takes them."""
         self._write(ready)
         if not self._writable and self._task is None:
             self._wait_for(self._drain())
@@ -226,7 +228,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             ready.clear()
 
     def _next_frame(self) -> memoryview | None:
-        """The next whole frame without its size, which is then counted as handled; None while there is none."""
+        """The next whole frame without its size, or None. The frame then counts as handled."""
         there = self._end - self._start
         if there < _SIZE.size + PEEK:
             return None
@@ -234,9 +236,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         body = self._start + _SIZE.size
         self._frame = self._start
         if size < PEEK:
-            raise InvalidRequestError(f"a frame of {size} bytes has no request")
+            raise InvalidRequestError(f"a frame of {size} bytes cannot be a request")
         if size > (largest := self._limits.largest_frame(memoryview(self._buffer)[body : body + PEEK])):
-            raise InvalidRequestError(f"a request of {size} bytes, where at most {largest} are allowed")
+            raise InvalidRequestError(f"a request of {size} bytes exceeds the limit of {largest} bytes")
         if there < _SIZE.size + size:
             return None
         self._start = body + size
@@ -244,10 +246,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[body : self._start]
 
     def _make_room(self) -> None:
-        """See to it that more of the frame that has begun can be received behind what is there of it."""
+        """Make room for the rest of a partly received frame."""
         there = self._end - self._start
         if self._is_behind and self._is_mapped and there <= RECEIVE_BYTES and self._memory.is_short:
-            self._receive_into(bytearray(RECEIVE_BYTES), RECEIVE_BYTES)  # others have their turn
+            self._receive_into(bytearray(RECEIVE_BYTES), RECEIVE_BYTES)  # other clients have their turn
             self._memory.release(self)
         if there == 0:
             self._start = self._end = 0
@@ -275,15 +277,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._pause()
 
     def _take(self, size: int) -> None:
-        """Receive ``size`` bytes more, which are reserved."""
+        """Use ``size`` more bytes, which are reserved."""
         if self._is_mapped:
             self._limit += size
             return
         self._map(_SIZE.size + _SIZE.unpack_from(self._buffer, self._start)[0], size)
 
     def _map(self, size: int, limit: int) -> None:
-        """Receive into memory that is taken where it is written to, and not before. There is a power of two of it, so
-        that the next frame, if it is a little larger, need not have its own."""
+        """Receive into a mapping, whose pages take memory only when they are written. Its size is a power of two, so
+        that a slightly larger next frame fits."""
         size = max(SLICE_BYTES, 1 << (size - 1).bit_length())
         try:
             mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -296,7 +298,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._receive_into(mapping, limit)
 
     def _receive_into(self, buffer: bytearray | mmap.mmap, limit: int) -> None:
-        """Go on in ``buffer``, at whose beginning is then what is there of a frame."""
+        """Continue in ``buffer``, with the current frame at its start."""
         kept = bytes(memoryview(self._buffer)[self._start : self._end])
         buffer[: len(kept)] = kept
         self._buffer, self._limit = buffer, limit
@@ -323,7 +325,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def end_silent(self) -> None:
         (size,) = _SIZE.unpack_from(self._buffer, self._start)
         self._refuse(
-            f"{self._end - self._start} of {size} bytes of a request had come, but none for {SILENT_SECONDS} s, while "
+            f"{self._end - self._start} of {size} bytes of a request arrived, but none in {SILENT_SECONDS} s, while "
             "other requests waited for memory (queued.max.request.bytes)"
         )
         self._drop_buffer()
@@ -331,7 +333,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _drop_buffer(self) -> None:
-        """What it holds is forgotten. Not left to the garbage collector: a connection is part of a cycle."""
+        """Free the buffer now: the connection is part of a reference cycle, and the garbage collector would be late."""
         was_mapped = self._is_mapped
         self._buffer, self._limit = bytearray(IDLE_BYTES), IDLE_BYTES
         self._start = self._end = 0
@@ -343,7 +345,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is still to come."""
+        """Whether a response is pending."""
         return self._task is not None or len(self._outstanding) > 0
 
     def _wait_for(self, work: Coroutine[None, None, None]) -> None:
@@ -384,7 +386,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             await self._drain()
 
     def _write_some(self, portions: Iterator[list[bytes]]) -> bool:
-        """Write as much as the client takes for now; whether that was all."""
+        """Write as much as the client takes now. True if that was all."""
         for portion in portions:
             if self._transport is None:
                 return True
@@ -394,14 +396,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         return True
 
     async def _write_rest(self, portions: Iterator[list[bytes]]) -> None:
-        """Write all, a portion at a time, and no faster than the client takes them."""
+        """Write all, no faster than the client takes it."""
         while True:
             await self._drain()
             if self._write_some(portions):
                 return
 
     async def _drain(self) -> None:
-        """Wait until the client has taken most of what was written."""
+        """Wait until the client has taken most of the written bytes."""
         if not self._writable:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
@@ -413,7 +415,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._limits.refused(self, head, why)
 
     def close(self) -> None:
-        """End it at once; what was written is still sent."""
+        """Close now; written bytes are still sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -423,9 +425,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def review(self, limits: IdleLimits, now: float, *, is_crowded: bool = False) -> None:
-        """Called now and then: end it if the client does nothing, or too slowly, or has gone without our knowing.
-        ``now``: seconds in which clients were looked at. ``is_crowded``: there is no memory for who does not take its
-        answer."""
+        """Close the connection if the client is idle, too slow, or gone unnoticed. The listener calls it regularly.
+        ``now`` counts only the seconds in which it watched clients. ``is_crowded``: all clients together leave too many
+        bytes untaken."""
         transport = self._transport
         if transport is None:
             return
@@ -435,7 +437,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             seen = ("unsent", float(unsent))
             left = limits.frame if is_crowded or transport.is_closing() else left
         elif (self._task is not None or self._outstanding) and not self._is_paused:
-            seen = ("answer", now)  # its going would be noticed
+            seen = ("answer", now)  # a disconnect would be noticed
         elif self._task is None and not self._wants_room and self._start < self._end:
             seen = ("frame", self.last_active)
             left = limits.frame + (self._end - self._start) / limits.rate
@@ -446,8 +448,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 class IdleLimits(NamedTuple):
-    """For how many seconds a client may do nothing (``connections.max.idle.ms``); how many it has for a frame that has
-    begun, beside those that ``rate`` bytes a second give it. Kafka waits for half a frame as for an idle client."""
+    """``idle`` is how many seconds a client may do nothing (``connections.max.idle.ms``). A frame may take ``frame``
+    seconds, and one more for each ``rate`` bytes. Kafka treats half a frame as an idle client."""
 
     idle: float
     frame: float = 30.0
@@ -455,14 +457,14 @@ class IdleLimits(NamedTuple):
 
 
 class IdleWatch:
-    """Looks at one client now and then, and knows for how long it has seen the same."""
+    """Remembers since when a client is in the same state."""
 
     def __init__(self) -> None:
         self.seen: tuple[str, float] = ("", 0.0)
         self._since = 0.0
 
     def is_over(self, seen: tuple[str, float], left: float, now: float) -> bool:
-        """Whether ``seen`` was seen at every look in the last ``left`` seconds before ``now``."""
+        """Whether the client was in state ``seen`` at every check in the last ``left`` seconds before ``now``."""
         if seen != self.seen:
             self.seen, self._since = seen, now
             return False
@@ -470,11 +472,11 @@ class IdleWatch:
 
 
 def portions(parts: Iterable[bytes | Slice], slice_bytes: Callable[[], int]) -> Iterator[list[bytes]]:
-    """Parts in turn, slices of files read, ``slice_bytes`` at a time: a MiB or so, or less where many clients do not
-    take theirs.
+    """The parts in portions. Slices of files are read ``slice_bytes`` at a time: about a MiB, or less if many clients
+    are slow.
 
-    The size of a response is out before its slices: if a file was cut meanwhile there is no way to say so but to end
-    the connection, by `InvalidRequestError`.
+    The size of a response goes out before its slices. If a file was truncated meanwhile, `InvalidRequestError` ends the
+    connection: there is no other way to report it.
     """
     portion: list[bytes] = []
     room = slice_bytes()
@@ -489,7 +491,7 @@ def portions(parts: Iterable[bytes | Slice], slice_bytes: Callable[[], int]) -> 
                 portion, room = [], slice_bytes()
             piece = part.read_part(start, min(room, part.size - start))
             if not piece:
-                raise InvalidRequestError("a file was cut while it was sent")
+                raise InvalidRequestError("a file was truncated while it was sent")
             portion.append(piece)
             start += len(piece)
             room -= len(piece)

@@ -1,5 +1,5 @@
-"""Limits that the connections of a broker share: how many there are, how fast they come, what they hold, how long they
-may take (KIP-612, ``SocketServer.scala``, ``SimpleMemoryPool.java``)."""
+"""The limits that a broker's connections share: their number, creation rate, memory and idle time (KIP-612,
+``SocketServer.scala``, ``SimpleMemoryPool.java``)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from seglog.net.request_memory import RequestMemory
 __all__ = ["ConnectionQuotas", "CreationRate"]
 
 _WINDOW_SECONDS: Final = 10
-"""Kafka measures rates over so long (``quota.window.num`` - 1 of a second): what did not come may come later."""
+"""The window of Kafka's rates (``quota.window.num`` - 1 samples of a second): connections that did not come may come
+later."""
 
 
 MANY_STALLED: Final = 64
-"""Clients that do not take what they are sent; if there are more, each is sent less at a time."""
+"""If more clients than this do not take their responses, each gets smaller slices."""
 SMALL_SLICE_BYTES: Final = 32 << 10
 MOST_UNSENT: Final = 256 << 20
-"""Bytes that all clients together may leave untaken for as long as they may be idle."""
+"""If all clients together leave more bytes untaken, the slow ones are closed sooner."""
 
 
 class CreationRate:
-    """``rate`` connections a second, and after a quiet time as many at once as in ten seconds."""
+    """Allows ``rate`` connections a second, and after a quiet time as many at once as in ten seconds."""
 
     def __init__(self, rate: int, now: Callable[[], float]) -> None:
         self._now = now
@@ -41,7 +42,7 @@ class CreationRate:
             self._left = float(rate * _WINDOW_SECONDS)
 
     def take(self) -> float:
-        """Count a connection; seconds that it has to wait."""
+        """Count a connection; returns the seconds that it must wait."""
         if self._rate >= MAX_INT32:
             return 0.0
         now = self._now()
@@ -51,11 +52,8 @@ class CreationRate:
 
 
 class ConnectionQuotas:
-    """Limits of a broker: how many connections there may be, and bytes of large frames that are being received.
-
-    ``descriptors``: a connection whose socket has this number or a higher one is closed at once, so that connections
-    do not take the last ones from logs, for which a failed `open` is a failed disk.
-    """
+    """``descriptors``: a connection whose file descriptor is this or higher is closed at once. Connections must not
+    take the last descriptors from logs, which treat a failed `open` as a failed disk."""
 
     def __init__(
         self,
@@ -84,7 +82,7 @@ class ConnectionQuotas:
         self.connections: set[ClientConnection] = set()
 
     def limit_connections(self, most: int, most_per_ip: int, creation_rate: int = MAX_INT32) -> None:
-        """Other limits, for the connections that come from now on."""
+        """Change the limits for new connections."""
         self._max_connections = most
         self._max_per_ip = most_per_ip
         self.rate.change(creation_rate)
@@ -106,13 +104,13 @@ class ConnectionQuotas:
         self._has_place.set()
 
     async def place(self) -> None:
-        """Wait until there may be one more connection. Kafka's acceptor waits, too."""
+        """Wait until there may be one more connection. Kafka's acceptor waits too."""
         while len(self.connections) >= self._max_connections:
             self._has_place.clear()
             await self._has_place.wait()
 
     def allows(self, peer: str) -> bool:
-        """Whether there may be one more from there."""
+        """Whether this address may have one more connection."""
         return self._by_ip[peer] < self._max_per_ip if peer in self._by_ip else self._max_per_ip > 0
 
     # Bytes of large frames

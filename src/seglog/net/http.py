@@ -1,5 +1,5 @@
-"""As much of HTTP/1.1 as a scrape of metrics and a look at the health need: GET and HEAD of a few pages, one request a
-connection, small limits on everything. Nothing that is sent here changes anything."""
+"""Just enough HTTP/1.1 for scrapes of metrics and health checks: GET and HEAD of a few pages, one request per
+connection, small limits. No request changes anything."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["HttpListener", "Page", "Pages"]
 _MAX_HEAD: Final = 8 << 10
 _MAX_CONNECTIONS: Final = 32
 _SECONDS: Final = 10.0
-"""For a whole connection; a scrape's own limit is 10 s by default, too."""
+"""The time limit of a whole connection; Prometheus' scrape timeout is 10 s by default, too."""
 
 
 class Page(NamedTuple):
-    """What a path answers."""
+    """The response for a path."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -26,7 +26,7 @@ class Page(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[], Page | Awaitable[Page]]]
-"""By path. They are made on the event loop, each time anew; a long one lets others have their turn."""
+"""Pages by path. Each request makes its page anew on the event loop; a long page yields to others."""
 
 
 class HttpListener:
@@ -48,7 +48,7 @@ class HttpListener:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Accept no more, and end what there is."""
+        """Accept no more connections, and close all."""
         if self._server is None:
             return
         self._server.close()

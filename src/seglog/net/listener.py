@@ -18,19 +18,19 @@ __all__ = ["Keepalive", "Listener"]
 _log: Final = logging.getLogger("seglog.net")
 _BACKLOG: Final = 1024
 WRITE_AHEAD: Final = 256 << 10
-"""Bytes that may wait in a connection for a slow client, beside the slice that is being written."""
+"""Bytes that may wait for a slow client, beside the slice being written."""
 SWEEPS: Final = 4
-"""How often in the time that a client has for something it is looked at."""
+"""How many checks of a client there are within each time limit."""
 _LONGEST: Final = 1.5
-"""How much of the time between two looks counts, as a share of what was planned."""
+"""The most that one interval between checks counts, relative to its plan."""
 _RETRY_SECONDS: Final = 0.5
 _SAY_SECONDS: Final = 60.0
 _NO_MORE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Keepalive(NamedTuple):
-    """Seconds of silence before a client is asked whether it is there, seconds between two questions, and how many of
-    them may stay unanswered. Linux asks after two hours by default, Kafka leaves it at that."""
+    """TCP keepalive: seconds of silence before the first probe, seconds between probes, and probes without an answer.
+    Linux waits two hours by default, and Kafka keeps that."""
 
     idle: int = 120
     interval: int = 30
@@ -56,7 +56,7 @@ class Listener:
         self._looked_at = quotas.now()
 
     async def start(self) -> Address:
-        """Listen, on all addresses of the host; returns the address with its real port. OSError if it is taken."""
+        """Listen on all addresses of the host; returns the address with its real port. OSError if it is taken."""
         loop = asyncio.get_running_loop()
         name, host, port = self.address
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -94,7 +94,7 @@ class Listener:
                 raise
 
     async def _begin(self, raw: socket.socket, peer: str) -> None:
-        """Make a connection of it, when there may be one more."""
+        """Start the connection, once the quotas allow it."""
         quotas = self._quotas
         if raw.fileno() >= quotas.descriptors:
             self._say("a connection of %s was closed: file descriptors run out (ulimit -n)", peer)
@@ -114,7 +114,7 @@ class Listener:
         await loop.connect_accepted_socket(lambda: _Accepted(self.address.name, peer, self._handler, quotas), raw)
 
     def _say(self, what: str, about: object) -> None:
-        """Not for each client, or whoever connects fills the log."""
+        """Log at most once a minute, or clients could fill the log."""
         now = self._quotas.now()
         if now - self._said >= _SAY_SECONDS:
             self._said = now
@@ -133,7 +133,7 @@ class Listener:
         self._sweeper = asyncio.get_running_loop().call_later(self._planned, self._sweep)
 
     async def stop(self) -> None:
-        """Accept no more, and end what there is."""
+        """Accept no more connections, and close all."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in self._accepting:
@@ -175,7 +175,7 @@ def _keep_alive(raw: socket.socket, keepalive: Keepalive) -> None:
 
 
 class _Accepted(ClientConnection):
-    """A connection that counts among all others."""
+    """A connection that counts in the quotas."""
 
     def __init__(self, listener: str, peer: str, handler: FrameHandler, quotas: ConnectionQuotas) -> None:
         gone: Callable[[ClientConnection], None] = quotas.discard

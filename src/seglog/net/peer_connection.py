@@ -1,11 +1,10 @@
-"""A connection to another broker: questions go out one behind the other, answers come in the same order.
+"""A connection to another broker. Requests go out without waiting for each other, and responses come in the same order.
 
-What comes is received where it stays: an answer is a part of the buffer that it was received into, and no buffer is
-filled twice, so that nobody has to say when an answer is done with. A large answer has a buffer of its own, into which
-all but its beginning comes straight from the socket.
+A response stays where it was received: it is a part of the buffer, and no buffer is filled twice, so a caller may keep
+it. A large response has a buffer of its own, and all but its start is received directly into it.
 
-A wrong answer (its correlation id is another one's, its size cannot be, nobody has asked) ends the connection: where
-the next one begins nobody knows.
+A wrong response (another correlation id, an impossible size, no request) ends the connection: the start of the next one
+is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["PeerConnection", "PeerConnectionLostError"]
 
 RECEIVE_BYTES: Final = 64 << 10
 _LEAST_ROOM: Final = 4 << 10
-"""For fewer bytes at the end of a buffer there is no system call."""
+"""A smaller rest of a buffer is not worth a system call."""
 _SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">ihhi")
 _CORRELATION: Final = Struct(">i")
@@ -33,8 +32,7 @@ _MAX_CORRELATION: Final = 0x7FFFFFFF
 
 
 class PeerConnectionLostError(SeglogError):
-    """The connection to another broker has ended: it was closed, or an answer was none. What became of the request is
-    not known."""
+    """The connection to another broker has ended. Whether the request took effect is unknown."""
 
     retriable = True
 
@@ -48,10 +46,8 @@ class _PendingRequest(NamedTuple):
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """A connection to another broker, on which requests wait for their answers in order."""
-
     def __init__(self, peer: str, *, client_id: str, largest: int) -> None:
-        """For `open`. ``largest``: bytes that an answer may have."""
+        """For `open`. ``largest`` is the most bytes of a response."""
         self.peer = peer
         raw = client_id.encode()
         self._client_id = len(raw).to_bytes(2, "big") + raw
@@ -70,7 +66,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     async def open(
         cls, host: str, port: int, *, client_id: str, timeout: float, largest: int, dial: Dial = connect
     ) -> Self:
-        """Connect, within ``timeout`` seconds. OSError, of which TimeoutError is one."""
+        """Connect within ``timeout`` seconds. OSError, including TimeoutError."""
         link = cls(f"{host}:{port}", client_id=client_id, largest=largest)
         try:
             async with asyncio.timeout(timeout):
@@ -86,21 +82,21 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_receiving(self) -> bool:
-        """Whether a part of an answer is there, and the rest on its way."""
+        """Whether a response has arrived in part."""
         return self._end > self._start
 
     async def ask(self, key: int, version: int, body: bytes | Sequence[bytes], *, timeout: float) -> memoryview:
-        """The body of the answer to a request of one of `APIS`.
+        """The body of the response to a request of one of `APIS`.
 
-        ``timeout`` is how many seconds may go by without a byte of any answer while this one is the next that is due.
-        Then TimeoutError, and the connection is closed. `PeerConnectionLostError` if it ends before.
+        If no byte of any response comes for ``timeout`` seconds while this one is due next, the connection is closed
+        with TimeoutError. `PeerConnectionLostError` if it ends before.
         """
         return await self.send(key, version, body, timeout=timeout)
 
     def send(
         self, key: int, version: int, body: bytes | Sequence[bytes], *, timeout: float
     ) -> asyncio.Future[memoryview]:
-        """As `ask`; what is returned has to be awaited."""
+        """As `ask`; the caller must await the result."""
         answer: asyncio.Future[memoryview] = self._loop.create_future()
         if self._lost is not None or self._transport is None:
             answer.set_exception(PeerConnectionLostError(self._lost or f"{self.peer} is not connected"))
@@ -118,13 +114,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         return answer
 
     def close(self) -> None:
-        """End it at once; who waits for an answer gets `PeerConnectionLostError`."""
+        """Close now; pending requests get `PeerConnectionLostError`."""
         self._end_with(f"the connection to {self.peer} was closed")
 
     # Time
 
     def _watch(self, until: float) -> None:
-        """Look at the oldest question at that time, if not before: as a rule the timer that is there is left alone."""
+        """Check the oldest request at that time or before. As a rule the existing timer serves."""
         if self._timer is not None:
             if self._timer.when() <= until:
                 return
@@ -149,7 +145,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._lost is not None:  # closed before it was there
+        if self._lost is not None:  # closed before it was connected
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -168,16 +164,16 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             self._take_answers()
         except InvalidRequestError as error:
-            self._end_with(f"{self.peer} has sent what is no answer: {error}")
+            self._end_with(f"{self.peer} sent a wrong response: {error}")
 
     def _take_answers(self) -> None:
-        """Hand over what is whole, and make room for the rest of what is not."""
+        """Deliver whole responses, and make room for the rest of a partial one."""
         buffer, start, end = self._buffer, self._start, self._end
         needed = _LEAST_ROOM
         while end - start >= _SIZE.size:
             (size,) = _SIZE.unpack_from(buffer, start)
             if not _CORRELATION.size <= size <= self._largest:
-                raise InvalidRequestError(f"{size} bytes, where {_CORRELATION.size} to {self._largest} may be")
+                raise InvalidRequestError(f"{size} bytes, not {_CORRELATION.size} to {self._largest}")
             whole = start + _SIZE.size + size
             if whole > end:
                 needed = max(needed, _SIZE.size + size)
@@ -192,12 +188,12 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _take_answer(self, frame: memoryview) -> None:
         if not self._questions:
-            raise InvalidRequestError("nobody has asked")
+            raise InvalidRequestError("there is no request")
         question = self._questions.popleft()
         try:
             (correlation_id,) = _CORRELATION.unpack_from(frame)
             if correlation_id != question.correlation_id:
-                raise InvalidRequestError(f"it is for request {correlation_id}, where {question.correlation_id} is due")
+                raise InvalidRequestError(f"it is for request {correlation_id}, but {question.correlation_id} is due")
             position = _CORRELATION.size
             if question.is_flexible:
                 reader = WireReader(frame, position)
@@ -206,7 +202,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         except InvalidRequestError:
             self._questions.appendleft(question)
             raise
-        if not question.answer.done():  # else who asked was cancelled
+        if not question.answer.done():  # else the caller was cancelled
             question.answer.set_result(frame[position:])
 
     def _end_with(self, reason: str) -> None:

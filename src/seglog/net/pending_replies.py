@@ -1,7 +1,7 @@
-"""Answers that come later, while the next requests of the same client are handled already.
+"""Responses that come later, while the connection handles the client's next requests.
 
-Kafka handles one request of a connection at a time: a producer with acks=all waits for its followers once for every
-request. Here the next request is appended meanwhile; answers go out in the order of the requests all the same.
+Kafka handles one request of a connection at a time, so a producer with acks=all waits for the followers once per
+request. Here the next request is appended meanwhile. Responses still go out in the order of the requests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 MAX_PENDING: Final = 64
-"""Answers of one connection that may be outstanding; then it is not read from until half of them are out."""
+"""The most pending responses of a connection. At the limit it stops reading until half of them are out."""
 
 
 class PendingReply(Generic[T]):
-    """An answer that needs nothing of its request any more, not even the frame. It can be awaited, too."""
+    """A response that no longer needs its request or frame. It can be awaited, too."""
 
     __slots__ = ("_then", "is_known", "value")
 
@@ -28,7 +28,7 @@ class PendingReply(Generic[T]):
         self._then: list[Callable[[], object]] = []
 
     def set(self, value: T) -> None:
-        """Here it is; once."""
+        """Set the response, once."""
         self.value = value
         self.is_known = True
         for then in self._then:
@@ -36,7 +36,7 @@ class PendingReply(Generic[T]):
         self._then.clear()
 
     def when_known(self, then: Callable[[], object]) -> None:
-        """Call ``then`` when it is there: now, if it is."""
+        """Call ``then`` when the response is set, or now if it is."""
         if self.is_known:
             then()
         else:
@@ -56,12 +56,12 @@ class PendingReply(Generic[T]):
 
 
 class ReplyQueue:
-    """The answers of one connection from the first on that is still to come, in the order of their requests."""
+    """The responses of a connection from the first pending one on, in the order of their requests."""
 
     __slots__ = ("_answers", "_few", "_few_enough", "_send")
 
     def __init__(self, send: Callable[[list[bytes]], None]) -> None:
-        """``send`` gets what may go out."""
+        """``send`` gets the responses that may go out."""
         self._answers: deque[PendingReply[bytes | None]] = deque()
         self._send = send
         self._few = 1
@@ -75,7 +75,7 @@ class ReplyQueue:
         answer.when_known(self._one_is_known)
 
     def add_known(self, answer: bytes) -> None:
-        """One that is there already, and has to wait for those before it."""
+        """Queue a finished response behind the pending ones."""
         known: PendingReply[bytes | None] = PendingReply()
         known.set(answer)
         self._answers.append(known)
@@ -93,14 +93,14 @@ class ReplyQueue:
             _wake(self._few_enough)
 
     async def fewer_than(self, count: int) -> None:
-        """Wait until so many are out that there are fewer left; one waits at a time."""
+        """Wait until fewer than ``count`` are left. One task may wait at a time."""
         while len(self._answers) >= count:
             self._few = count
             self._few_enough = asyncio.get_running_loop().create_future()
             await self._few_enough
 
     def drop(self) -> None:
-        """The client has gone."""
+        """Forget them: the client has disconnected."""
         self._answers.clear()
 
 

@@ -1,6 +1,6 @@
-"""Why clients were refused: a line at info for each, at most one a minute and address.
+"""Logs why clients are refused: one line at info for each, at most one a minute for each address.
 
-The first bytes of what a client sent tell a TLS handshake, HTTP and requests apart; those of a request name the client.
+The first bytes tell a TLS handshake, HTTP and Kafka requests apart. Those of a request have the client's name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 _log: Final = logging.getLogger("seglog.net")
 SECONDS: Final = 60.0
 MOST_ADDRESSES: Final = 1000
-"""Addresses that are remembered, and so lines a minute of all addresses together."""
+"""The most addresses to remember, and so the most lines a minute."""
 HEAD: Final = 300
-"""Bytes of a frame that are enough to tell who sent it."""
+"""The first bytes of a frame that identify its sender."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|CONNECT|PATCH|PRI) [ -~]*")
 _BEFORE_CLIENT_ID: Final = Struct(">ihhih")
@@ -26,18 +26,17 @@ _LONGEST_NAME: Final = 80
 class _Said(NamedTuple):
     at: float
     unsaid: int
-    """How many have been refused since, without a line."""
+    """Refusals since then that were not logged."""
 
 
 class Refusals:
-    """Logs refusals, not more often than is useful."""
+    """Logs refusals at a limited rate."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._said: dict[str, _Said] = {}
 
     def log(self, address: str, listener: str, why: str, *, client_id: str = "") -> None:
-        """A client at ``address`` is refused."""
         now = self._now()
         before = self._said.get(address)
         if before is not None and now - before.at < SECONDS:
@@ -68,7 +67,7 @@ def foreign_protocol(head: bytes) -> str:
 
 
 def client_id_of(head: bytes) -> str:
-    """The client id of the request that a frame with this beginning has, "" if it has none or is no request."""
+    """The client id of a request whose frame begins with ``head``; "" if there is none."""
     if len(head) < _BEFORE_CLIENT_ID.size or foreign_protocol(head):
         return ""
     *_, length = _BEFORE_CLIENT_ID.unpack_from(head)

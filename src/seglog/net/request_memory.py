@@ -1,14 +1,13 @@
-"""The memory that large requests take while they arrive (``queued.max.request.bytes``).
+"""The memory of large requests while they arrive (``queued.max.request.bytes``).
 
-A connection takes memory a step at a time, as the bytes of its request come; the size that a client announces reserves
-nothing. If the budget is used up, connections wait in the order in which their requests began, and:
+A connection reserves memory in steps, as the bytes of its request come; the announced size reserves nothing. If the
+budget is used up, connections wait in the order in which their requests began:
 
-- buffers that hold no request are given back first;
-- the oldest request may exceed the budget, one request at a time, so that requests that have arrived in part never
-  block each other;
-- a request of which no byte has come for `SILENT_SECONDS`, while others wait, is ended.
+- Buffers without a request are freed first.
+- The oldest request may exceed the budget, one request at a time, so that partial requests never block each other.
+- A request that receives no byte for `SILENT_SECONDS` while others wait is ended.
 
-The budget is therefore exceeded by at most one request.
+So at most one request exceeds the budget.
 """
 
 from __future__ import annotations
@@ -23,36 +22,35 @@ _TICK_SECONDS: Final = SILENT_SECONDS / _TICKS
 
 
 class MemoryHolder(Protocol):
-    """A connection, as `RequestMemory` sees it."""
+    """A connection that reserves memory."""
 
     @property
     def received(self) -> int:
-        """Bytes received so far, of all requests."""
+        """Bytes received so far, in all requests."""
 
     @property
     def awaits_bytes(self) -> bool:
-        """Whether the rest of a request is missing, and there is room for it."""
+        """Whether a request is incomplete and has room for its next bytes."""
 
     def has_room(self, size: int, /) -> None:
-        """``size`` bytes, for which it has waited, are reserved now."""
+        """The ``size`` bytes that it waited for are reserved now."""
 
     def shrink(self) -> None:
-        """Release everything if no request is in the buffer."""
+        """Release everything if the buffer holds no request."""
 
     def end_silent(self) -> None:
         """Release everything and close: others need the memory."""
 
 
 class _Progress(NamedTuple):
-    """How many bytes had come by the last tick, and for how many ticks that has not changed."""
+    """The bytes received by the last tick, and the ticks since the last new byte."""
 
     received: int
     ticks: int
 
 
 class RequestMemory:
-    """Invariant: ``left`` plus all that is held is the budget; ``left`` is negative only while one holder exceeds
-    the budget."""
+    """Invariant: ``left`` plus all reservations is the budget. It is negative only while one holder exceeds it."""
 
     def __init__(self, budget: int) -> None:
         self.left = budget
@@ -61,7 +59,7 @@ class RequestMemory:
         self._ages: dict[MemoryHolder, int] = {}
         self._numbers = count()
         self._beyond: MemoryHolder | None = None
-        """The holder that may exceed the budget, until it releases or the budget suffices again."""
+        """The holder that may exceed the budget, until it releases its memory or the budget suffices again."""
         self._heard: dict[MemoryHolder, _Progress] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_serving = False
@@ -71,7 +69,7 @@ class RequestMemory:
         return bool(self._waiting)
 
     def reserve(self, holder: MemoryHolder, size: int) -> bool:
-        """Take ``size`` bytes more. If there is no room, the holder waits for `MemoryHolder.has_room`."""
+        """Reserve ``size`` more bytes. Without room, the holder waits for `MemoryHolder.has_room`."""
         if size <= self.left and not self._waiting:
             self._take(holder, size)
             return True
@@ -85,7 +83,7 @@ class RequestMemory:
         return False
 
     def release(self, holder: MemoryHolder) -> None:
-        """Give back all that it holds; it no longer waits."""
+        """Release everything that the holder has; it no longer waits."""
         self._ages.pop(holder, None)
         self._heard.pop(holder, None)
         waited = self._waiting.pop(holder, None) is not None
@@ -102,7 +100,7 @@ class RequestMemory:
         self.left -= size
 
     def _is_granted(self, holder: MemoryHolder, size: int) -> bool:
-        """Whether it may have ``size`` bytes although others wait, or the budget is used up."""
+        """Whether it may have ``size`` bytes although others wait or the budget is used up."""
         if holder is self._beyond:
             return True
         if any(self._ages[other] < self._ages[holder] for other in self._waiting):
@@ -114,13 +112,13 @@ class RequestMemory:
         return size <= self.left or self._exceeds(holder)
 
     def _exceeds(self, holder: MemoryHolder) -> bool:
-        """Whether it may exceed the budget. If no other does, it may from here on."""
+        """Whether it may exceed the budget: yes if no other holder does."""
         if self._beyond is None:
             self._beyond = holder
         return self._beyond is holder
 
     def _free(self, size: int, *, shrink_only: bool) -> None:
-        """Make room for ``size`` bytes, if buffers hold no request or requests are silent."""
+        """Make room for ``size`` bytes: shrink idle buffers, or end silent requests."""
         was_serving, self._is_serving = self._is_serving, True
         if shrink_only:
             for holder in list(self._held):
@@ -167,8 +165,8 @@ class RequestMemory:
         self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        """Note who has sent nothing. Ticks are counted, not seconds: while this process stands still, no client can be
-        heard."""
+        """Note which requests received nothing. Counts ticks, not seconds: while the process is stopped it receives
+        nothing."""
         self._timer = None
         nothing = _Progress(-1, 0)
         for holder in self._held:

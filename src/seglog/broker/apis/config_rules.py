@@ -1,4 +1,4 @@
-"""Whether a configuration may be, and if not, why, in Kafka's words; and what a configuration looks like described."""
+"""Which configuration values are allowed, in Kafka's words, and how a configuration is described."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seglog.core.settings import Boolean, Enumeration, Integer, Names, Real, Sca
 
 
 class ConfigSource(IntEnum):
-    """Where a value is from (``ConfigSource``)."""
+    """The origin of a value (``ConfigSource``)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -32,7 +32,7 @@ _TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "do
 
 
 def complaint(row: Setting, text: str) -> str | None:
-    """Why ``text`` cannot be the value of a key, as Kafka's ``ConfigDef`` says it; None if it can."""
+    """Why ``text`` is not a valid value, in the words of Kafka's ``ConfigDef``; None if it is valid."""
     try:
         row.parse(text)
     except InvalidConfigError:
@@ -73,7 +73,7 @@ def _at_most(high: int) -> str:
 
 
 def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
-    """A topic's own configuration, or `ApiError`."""
+    """A topic's own configuration. `ApiError` if it is not valid."""
     nulls = [name for name, value in given.items() if value is None]
     if nulls:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
@@ -97,7 +97,7 @@ def check_topic_config(given: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def check_threads(before: LogDirConfig, after: LogDirConfig) -> None:
-    """How far numbers of threads may go from what they are at once, or `InvalidConfigError` (``DynamicThreadPool``,
+    """`InvalidConfigError` if a number of threads changes by more than a factor of two (``DynamicThreadPool``,
     ``LogCleaner.validateReconfiguration``)."""
     for name in ("log.cleaner.threads", "num.recovery.threads.per.data.dir"):
         attribute = BROKER_KEYS[name].attribute
@@ -113,13 +113,13 @@ def check_threads(before: LogDirConfig, after: LogDirConfig) -> None:
 # What there is
 
 _Layer = tuple[str, str, ConfigSource]
-"""A key, a value, where it is from."""
+"""A key, its value, and the origin of the value."""
 
 
 def describe_topic(
     overrides: Mapping[str, str], configuration: Configuration, wanted: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """All keys of a topic, or those that are wanted, with their values and where they are from."""
+    """All keys of a topic, or the ``wanted`` ones, with values and origins."""
     found = []
     defaults = configuration.current.directory.topics
     for name, row in TOPIC_KEYS.items():
@@ -142,7 +142,7 @@ def describe_topic(
 
 
 def describe_broker(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:
-    """All keys of this broker, or those that are wanted."""
+    """All keys of this broker, or the ``wanted`` ones."""
     found = []
     for name, row in BROKER_KEYS.items():
         if wanted is not None and name not in wanted:
@@ -157,7 +157,7 @@ def describe_broker(configuration: Configuration, wanted: Collection[str] | None
 
 
 def describe_defaults(configuration: Configuration, wanted: Collection[str] | None) -> list[dict[str, Any]]:
-    """What was set for all brokers while they run."""
+    """The dynamic defaults of all brokers."""
     return [
         _described(
             BROKER_KEYS[name],
@@ -172,7 +172,7 @@ def describe_defaults(configuration: Configuration, wanted: Collection[str] | No
 
 
 def _layers(row: Setting, configuration: Configuration) -> Iterator[_Layer]:
-    """The values that a broker's key has, the one in force first."""
+    """The values of a broker's key, the one in force first."""
     for texts, source in (
         (configuration.of_broker, ConfigSource.DYNAMIC_BROKER),
         (configuration.of_cluster, ConfigSource.DYNAMIC_DEFAULT),
@@ -186,7 +186,7 @@ def _layers(row: Setting, configuration: Configuration) -> Iterator[_Layer]:
 
 
 def _later_names(name: str) -> Iterator[Setting]:
-    """Keys that count where this one is not given."""
+    """Keys that apply if this one is not given."""
     for rows in SYNONYMS.values():
         names = [row.name for row in rows]
         if name in names:

@@ -1,5 +1,5 @@
-"""Configurations of topics and of brokers: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs,
-ListConfigResources. Rules and messages of ``ConfigurationControlManager`` and ``ConfigAdminManager``."""
+"""Configurations of topics and brokers: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
+Rules and messages are those of ``ConfigurationControlManager`` and ``ConfigAdminManager``."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from seglog.protocol.messages import Message
 
 
 class ConfigResource(IntEnum):
-    """What has a configuration (``ConfigResource.Type``), as far as it is served."""
+    """The types of resources that have a configuration here (``ConfigResource.Type``)."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class AlterConfigOp(IntEnum):
-    """What IncrementalAlterConfigs does to a key."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -50,12 +50,12 @@ class AlterConfigOp(IntEnum):
 _Change = tuple[str, AlterConfigOp, str | None]
 _Update = Callable[[Mapping[str, str]], Mapping[str, str]]
 _MIN_INSYNC: Final = "min.insync.replicas"
-"""One for all brokers of a cluster: who writes ISR and ELR, and who elects from them, must mean the same."""
+"""All brokers of a cluster share it: the writers of ISR and ELR and the controller must use the same value."""
 _ELSEWHERE: Final = {8: "loggers of a broker", 16: "client metrics", 32: "groups"}
 
 
 class ConfigApis:
-    """Describes and changes configurations; ``took_effect`` is told of a broker's new one."""
+    """Describes and changes configurations; calls ``took_effect`` with a broker's new one."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ConfigApis:
     # Alter
 
     async def alter_configs(self, request: Message, _: RequestContext) -> Answer:
-        """Give a resource the keys of the request and no others."""
+        """Replace all keys of a resource by those of the request."""
 
         def changes(resource: Message) -> list[_Change]:
             return [(config.name, AlterConfigOp.SET, config.value) for config in resource.configs]
@@ -253,7 +253,7 @@ class ConfigApis:
 def _changed(
     before: Mapping[str, str], changes: Sequence[_Change], value_of: Callable[[str], str], *, replace: bool
 ) -> dict[str, str]:
-    """The texts after the changes; ``value_of`` has what a list that was not given is made longer from."""
+    """The texts after the changes. APPEND and SUBTRACT start from ``value_of`` a key that was not given."""
     after = {} if replace else dict(before)
     for key, operation, text in changes:
         if operation is AlterConfigOp.DELETE or text is None:

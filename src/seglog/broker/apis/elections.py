@@ -1,4 +1,4 @@
-"""Other leaders, on request: ElectLeaders. Rules and messages of ``ReplicationControlManager.electLeaders``."""
+"""ElectLeaders. Rules and messages are those of ``ReplicationControlManager.electLeaders``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seglog.protocol.messages import Message
 
 
 class ElectionType(IntEnum):
-    """Of KIP-460: the first replica of those that are in sync; or whichever is there, if nobody leads."""
+    """KIP-460: elect the first replica in sync, or if there is no leader, any live replica."""
 
     PREFERRED = 0
     UNCLEAN = 1

@@ -1,4 +1,4 @@
-"""What groups have read: OffsetCommit, OffsetFetch, OffsetDelete."""
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from seglog.protocol.apis import ApiKey
 from seglog.protocol.messages import Message
 
 _TOPIC_IDS: Final = 10
-"""The first version of OffsetCommit and OffsetFetch that names topics by their ids."""
+"""The first version of OffsetCommit and OffsetFetch with topic ids."""
 _NO_OFFSET: Final = -1
 _ZERO: Final = UUID(int=0)
 
 
 class GroupOffsetApis:
-    """Answers requests for offsets of groups."""
-
     def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
         self._coordinator = coordinator
         self._topics = topics
@@ -102,7 +100,7 @@ class GroupOffsetApis:
         return {"groups": [self._fetch(group, version, require_stable=stable) for group in request.groups]}
 
     async def _fetch_newest(self, groups: Sequence[Message], version: int, *, require_stable: bool) -> Answer:
-        """While the metadata store is away: nothing is told that another coordinator has changed already."""
+        """While the metadata store is away, return no offset that another coordinator may have changed."""
 
         async def fetch(group: Message) -> dict[str, Any]:
             try:
@@ -148,7 +146,7 @@ class GroupOffsetApis:
     def _fetch_all(
         self, group_id: str, shard: CoordinatorShard, version: int, require_stable: bool
     ) -> list[dict[str, Any]]:
-        """What is committed; of a topic that is no more only in versions that can name it."""
+        """All committed offsets. Versions that name topics by id leave out deleted topics."""
         found: dict[str, list[dict[str, Any]]] = {}
         for place in shard.places(group_id):
             name, number = place
@@ -207,12 +205,12 @@ def _id_of(topic: Topic | None) -> UUID:
 
 
 def _known_id(topic: Topic | None) -> UUID | None:
-    """None where there is no such topic, or it is of a Kafka before 2.8."""
+    """None for an unknown topic, and for a topic of Kafka before 2.8."""
     return topic.topic_id if topic is not None and topic.topic_id.int else None
 
 
 def _named(wanted: Message, topic: Topic | None) -> dict[str, Any]:
-    """A topic by what the client called it and by what it has beside that."""
+    """A topic by the name or id of the request, with the other one added."""
     name = getattr(wanted, "name", None) or ("" if topic is None else topic.name)
     return {"name": name, "topic_id": getattr(wanted, "topic_id", None) or _id_of(topic)}
 

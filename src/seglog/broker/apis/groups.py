@@ -1,4 +1,4 @@
-"""Groups: finding their coordinator, joining, staying and leaving, and what there is of them."""
+"""Consumer groups: FindCoordinator, membership, and administration."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from seglog.protocol.messages import Message
 from seglog.replication.replica import Replica
 
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Read, delete, describe, describe and alter configs: without ACLs everyone may do everything."""
+"""Read, delete, describe, describe configs, alter configs: without ACLs, everyone may do everything."""
 _log: Final = logging.getLogger("seglog.broker")
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _NOBODY: Final = -1
 _SETTLED_SECONDS: Final = 2.0
-"""How long the first group waits for its partition to have a leader: a client that is told that there is none asks
-again only after a second."""
+"""How long the first group waits until its partition has a leader. Without the wait, clients retry only after a second.
+"""
 _NO_NODE: Final = {"node_id": -1, "host": "", "port": -1}
 _NO_TRANSACTIONS: Final = "seglog has no transactions yet: produce without transactional.id"
 
@@ -92,7 +92,7 @@ class BrokerOffsetsTopic:
 
 
 class GroupApis:
-    """Answers members of groups and their administrators; for offsets see `seglog.broker.apis.group_offsets`."""
+    """Answers group members and administrators. For offsets see `seglog.broker.apis.group_offsets`."""
 
     def __init__(self, coordinator: GroupCoordinator, identity: Identity) -> None:
         self._coordinator = coordinator
@@ -126,7 +126,7 @@ class GroupApis:
             # librdkafka tries again until its time is over.
             code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
         else:
-            code = ErrorCode.INVALID_REQUEST  # share groups are not here, and what else there may be is not known
+            code = ErrorCode.INVALID_REQUEST  # share groups, and unknown types
         if message is None and context.version < 4:
             message = code.name
         found = {"key": key, "error_code": int(code), "error_message": message or "", **_NO_NODE}
@@ -188,7 +188,7 @@ class GroupApis:
                 request.group_id, request.member_id, request.group_instance_id, request.generation_id
             )
         except CoordinatorError as error:
-            # While groups are loaded nobody is thrown out.
+            # While groups are loaded, no member is removed.
             code = ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return {"error_code": int(code)}
 
@@ -291,7 +291,7 @@ def _synced(answer: SyncGroupResult) -> Answer:
 
 
 def _described(group: ClassicGroup) -> dict[str, Any]:
-    """Only of a stable group is it known which protocol its members speak."""
+    """Only a stable group has a protocol that all members use."""
     is_stable = group.state is GroupState.STABLE
     return {
         "group_state": group.state.value,

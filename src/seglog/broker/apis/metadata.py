@@ -1,4 +1,4 @@
-"""What there is: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs."""
+"""Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from seglog.storage.directory.strays import size_of
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 _LISTENERS_SINCE: Final = 6
-"""The version of Metadata from which on clients know LISTENER_NOT_FOUND."""
+"""The first version of Metadata whose clients know LISTENER_NOT_FOUND."""
 _FOR_LEADERS_SECONDS: Final = 1.0
-"""How long an answer waits until the topics that it has created have leaders."""
+"""How long a response waits until the topics that it created have leaders."""
 _IDS_SINCE: Final = 12
-"""The version of Metadata from which on topics may be asked for by their ids."""
+"""The first version of Metadata that may ask by topic id."""
 
 
 class MetadataApis:
-    """Answers what topics, partitions and brokers there are; a topic that is asked for may be created by that."""
+    """Describes topics, partitions, brokers and log directories. Metadata may create the topics that it asks for."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class MetadataApis:
         )
 
     async def _metadata_in_slices(self, request: Message, context: RequestContext) -> Answer:
-        """The same where there are many partitions to tell of: other connections have their turn in between."""
+        """The same for many partitions, in slices: other connections have their turn in between."""
         answer = self._metadata(Message(**{**vars(request), "topics": ()}), context, {})
         told = self._told(request, context)
         asked = list(self._topics if request.topics is None else request.topics)
@@ -124,7 +124,7 @@ class MetadataApis:
         return {**answer, "topics": topics}
 
     async def _metadata_of_many(self, request: Message, context: RequestContext) -> Answer:
-        """The same for a request that would hold up the loop."""
+        """The same for many names, in slices."""
         if context.version < _IDS_SINCE and await self._has_ids_of_many(request):
             return _refused_ids(request)
         refused: Mapping[str, int] = {}
@@ -153,11 +153,11 @@ class MetadataApis:
         return False
 
     async def _create_first(self, names: list[str], request: Message, context: RequestContext) -> Answer:
-        """Kafka answers UNKNOWN_TOPIC_OR_PARTITION and creates meanwhile; here the first answer has the topic."""
+        """Create missing topics first. Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates them."""
         return self._metadata(request, context, await self._create(names))
 
     async def _create(self, names: list[str]) -> Mapping[str, int]:
-        """Create topics, as many as one request may; codes of those that cannot be."""
+        """Create topics, as many as one request may; returns the error codes of those that failed."""
         refused: dict[str, int] = {}
         config = self._configuration.current
         if len(names) * config.directory.num_partitions > MAX_PARTITIONS_PER_REQUEST:
@@ -235,7 +235,7 @@ class MetadataApis:
     # DescribeTopicPartitions
 
     def describe_topic_partitions(self, request: Message, context: RequestContext) -> Answer:
-        """A page of partitions, by topic in the order of their names (KIP-966)."""
+        """A page of partitions, ordered by topic name (KIP-966)."""
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
             topics = [{"error_code": ErrorCode.INVALID_REQUEST, "name": topic.name} for topic in request.topics]
@@ -329,7 +329,7 @@ class MetadataApis:
 
 
 def _strays(directory: LogDir) -> list[dict[str, Any]]:
-    """They take room too. Each is shown as a topic with the name of its directory."""
+    """Strays take room too: each appears as a topic with the name of its directory."""
     return [
         {
             "name": one.name,
@@ -342,8 +342,7 @@ def _strays(directory: LogDir) -> list[dict[str, Any]]:
 
 
 class _Told(NamedTuple):
-    """To whom: the brokers that the client can reach by its listener, and what it is told of a leader that it cannot
-    reach."""
+    """Who asks: the brokers that the client can reach, and the error for a leader that it cannot reach."""
 
     reachable: Container[int]
     unreachable: ErrorCode
@@ -376,7 +375,7 @@ def _has_ids(topics: Sequence[Message]) -> bool:
 
 
 def _refused_ids(request: Message) -> Answer:
-    """All of it: versions 10 and 11 have a place for ids, and must not use it (KAFKA-10774)."""
+    """Refuse the whole request: versions 10 and 11 have a field for ids but must not use it (KAFKA-10774)."""
     return {
         "controller_id": -1,
         "topics": [

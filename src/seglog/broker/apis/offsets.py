@@ -1,4 +1,4 @@
-"""Where in a partition: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+"""Offsets of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""Times that stand for something else, and the version of ListOffsets that brought each."""
+"""Special timestamps, and the version of ListOffsets that introduced each."""
 _Found = FoundOffset | SeglogError | None
 _NONE: Final = FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 _DEBUGGING: Final = -2
-"""Replica ids of those who are no replicas."""
+"""Replica ids of requests that do not come from a replica."""
 _NOT_AVAILABLE_SINCE: Final = 5
-"""The version of ListOffsets from which on clients know OFFSET_NOT_AVAILABLE."""
+"""The first version of ListOffsets whose clients know OFFSET_NOT_AVAILABLE."""
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
 
 class OffsetApis:
-    """Answers questions for offsets, and moves a log's first one."""
+    """Answers queries for offsets, and moves the log start offset."""
 
     def __init__(self, topics: Topics, changes: TopicChanges, offload: Offload) -> None:
         self._topics = topics
@@ -67,8 +67,8 @@ class OffsetApis:
         return partition
 
     def _leader(self, topic: str, number: int, current_epoch: int) -> Replica:
-        """A partition that is led here, in the epoch that the client knows of. `ApiError`,
-        `FencedLeaderEpochError`, `UnknownLeaderEpochError`, `NotLeaderError`."""
+        """A partition that this broker leads in the client's epoch. `ApiError`, `FencedLeaderEpochError`,
+        `UnknownLeaderEpochError`, `NotLeaderError`."""
         partition = self._partition(topic, number)
         partition.check_epoch(current_epoch)
         partition.check_leads()
@@ -91,7 +91,7 @@ class OffsetApis:
         return {"topics": topics}
 
     async def _list_aside(self, request: Message, context: RequestContext) -> Answer:
-        """Look for times in the thread: batches have to be decompressed for that, one at a time in the process."""
+        """Search timestamps in the offload thread: that decompresses batches."""
         topics = []
         for topic in request.topics:
             numbers = _numbers(topic)
@@ -117,7 +117,8 @@ class OffsetApis:
         numbers: Mapping[int, int],
         found: Mapping[tuple[int, int], _Found],
     ) -> dict[str, Any]:
-        """The answer for one partition. ``numbers``: how often each is named; ``found``: what was found for times."""
+        """The answer for one partition. ``numbers`` counts how often the request names each; ``found`` has the results
+        of timestamp searches."""
         number = wanted.partition_index
         try:
             if numbers[number] > 1:
@@ -161,7 +162,7 @@ class OffsetApis:
     # DeleteRecords
 
     async def delete_records(self, request: Message, _: RequestContext) -> Answer:
-        """Waits, for as long as the request says, until the followers have forgotten them too."""
+        """Waits up to the request's timeout until the followers have deleted the records too."""
         deadline = asyncio.get_running_loop().time() + max(request.timeout, 0) / 1000
         # First all are deleted, so that the followers do it side by side.
         begun = [
@@ -179,7 +180,7 @@ class OffsetApis:
         }
 
     async def _delete_before(self, topic: str, wanted: Message) -> tuple[Replica, int] | SeglogError:
-        """The partition, and where its log begins now."""
+        """The partition and its new log start offset."""
         try:
             if topic in INTERNAL:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -204,7 +205,7 @@ class OffsetApis:
         return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
 
     async def _low_watermark(self, partition: Replica, wanted: int, deadline: float) -> int:
-        """That of a partition, when it has come to ``wanted`` or the time is over. `NotLeaderError`."""
+        """The low watermark, once it has reached ``wanted`` or the time is over. `NotLeaderError`."""
         loop = asyncio.get_running_loop()
         while (found := self._topics.low_watermark(partition)) < wanted and loop.time() < deadline:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
@@ -213,17 +214,17 @@ class OffsetApis:
 
 
 def _is_time(timestamp: int) -> bool:
-    """Whether it is to be looked for in records."""
+    """Whether the timestamp requires a search in records."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
 def _numbers(topic: Message) -> Mapping[int, int]:
-    """How often each partition is named."""
+    """How often the request names each partition."""
     return Counter([wanted.partition_index for wanted in topic.partitions])
 
 
 def _look_up(log: Log, timestamp: int) -> _Found:
-    """For a thread: logs are read without locks."""
+    """May run in any thread: reads take no lock."""
     try:
         return log.offset_for_timestamp(timestamp)
     except SeglogError as error:
@@ -231,8 +232,8 @@ def _look_up(log: Log, timestamp: int) -> _Found:
 
 
 def _find(partition: Replica, timestamp: int, isolation_level: int | None, found: _Found) -> FoundOffset:
-    """Rules of ``Partition.fetchOffsetForTimestamp``; ``isolation_level`` is None for another broker, which sees all of
-    the log. ``found``: of a time, what the log has of it."""
+    """By the rules of ``Partition.fetchOffsetForTimestamp``. ``isolation_level`` is None for another broker, which
+    reads to the log end. ``found`` is the result of a timestamp search."""
     log = partition.log
     if isolation_level is None:
         end = log.log_end_offset
@@ -242,7 +243,7 @@ def _find(partition: Replica, timestamp: int, isolation_level: int | None, found
         _check_available(partition, isolation_level)
         return FoundOffset(NO_TIMESTAMP, end, partition.leader_epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NONE  # nothing is elsewhere
+        return _NONE  # there is no tiered storage
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         first = log.offset_for_timestamp(EARLIEST)
         assert first is not None
@@ -257,7 +258,7 @@ def _find(partition: Replica, timestamp: int, isolation_level: int | None, found
 
 
 def _check_available(partition: Replica, isolation_level: int | None) -> None:
-    """`ApiError` for a consumer as long as a new leader does not know what is committed (KIP-207)."""
+    """`ApiError` for a consumer while a new leader does not know the high watermark yet (KIP-207)."""
     if isolation_level is not None and not partition.knows_committed:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
@@ -266,5 +267,5 @@ def _delete_before(directory: LogDir, log: Log, offset: int) -> int:
     if offset < -1:
         raise OffsetOutOfRangeError(f"offset {offset} of {log.topic_partition}")
     if 0 <= offset <= log.log_start_offset:
-        return log.log_start_offset  # they are gone already
+        return log.log_start_offset  # they are deleted already
     return directory.delete_records(*log.topic_partition, offset)

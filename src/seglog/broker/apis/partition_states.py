@@ -1,6 +1,7 @@
-"""The states of partitions, for those who want other ones: ElectLeaders, AlterPartitionReassignments.
+"""Changes of partition states on request: ElectLeaders, AlterPartitionReassignments.
 
-A change is a function of the state as it is; where somebody else has changed that meanwhile, it is asked again.
+A change is a function of the current state. If another broker changes the state meanwhile, the function is called
+again.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ from seglog.core.errors import SeglogError
 Key = tuple[UUID, int]
 Brokers = Mapping[int, BrokerRegistration]
 Decide = Callable[[PartitionState, Brokers, TopicRules], PartitionState]
-"""The state that is wanted in place of the one that is there: the same one if nothing is to change. `ApiError`."""
+"""The new state of a partition; the same state means no change. `ApiError`."""
 _MANY: Final = 2
 
 
 class PartitionStates:
-    """Of all partitions of the cluster, as the metadata store has them."""
+    """The states of all partitions in the metadata store."""
 
     def __init__(self, store: MetadataStore, view: ClusterView) -> None:
         self._store = store
         self._view = view
 
     def of(self, topic: Topic, number: int) -> PartitionState | None:
-        """None: there is no such partition, or none of its replicas has been there yet."""
+        """None if the partition does not exist, or none of its replicas has started yet."""
         stored = self._view.partitions.get((topic.topic_id, number))
         return None if stored is None else stored.state
 
     async def change(self, wanted: Mapping[Key, Decide]) -> Mapping[Key, SeglogError]:
-        """Have these partitions changed; what those were refused for that were. Many in few commits; those of a commit
-        that was refused one by one."""
+        """Change these partitions; returns the errors of those that were refused. Writes many in one commit, and after
+        a refused commit each by itself."""
         refused: dict[Key, SeglogError] = {}
         steps: list[Change] = []
         keys: dict[str, Key] = {}
@@ -82,7 +83,7 @@ class PartitionStates:
         return refused
 
     def _decided(self, key: Key, stored: VersionedState | None, decide: Decide) -> PartitionState | None:
-        """None: nothing is to change. `ApiError`."""
+        """None if there is no change. `ApiError`."""
         topic = self._view.topics_by_id.get(key[0])
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -93,7 +94,7 @@ class PartitionStates:
         return None if changed == stored.state else changed
 
     async def _commit(self, steps: Sequence[Change], keys: Mapping[str, Key]) -> Iterable[Key]:
-        """The keys of those that could not be written all together."""
+        """Write them together; returns the keys of those that must be written one by one."""
         if len(steps) < _MANY:
             return [keys[step.name] for step in steps]
         try:

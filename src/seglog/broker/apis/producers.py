@@ -1,7 +1,7 @@
-"""Producers' ids, and what partitions know of producers: InitProducerId, DescribeProducers.
+"""Producer ids, and the state of producers: InitProducerId, DescribeProducers.
 
-Ids come in blocks of 1,000 that are taken from the metadata store for good: after a crash the rest of a block is never
-given out, so that no id is used twice (Kafka's ``RPCProducerIdManager``).
+A broker takes blocks of 1,000 ids from the metadata store. After a crash the rest of a block is lost, so that no id is
+assigned twice (Kafka's ``RPCProducerIdManager``).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from seglog.protocol.messages import Message
 
 BLOCK: Final = 1000
 _AHEAD: Final = BLOCK // 10
-"""Ids that are left when the next block is fetched, so that nobody waits for it."""
+"""How many ids are left when the next block is fetched, so that no producer waits."""
 _NAME: Final = "producer-ids"
 
 
 class ProducerIds:
-    """Gives out ids, none of them twice."""
+    """Assigns producer ids, each once."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class ProducerIds:
         self._fetching: asyncio.Task[None] | None = None
 
     def take(self) -> int | None:
-        """An id, None if a block has to be waited for: `fetch`, and then again."""
+        """An id, or None if the caller must wait for a block with `next`."""
         while self._blocks and not self._blocks[0]:
             self._blocks.pop(0)
         if not self._blocks:
@@ -43,7 +43,7 @@ class ProducerIds:
         return taken
 
     async def next(self) -> int:
-        """An id. `StoreError` if the store has none."""
+        """An id, after a wait if need be. `StoreError` if the store fails."""
         while (taken := self.take()) is None:
             await asyncio.shield(self._begin_fetch())
         return taken
@@ -55,7 +55,7 @@ class ProducerIds:
         return self._fetching
 
     async def _fetch(self) -> None:
-        """Take a block; it counts as used from here on."""
+        """Take a block. All its ids count as used from now on."""
         while True:
             found = await self._store.get(_NAME)
             start = 0 if found is None else int(found.value)
@@ -76,14 +76,12 @@ class ProducerIds:
 
 
 def _look_at_failure(task: asyncio.Task[None]) -> None:
-    """One that nobody waited for; the next who needs a block tries again, and hears of it."""
+    """Mark the error as seen. The next caller fetches again and gets its own error."""
     if not task.cancelled():
         task.exception()
 
 
 class ProducerApis:
-    """Answers InitProducerId and DescribeProducers."""
-
     def __init__(self, topics: Topics, ids: ProducerIds) -> None:
         self._topics = topics
         self._ids = ids
@@ -92,8 +90,7 @@ class ProducerApis:
         return {ApiKey.INIT_PRODUCER_ID: self.init_producer_id, ApiKey.DESCRIBE_PRODUCERS: self.describe_producers}
 
     def init_producer_id(self, request: Message, _: RequestContext) -> Answer | Awaitable[Answer]:
-        """An id, with epoch 0. There are no transactions yet: a transactional id is refused for good, with a code that
-        no client retries."""
+        """An id with epoch 0. There are no transactions yet: a transactional id gets an error that is final."""
         if request.transactional_id is not None:
             is_empty = not request.transactional_id
             code = ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -1,5 +1,5 @@
-"""Replicas move to other brokers (KIP-455): AlterPartitionReassignments, ListPartitionReassignments. Rules and messages
-of ``ReplicationControlManager.alterPartitionReassignments``."""
+"""Reassignments of replicas (KIP-455): AlterPartitionReassignments, ListPartitionReassignments. Rules and messages are
+those of ``ReplicationControlManager.alterPartitionReassignments``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from seglog.protocol.messages import Message
 
 
 class ReassignmentApis:
-    """Answers what is asked of replicas that move."""
-
     def __init__(self, states: PartitionStates, topics: Topics, identity: Identity) -> None:
         self._states = states
         self._topics = topics
@@ -74,7 +72,7 @@ class ReassignmentApis:
         return topic.topic_id, number
 
     def _decision(self, name: str, number: int, target: Sequence[int] | None, *, may_change: bool) -> Decide:
-        """What becomes of a partition that is to have these replicas; None: of one that is to stay where it was."""
+        """The state change that moves a partition to the ``target`` replicas; None cancels its reassignment."""
 
         def cancel(state: PartitionState, brokers: Brokers, rules: TopicRules) -> PartitionState:
             if not (state.adding or state.removing):

@@ -1,5 +1,5 @@
-"""Creating, growing and deleting topics: CreateTopics, CreatePartitions, DeleteTopics. Rules and messages of
-``ReplicationControlManager`` and ``ControllerApis``."""
+"""CreateTopics, CreatePartitions, DeleteTopics. Rules and messages are those of ``ReplicationControlManager`` and
+``ControllerApis``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DUPLICATE: Final = "Duplicate topic name."
 
 
 class TopicApis:
-    """Changes which topics there are."""
+    """Creates, grows and deletes topics."""
 
     def __init__(self, topics: Topics, changes: TopicChanges, identity: Identity, configuration: Configuration) -> None:
         self._topics = topics
@@ -87,7 +87,7 @@ class TopicApis:
         }
 
     def _assignment(self, wanted: Message) -> Assignment:
-        """Which brokers have the replicas of a new topic's partitions."""
+        """The brokers of a new topic's replicas."""
         partitions, factor = wanted.num_partitions, wanted.replication_factor
         if wanted.assignments:
             what = "A manual partition assignment was specified, but"
@@ -121,7 +121,7 @@ class TopicApis:
         )
 
     def _assigned(self, assignments: Sequence[Message]) -> Assignment:
-        """The assignment that a request has, if it is one of a new topic."""
+        """The manual assignment of a new topic. `ApiError` if it is not valid."""
         found: dict[int, Sequence[int]] = {}
         for assignment in assignments:
             number, brokers = assignment.partition_index, assignment.broker_ids
@@ -137,7 +137,7 @@ class TopicApis:
         return [found[number] for number in range(len(found))]
 
     def _check_replicas(self, number: int, brokers: Sequence[int], factor: int | None) -> None:
-        """Of a new partition: somebody is there to lead it, and it has as many replicas as the others."""
+        """`ApiError` unless a live broker can lead the new partition, and it has as many replicas as the others."""
         check_replicas(brokers, self._identity, factor)
         if not set(brokers) & self._identity.racks().keys():
             message = (
@@ -189,7 +189,7 @@ class TopicApis:
             await self._changes.add_partitions(topic, assignment)
 
     def _more(self, topic: Topic, count: int, assignments: Sequence[Message] | None) -> Assignment:
-        """Where the new partitions of a topic are to be; they have as many replicas as its first one."""
+        """The brokers of the new partitions, which have as many replicas as the first partition."""
         there, factor = len(topic.partitions), len(self._topics.standing(topic, 0).replicas)
         if assignments is not None:
             for number, assignment in enumerate(assignments, there):

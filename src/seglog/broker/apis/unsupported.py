@@ -1,8 +1,8 @@
-"""What a Kafka broker offers and this one does not, answered so that every client gives up at once and says why.
+"""Features of Kafka that seglog does not have. Clients get an error that makes them give up at once and says why.
 
-The answers are those of a Kafka 4.3 in which the same is switched off: without an authorizer, without SASL, with
-``group.version``, ``share.version`` and ``streams.version`` 0. There are no quotas, credentials and transactions, and
-so lists of them are empty. Other APIs of Kafka are not advertised: its clients then name the API that is missing.
+The answers are those of a Kafka 4.3 with the feature switched off: without an authorizer, without SASL, with
+``group.version``, ``share.version`` and ``streams.version`` 0. There are no quotas, credentials or transactions, so
+their lists are empty. Other APIs are not advertised: Kafka's clients then name the missing API.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GROUP_KINDS: Final[Mapping[ApiKey, str]] = {
     ApiKey.SHARE_FETCH: "seglog has no share groups",
     ApiKey.STREAMS_GROUP_HEARTBEAT: "seglog has no streams groups: set group.protocol=classic",
 }
-"""Requests of members of groups that are not classic, and what to tell them."""
+"""Requests of members of groups that are not classic, and the message for them."""
 _STATES: Final = frozenset(
     {
         "Empty",
@@ -38,11 +38,11 @@ _STATES: Final = frozenset(
         "PrepareEpochFence",
     }
 )
-"""Of a transaction, as ListTransactions filters by them."""
+"""The states of transactions that ListTransactions can filter by."""
 
 
 class UnsupportedApis:
-    """Answers requests for what is not there. ``refused`` hears of clients that cannot go on."""
+    """Calls ``refused`` with each client that cannot go on."""
 
     def __init__(self, refused: Callable[[RequestContext, str], None]) -> None:
         self._refused = refused
