@@ -148,7 +148,7 @@ def test_a_file_copied_from_a_broker_passes() -> None:
     config = BrokerConfig.from_mapping(copied)
     assert config.broker_listeners == [Address("PLAINTEXT", "", 9092)]
     (note,) = config.notes
-    assert note.startswith("keys of Kafka's that have no effect here: controller.quorum.bootstrap.servers, ")
+    assert note.startswith("Kafka keys without effect here: controller.quorum.bootstrap.servers, ")
 
 
 def test_a_listener_without_a_protocol_is_told_from_a_protocol_that_is_not_served() -> None:

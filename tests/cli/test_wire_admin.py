@@ -174,7 +174,7 @@ def test_refuses_a_response_that_is_not_kafka() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(RequestFailedError, match="no Kafka broker"):
+        with pytest.raises(RequestFailedError, match="not a Kafka broker"):
             Admin(parse_bootstrap(f"127.0.0.1:{server.getsockname()[1]}"), 10)
         thread.join()
 

@@ -50,16 +50,6 @@ class RequestErrors:
         )
 
 
-def error_name(code: int) -> str:
-    """Kafka's name of an error (``Errors``)."""
-    from kio.schema.errors import ErrorCode  # when someone asks
-
-    try:
-        return str(ErrorCode(code).name.upper())
-    except ValueError:
-        return str(code)
-
-
 def _counted(handler: ApiHandler, counts: Counts) -> ApiHandler:
     async def later(answer: Awaitable[Answer]) -> Answer:
         found = await answer

@@ -1,6 +1,6 @@
-"""One request and its answer at a time, over our own protocol code: for what confluent-kafka's admin does not have.
+"""Blocking requests over our own protocol code, for operations that confluent-kafka's admin client lacks.
 
-That is: deleting a group's offsets, the sizes of partitions, and the defaults of all brokers. PLAINTEXT only.
+These are: deleting a group's offsets, the sizes of partitions, and the defaults of all brokers. PLAINTEXT only.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kio.schema.errors import ErrorCode
-
 from seglog.client.bootstrap import HostPort, connect
 from seglog.client.configs import ConfigValue
+from seglog.core.error_codes import error_name
 from seglog.core.errors import RequestFailedError
 from seglog.protocol.apis import APIS, ApiKey
 from seglog.protocol.message_reader import Message, read_message
@@ -25,13 +24,13 @@ _HEADER: Final = Struct(">hhih")
 _CLIENT_ID: Final = b"seglog"
 _MAX_ANSWER: Final = 100 << 20
 _BROKER: Final = 4
-"""The resource type of a broker's configuration; of all brokers if the name is empty."""
+"""The resource type of a broker's configuration; an empty name means all brokers."""
 SET: Final = 0
 DELETE: Final = 1
 
 
 class BrokerConnection:
-    """A connection to one broker; blocks up to ``timeout`` seconds for each answer.
+    """A connection to one broker. Each request blocks up to ``timeout`` seconds.
 
     Raises `RequestFailedError`, which names the broker.
     """
@@ -52,9 +51,9 @@ class BrokerConnection:
         self._socket.close()
 
     def ask(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
-        """The answer in the newest version that both sides know.
+        """The response in the newest version that both sides know.
 
-        ``contents`` has fields by their names in every version that may be taken; so has the answer.
+        ``contents`` has the fields of every version that may be used; so has the response.
         """
         ours, theirs = APIS[key], self._versions.get(key)
         version = -1 if theirs is None else min(ours.high, theirs[1])
@@ -73,12 +72,12 @@ class BrokerConnection:
             self._socket.sendall(_SIZE.pack(len(head) + len(body)) + head + body)
             (size,) = _SIZE.unpack(self._receive(_SIZE.size))
             if not 4 <= size <= _MAX_ANSWER:
-                raise RequestFailedError(f"{self._name}: an answer of {size} bytes: this is no Kafka broker")
+                raise RequestFailedError(f"{self._name}: a response of {size} bytes: this is not a Kafka broker")
             data = self._receive(size)
         except OSError as error:
             raise RequestFailedError(f"{self._name}: {key.name}: {error.strerror or error}") from error
         if _SIZE.unpack_from(data)[0] != self._number:
-            raise RequestFailedError(f"{self._name}: an answer to another question: this is no Kafka broker")
+            raise RequestFailedError(f"{self._name}: a response to another request: this is not a Kafka broker")
         flexible = key != ApiKey.API_VERSIONS and version >= api.flexible
         return read_message(response_class(key, version), response_class(key, api.high), data, 5 if flexible else 4)
 
@@ -93,7 +92,7 @@ class BrokerConnection:
 
 
 class Admin:
-    """Asks each broker what it alone can answer. Use as a context manager; one thread."""
+    """Asks each broker what only that broker knows. Use as a context manager, in one thread."""
 
     def __init__(self, bootstrap: list[HostPort], timeout: float) -> None:
         self._timeout = timeout
@@ -111,7 +110,7 @@ class Admin:
             connection.close()
 
     def partition_sizes(self) -> dict[tuple[str, int, int], int]:
-        """Bytes of each replica on its disk, by topic, partition and broker."""
+        """Bytes of each replica on disk, by topic, partition and broker."""
         sizes = {}
         for node, address in self._brokers().items():
             answer = self._at(address).ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
@@ -122,7 +121,7 @@ class Admin:
         return sizes
 
     def delete_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str | None]:
-        """Forget what a group has committed for partitions: by each, None or the reason why not."""
+        """Delete a group's committed offsets; returns None or the reason of the failure for each partition."""
         topics: dict[str, list[Mapping[str, int]]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append({"partition_index": partition})
@@ -136,7 +135,7 @@ class Admin:
         }
 
     def describe_broker_defaults(self) -> list[ConfigValue]:
-        """What holds for all brokers that say nothing else."""
+        """The dynamic defaults of all brokers."""
         resource = {"resource_type": _BROKER, "resource_name": "", "configuration_keys": None}
         answer = self._first.ask(ApiKey.DESCRIBE_CONFIGS, {"resources": [resource]})
         (result,) = answer.results
@@ -147,7 +146,7 @@ class Admin:
         ]
 
     def alter_broker_defaults(self, changes: Mapping[str, str | None], *, validate_only: bool) -> None:
-        """Set keys, or remove those with None, for all brokers."""
+        """Set the dynamic defaults of all brokers; None removes a key."""
         configs = [
             {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
             for name, value in changes.items()
@@ -186,17 +185,8 @@ class Admin:
 
 
 def describe_code(code: int) -> str | None:
-    """The name of one of Kafka's errors; None for none.
-
-    >>> describe_code(0), describe_code(86), describe_code(12345)
-    (None, 'GROUP_SUBSCRIBED_TO_TOPIC', 'error 12345')
-    """
-    if code == 0:
-        return None
-    try:
-        return ErrorCode(code).name.upper()
-    except ValueError:
-        return f"error {code}"
+    """The name of a Kafka error; None for code 0."""
+    return error_name(code) if code else None
 
 
 def _check(code: int, what: str, message: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Brokers as a command line names them, and whether one of them is there."""
+"""Broker addresses of a command line, and a connection to one of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PORT: Final = 9092
 
 
 class HostPort(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -21,14 +21,14 @@ class HostPort(NamedTuple):
 
 
 def parse_bootstrap(text: str) -> list[HostPort]:
-    """``HOST[:PORT]``, several with commas between them; ValueError for what is none.
+    """One or more ``HOST[:PORT]``, separated by commas. ValueError if one is not valid.
 
     >>> [str(one) for one in parse_bootstrap("a:1, PLAINTEXT://b,[::1]:3")]
     ['a:1', 'b:9092', '[::1]:3']
     """
     found = [_parse(part.strip().rpartition("://")[2]) for part in text.split(",") if part.strip()]
     if not found:
-        raise ValueError("no broker is named")
+        raise ValueError("it names no broker")
     return found
 
 
@@ -43,7 +43,7 @@ def _parse(text: str) -> HostPort:
 
 
 def connect(addresses: list[HostPort], timeout: float) -> socket.socket:
-    """A connection to the first that takes one; `RequestFailedError`, with the reason of each, if none does."""
+    """A connection to the first broker that accepts one. `RequestFailedError`, with all reasons, if none does."""
     reasons = []
     for address in addresses:
         try:

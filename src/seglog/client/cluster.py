@@ -1,6 +1,6 @@
-"""A whole cluster asked and changed over Kafka's protocol: ours and Kafka's alike.
+"""Inspects and changes a whole cluster over Kafka's protocol, seglog's or Kafka's.
 
-What it sees is one answer after the other, and so of about one time.
+The answers come one after the other, so they describe about the same moment, not the same one.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _TOPIC: Final = 2
 """The resource type of a topic's configuration."""
 _MIN_INSYNC: Final = "min.insync.replicas"
 _BROKER: Final = 4
-"""That of a broker's."""
+"""The resource type of a broker's configuration."""
 _STORE: Final = "cluster.store"
 _DEBUGGING: Final = -2
-"""The replica id of who wants log end offsets, of followers too (``DEBUGGING_REPLICA_ID``)."""
+"""The replica id of a request for the log end offsets of followers too (``DEBUGGING_REPLICA_ID``)."""
 _LATEST: Final = -1
 _BROKERS: Final = 1
-"""The kind of listeners that DescribeCluster tells of."""
+"""The endpoint type of brokers in DescribeCluster."""
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 _OUTCOMES: Final = {0: "elected", 84: "not needed"}
-"""Of an election, by Kafka's error code."""
+"""The outcomes of an election by error code."""
 _AT_ONCE: Final = 500
-"""Topics in one question: an answer stays small."""
+"""Topics in one request, to keep the response small."""
 
 
 class Directory(NamedTuple):
-    """A log directory of a broker: why it cannot be used (None: it can), and bytes of each replica in it, free on its
-    disk, and in all."""
+    """A log directory of a broker: its error (None if it is usable), the bytes of each replica in it, and free and
+    total bytes of its disk."""
 
     path: str
     error: str | None
@@ -52,11 +52,12 @@ class Directory(NamedTuple):
 
 
 class ClusterAdmin(Admin):
-    """Use as a context manager, for one look or one change; one thread. `RequestFailedError` names broker or topic."""
+    """Use as a context manager for one inspection or change, in one thread. `RequestFailedError` names the broker or
+    topic."""
 
     def look(self, topics: Collection[str] | None = None, *, closely: bool = True) -> ClusterStatus:
-        """Brokers and partitions, of these topics or of all. ``closely``: each broker is asked for the ends and sizes
-        of its replicas; one that does not answer is noted as such."""
+        """Brokers and partitions, of these topics or of all. ``closely`` asks each broker for the ends and sizes of its
+        replicas, and notes the brokers that do not answer."""
         metadata = self._metadata()
         brokers = {
             one.node_id: BrokerStatus(
@@ -76,7 +77,7 @@ class ClusterAdmin(Admin):
         return self.look_closely(seen) if closely else seen
 
     def look_closely(self, seen: ClusterStatus) -> ClusterStatus:
-        """With what each broker says of its own replicas."""
+        """Add what each broker says about its own replicas."""
         brokers = dict(seen.brokers)
         ends: dict[Place, dict[int, int]] = {}
         sizes: dict[Place, dict[int, int]] = {}
@@ -128,7 +129,8 @@ class ClusterAdmin(Admin):
         ]
 
     def store_address(self) -> str | None:
-        """Where the metadata store is, as a broker is configured; None: the brokers are of Kafka, or alone."""
+        """The address of the metadata store in a broker's configuration. None for Kafka, and for a broker without a
+        cluster."""
         for node, address in self._brokers().items():
             broker = {"resource_type": _BROKER, "resource_name": str(node), "configuration_keys": (_STORE,)}
             with suppress(RequestFailedError):
@@ -137,21 +139,21 @@ class ClusterAdmin(Admin):
         return None
 
     def addresses(self) -> list[HostPort]:
-        """Where all brokers listen that are there."""
+        """The addresses of all live brokers."""
         return list(self._brokers().values())
 
     def racks(self) -> dict[int, str | None]:
-        """Of each broker that is there."""
+        """The racks of all live brokers."""
         return {broker.node_id: broker.rack for broker in self._metadata().brokers}
 
     # Changes
 
     def reassign(self, moves: Iterable[ReplicaMove], timeout_ms: int = 60_000) -> dict[Place, str]:
-        """Begin to move partitions; why not, of those that cannot be."""
+        """Begin reassignments; returns the errors of those that were refused."""
         return self._alter_reassignments({move.place: move.after for move in moves}, timeout_ms)
 
     def cancel(self, places: Iterable[Place], timeout_ms: int = 60_000) -> dict[Place, str]:
-        """Have partitions that move stay where they were; why not, of those that cannot."""
+        """Cancel reassignments; returns the errors of those that were refused."""
         return self._alter_reassignments(dict.fromkeys(places), timeout_ms)
 
     def _alter_reassignments(self, wanted: Mapping[Place, Sequence[int] | None], timeout_ms: int) -> dict[Place, str]:
@@ -172,16 +174,16 @@ class ClusterAdmin(Admin):
         }
 
     def elect_preferred(self, places: Iterable[Place], timeout_ms: int = 60_000) -> dict[Place, str]:
-        """Let the first replicas lead; why not, of those where it was not possible."""
+        """Elect the preferred leaders; returns the errors of the elections that failed."""
         answers = self.elect(list(places), timeout_ms=timeout_ms)
         return {place: reason for place, (outcome, reason) in answers.items() if outcome == "failed"}
 
     def elect(
         self, places: Collection[Place] | None, *, unclean: bool = False, timeout_ms: int = 60_000
     ) -> dict[Place, tuple[str, str]]:
-        """Let the first replicas lead, or if ``unclean`` any replica where nobody leads; None: of all partitions. The
-        outcome by partition, which is elected, not needed or failed, with the reason; with None only of those that
-        needed an election."""
+        """Elect preferred leaders, or if ``unclean`` any replica of a partition without a leader; None means all
+        partitions. Returns for each partition the outcome (elected, not needed or failed) and the reason. With None,
+        only partitions that needed an election are returned."""
         topics: dict[str, list[int]] = {}
         for topic, number in places or ():
             topics.setdefault(topic, []).append(number)
@@ -253,7 +255,7 @@ class ClusterAdmin(Admin):
         return [replace(one, min_insync=found.get(one.topic)) for one in partitions]
 
     def _ends(self, node: int, partitions: Sequence[PartitionStatus]) -> Iterator[tuple[Place, int]]:
-        """Log end offsets of a broker's own replicas, as far as it tells them."""
+        """Log end offsets of a broker's own replicas, as far as it knows them."""
         topics: dict[str, list[Mapping[str, int]]] = {}
         for one in partitions:
             wanted = {"partition_index": one.number, "current_leader_epoch": -1, "timestamp": _LATEST}
@@ -274,7 +276,8 @@ class ClusterAdmin(Admin):
                     yield (topic.name, found.partition_index), found.offset
 
     def _ask_controller(self, key: ApiKey, contents: Mapping[str, Any]) -> Message:
-        """The controller, or who is asked first if it has just gone: brokers of today pass it on, ours need none."""
+        """Ask the controller, or if it has just gone the first broker: Kafka's brokers forward the request, and any
+        seglog broker serves it."""
         try:
             return self._at(self._controller()).ask(key, contents)
         except RequestFailedError:
@@ -283,11 +286,11 @@ class ClusterAdmin(Admin):
     def _address(self, node: int) -> HostPort:
         address = self._brokers().get(node)
         if address is None:
-            raise RequestFailedError(f"broker {node} is not there")
+            raise RequestFailedError(f"broker {node} is not running")
         return address
 
     def _forget(self, node: int) -> None:
-        """A connection that has failed is not used again."""
+        """Do not use a failed connection again."""
         connection = self._others.pop(self._brokers().get(node, HostPort("", 0)), None)
         if connection is not None:
             connection.close()

@@ -1,4 +1,4 @@
-"""What a broker says of a configuration."""
+"""A value of a configuration, as a broker describes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ConfigValue(NamedTuple):
-    """A key of a broker's or topic's configuration; ``value`` is None where it is a secret."""
+    """A key of a broker's or topic's configuration; ``value`` is None if it is sensitive."""
 
     name: str
     value: str | None

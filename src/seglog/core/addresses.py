@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]*)\]|([^:\[\]/,\s]*)):([0-9]{1,5})")
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-"""Hosts that stand for all interfaces: one can listen there, and nobody can connect to it by that name."""
+"""Hosts that mean all interfaces: a broker can listen there, but clients cannot connect to them."""
 
 
 class Address(NamedTuple):
-    """A listener: its name, host and port; port 0 stands for any that is free."""
+    """A listener's name, host and port; port 0 means any free port."""
 
     name: str
     host: str
@@ -41,7 +41,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_host_port(text: str) -> Address:
-    """``HOST:PORT`` of a command line, as the listener PLAINTEXT; with a name before it, that listener.
+    """``HOST:PORT`` of a command line: the listener PLAINTEXT, or the one that is named.
 
     >>> str(parse_host_port("[::1]:9092")), str(parse_host_port(":0"))
     ('PLAINTEXT://[::1]:9092', 'PLAINTEXT://:0')
@@ -54,7 +54,7 @@ def parse_host_port(text: str) -> Address:
 
 
 class Addresses:
-    """The rule of a key with listeners, each name once."""
+    """The type of keys with listeners. Each name occurs once."""
 
     type: ClassVar[str] = "list"
     allowed: ClassVar[str] = "NAME://HOST:PORT, several with commas between them, each name once"
@@ -68,7 +68,7 @@ class Addresses:
         if not all(isinstance(address, Address) for address in found):
             raise TypeError("not a list of listeners")
         if len({address.name for address in found}) < len(found):
-            raise ValueError("a name is there twice")
+            raise ValueError("a name occurs twice")
         return found
 
     def format(self, value: Any) -> str:

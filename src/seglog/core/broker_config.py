@@ -1,7 +1,7 @@
-"""Kafka's configuration of a broker, as far as it means something here: one table of key, type, range, default, doc.
+"""Kafka's configuration of a broker, as far as seglog uses it: one table of type, range, default and meaning.
 
-Keys, defaults and ranges are those of Kafka 4.3 (``AbstractKafkaConfig``) but for those whose doc says otherwise. The
-keys of its log directory, which are a broker's too: `seglog.core.config`.
+Keys, defaults and ranges are those of Kafka 4.3 (``AbstractKafkaConfig``) unless the meaning says otherwise. The keys
+of log directories are a broker's too: `seglog.core.config`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """A broker's configuration. ``given`` has the keys that were given a value, with their texts; ``notes``, what is to
-    be said of keys that are unknown or have no effect.
+    """A broker's configuration. ``given`` has the texts of all given keys; ``notes`` are warnings about unknown keys
+    and keys without effect.
 
     >>> config = BrokerConfig.from_mapping({"listeners": "PLAINTEXT://:9092", "log.retention.hours": "1"})
     >>> config.listeners, config.directory.topics.retention_ms
@@ -193,7 +193,7 @@ class BrokerConfig:
             if protocol != "PLAINTEXT":
                 raise InvalidConfigError(f"listeners={listener} is not allowed: {protocol} is not served yet")
         if not self.broker_listeners:
-            raise InvalidConfigError("listeners: there is none that clients could use")
+            raise InvalidConfigError("listeners: clients could use none of them")
         known = {listener.name for listener in self.listeners}
         for listener in self.advertised_listeners:
             if listener.name not in known:
@@ -203,7 +203,7 @@ class BrokerConfig:
             raise InvalidConfigError(f"inter.broker.listener.name={name} is not allowed: listeners has no such name")
 
     def _check_replication(self) -> None:
-        """What does not go together (``KafkaConfig.validateValues``)."""
+        """Values that conflict (``KafkaConfig.validateValues``)."""
         if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
             raise InvalidConfigError(
                 "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to prevent "
@@ -225,13 +225,13 @@ class BrokerConfig:
 
     @property
     def broker_listeners(self) -> list[Address]:
-        """The listeners without those of a controller."""
+        """The listeners, without those of a controller."""
         left_out = {name.strip().upper() for name in self.controller_listener_names.split(",")}
         return [listener for listener in self.listeners if listener.name not in left_out]
 
     @property
     def reads_by_rack(self) -> bool:
-        """Whether consumers are sent to a replica in their own rack (KIP-392)."""
+        """Whether consumers read from a replica in their own rack (KIP-392)."""
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     @property
@@ -241,24 +241,24 @@ class BrokerConfig:
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
-        """The log directories; none if neither key is given."""
+        """The log directories; empty if neither key is given."""
         given = self.log_dirs.strip(", ") or self.log_dir
         return tuple(path.strip() for path in given.split(",") if path.strip())
 
     @property
     def data_dir(self) -> str:
-        """The log directory of a node that is alone. `InvalidConfigError` if there are several."""
+        """The log directory of a broker without a cluster. `InvalidConfigError` if there are several."""
         if len(self.data_dirs) > 1:
             raise InvalidConfigError(
-                f"log.dirs={','.join(self.data_dirs)!r} is not allowed: a node that is alone has one log directory. "
-                "Give it one, or let it join a cluster (cluster.store)"
+                f"log.dirs={','.join(self.data_dirs)!r} is not allowed: a broker without a cluster has one log "
+                "directory. Give it one, or let it join a cluster (cluster.store)"
             )
         return self.data_dirs[0] if self.data_dirs else ""
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object]) -> BrokerConfig:
-        """The configuration with these keys. Raises `InvalidConfigError` for a value that is not allowed, and for keys
-        that would have to protect something and cannot; an unknown key is noted."""
+        """The configuration with these keys. Raises `InvalidConfigError` for an invalid value, and for a key that
+        should protect something but cannot. An unknown key becomes a note."""
         given: dict[str, str] = {}
         own: dict[str, Any] = {}
         directory: dict[str, object] = {}
@@ -280,19 +280,19 @@ class BrokerConfig:
                 directory[name] = value
             given[name] = row.rule.format(row.parse(value))
         if passed_over:
-            notes.append(f"keys of Kafka's that have no effect here: {', '.join(sorted(passed_over))}")
+            notes.append(f"Kafka keys without effect here: {', '.join(sorted(passed_over))}")
         return cls(directory=LogDirConfig.from_mapping(directory), given=given, notes=tuple(notes), **own)
 
 
 _OWN: Final = settings_of(BrokerConfig)
 BROKER_KEYS: Final[dict[str, Setting]] = dict(sorted({**DIRECTORY_KEYS, **_OWN}.items()))
-"""Every key that `BrokerConfig.from_mapping` knows, by name."""
+"""All keys of `BrokerConfig.from_mapping`, by name."""
 
 _NULL_DEFAULTS: Final = frozenset(row.name for rows in SYNONYMS.values() for row in rows[:-1])
 
 
 def default_text(row: Setting) -> str | None:
-    """A key's default as a text; None where another name of the same thing has it (``log.retention.ms``)."""
+    """A key's default as a text; None if a synonym has the default (``log.retention.ms``)."""
     if row.name in _NULL_DEFAULTS:
         return None
     return str(row.default) if isinstance(row.rule, ScaledInteger) else row.rule.format(row.default)
@@ -339,9 +339,9 @@ DYNAMIC_KEYS: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""What may be changed while the broker runs: of Kafka's ``ALL_DYNAMIC_CONFIGS`` those that are served here."""
+"""Keys that may change while the broker runs: those of Kafka's ``ALL_DYNAMIC_CONFIGS`` that are served here."""
 
-_NO_SECURITY: Final = "it would not protect anything: seglog has no TLS, SASL or ACLs yet"
+_NO_SECURITY: Final = "seglog has no TLS, SASL or ACLs yet, so it would protect nothing"
 _REFUSED: Final = dict.fromkeys(
     ("authorizer.class.name", "ssl.client.auth", "sasl.enabled.mechanisms", "super.users"), _NO_SECURITY
 )
@@ -357,7 +357,7 @@ _PASSED_OVER: Final = re.compile(
     r"reserved\.|sasl\.|security\.|server\.max|share\.coordinator|socket\.(connection|listen|receive|send)|ssl\.|"
     r"telemetry|transaction(al)?\.|unclean\.leader|unstable\.|zookeeper\.|internal\.)"
 )
-"""Keys that Kafka has and that change nothing here: a file copied from a broker passes."""
+"""Kafka's keys without effect here. They are accepted, so that a broker's properties file can be used unchanged."""
 
 _ENVIRONMENT: Final = "KAFKA_"
 _NOT_KEYS: Final = re.compile(r"KAFKA_(.*_OPTS|LOG4J_.*|JMX_.*|HOME|VERSION|GC_.*|MODE|DEBUG|CLUSTER_ID|USER|.*_CMD)")

@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a log learns what time it is; `seglog.testing.ManualClock` is the one that tests move by hand."""
+    """The source of time. Tests use `seglog.testing.ManualClock`."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970 in UTC."""
+        """Wall clock: milliseconds since 1970 in UTC."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, from an arbitrary start."""

@@ -1,7 +1,7 @@
-"""Kafka's configuration of a log directory: its own keys, and the broker's names for the defaults of topics.
+"""Kafka's configuration of topics and log directories, and the broker's names for the defaults of topics.
 
-Keys, defaults and ranges are those of Kafka 4.3 (``ServerLogConfigs.java``, ``CleanerConfig.java``,
-``ServerTopicConfigSynonyms.java``, ``KafkaConfig.scala``). The topics' own keys: `seglog.core.config`.
+Keys, defaults and ranges are those of Kafka 4.3 (``TopicConfig.java``, ``LogConfig.java``, ``ServerLogConfigs.java``,
+``CleanerConfig.java``, ``ServerTopicConfigSynonyms.java``); keys that begin with ``seglog.`` are ours.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from seglog.core.types import MAX_INT64, TimestampType
 COMPACT: Final = "compact"
 DELETE: Final = "delete"
 PRODUCER: Final = "producer"
-"""The value of ``compression.type`` that leaves batches as their producer made them."""
+"""The ``compression.type`` that keeps the batches of the producer."""
 
 MIN_SEGMENT_BYTES: Final = 1024**2
-"""Least ``segment.bytes`` since Kafka 4.0 (KIP-1030)."""
+"""The least ``segment.bytes`` since Kafka 4.0 (KIP-1030)."""
 
 _COMPRESSION = {name: name for name in ("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER)}
 _TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
@@ -50,10 +50,10 @@ _DAY: Final = 24 * _HOUR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """A topic's configuration. An attribute is the topic key with dots as underscores, always in its valid range.
+    """A topic's configuration. Attributes are the topic keys with underscores for dots, always in their valid range.
 
-    Make it with `from_mapping` from Kafka's keys, or with attributes as keyword arguments. ``segment_bytes`` is the
-    size that counts: of ``internal.segment.bytes``, for tests with small segments, where that is given.
+    Create it with `from_mapping` from Kafka's keys, or with attributes as keyword arguments. ``segment_bytes`` is the
+    size in force: that of ``internal.segment.bytes`` if given, for tests with small segments.
 
     >>> config = LogConfig.from_mapping({"cleanup.policy": "compact", "segment.ms": "3600000"})
     >>> config.compact, config.segment_ms, config.retention_ms
@@ -126,9 +126,10 @@ class LogConfig:
         Boolean(), "whether an append decodes and checks each record, not only the batch", default=False
     )
     max_segment_ms: int = field(default=0, init=False, repr=False, compare=False)
-    """Milliseconds after which a segment is rolled: a compacted topic must not keep records from the cleaner."""
+    """Milliseconds after which a segment is rolled. In a compacted topic the active segment must not keep records from
+    the cleaner for too long."""
     stores_as_is: bool = field(default=False, init=False, repr=False, compare=False)
-    """Whether a batch in order is stored as it comes, and no rule of the topic asks for a look at its records."""
+    """Whether a valid batch is stored unchanged, because no rule of the topic depends on its records."""
     _given: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class LogConfig:
         if small is not None and int(small) >= MIN_SEGMENT_BYTES:
             changed["segment.bytes"] = changed.pop(INTERNAL_SEGMENT_BYTES.name)
         object.__setattr__(self, "_given", changed)
-        # Every append asks for these two.
+        # Every append reads these two.
         longest = min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
         object.__setattr__(self, "max_segment_ms", longest)
         as_is = (
@@ -163,13 +164,13 @@ class LogConfig:
     def from_mapping(cls, mapping: Mapping[str, object]) -> LogConfig:
         """The configuration of a topic with these keys; values are Kafka's texts or Python's own types.
 
-        Raises `InvalidConfigError` for an unknown key, a value out of its range, and a key that is Kafka's but means
-        nothing here (tiered storage, replication throttles) unless it has its default.
+        Raises `InvalidConfigError` for an unknown key, a value out of its range, and a key without effect here (tiered
+        storage, replication throttles) unless it has its default.
         """
         return cls().with_overrides(mapping)
 
     def with_overrides(self, mapping: Mapping[str, object]) -> LogConfig:
-        """This configuration with other values for some keys; `overrides` then has these and those of before."""
+        """This configuration with other values for some keys, which join its `overrides`."""
         values = {}
         given = dict(self._given)
         for name, value in mapping.items():
@@ -187,13 +188,13 @@ class LogConfig:
         return made
 
     def as_defaults(self) -> LogConfig:
-        """The same values as what topics start from: nothing in it counts as a topic's own override."""
+        """The same values as defaults of topics: it has no `overrides`."""
         made = replace(self)
         object.__setattr__(made, "_given", {})
         return made
 
     def overrides(self) -> dict[str, str]:
-        """The keys that were given a value, with their texts, sorted; what a topic's configuration is stored as."""
+        """The given keys with their texts, sorted: the form in which a topic's configuration is stored."""
         return dict(sorted(self._given.items()))
 
     @property
@@ -212,12 +213,12 @@ INTERNAL_SEGMENT_BYTES: Final = Setting(
     "bytes at which a segment is full, instead of segment.bytes and below its minimum; for tests",
     "segment_bytes",
 )
-"""Kafka takes any number here. 14 was the least segment.bytes before Kafka 4.0."""
+"""Kafka accepts any number. 14 was the least segment.bytes before Kafka 4.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DefaultOnly:
-    """The rule of a key that Kafka has and seglog does nothing for: only its default is taken."""
+    """The type of a Kafka key that seglog does not support: only its default is valid."""
 
     default: str
     reason: str
@@ -255,7 +256,7 @@ REFUSED_TOPIC_KEYS: Final = {
         _refused("follower.replication.throttled.replicas", "", "list", _THROTTLED),
     )
 }
-"""Keys of Kafka's that are taken with their default only, so that a configuration copied from a broker passes."""
+"""Kafka's keys whose default is accepted, so that a configuration copied from a broker is valid."""
 
 _FIELDS = settings_of(LogConfig)
 _BY_ATTRIBUTE = [INTERNAL_SEGMENT_BYTES if row.name == "segment.bytes" else row for row in _FIELDS.values()]
@@ -264,7 +265,7 @@ TOPIC_KEYS: Final[dict[str, Setting]] = {
     INTERNAL_SEGMENT_BYTES.name: INTERNAL_SEGMENT_BYTES,
     **REFUSED_TOPIC_KEYS,
 }
-"""Every topic key that is known, by name."""
+"""All topic keys, by name."""
 
 
 __all__ = ["COMPACT", "DELETE", "DIRECTORY_KEYS", "PRODUCER", "SYNONYMS", "TOPIC_KEYS", "LogConfig", "LogDirConfig"]
@@ -272,10 +273,10 @@ __all__ = ["COMPACT", "DELETE", "DIRECTORY_KEYS", "PRODUCER", "SYNONYMS", "TOPIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirConfig:
-    """Configuration of a log directory, as Kafka has it in a broker's properties.
+    """The configuration of a log directory, part of a broker's properties in Kafka.
 
-    ``topics`` is what its topics start from. `from_mapping` takes it as a broker does, under the broker's names for
-    topic keys (``log.retention.hours``, ``log.segment.bytes`` ...).
+    ``topics`` has the defaults of its topics. `from_mapping` reads them under the broker's names for topic keys
+    (``log.retention.hours``, ``log.segment.bytes`` ...).
 
     >>> config = LogDirConfig.from_mapping({"log.retention.hours": "24", "log.cleaner.threads": "2"})
     >>> config.topics.retention_ms, config.log_cleaner_threads
@@ -344,7 +345,7 @@ class LogDirConfig:
                 raise _unknown_directory_key(name)
         topic_values: dict[str, object] = {}
         for topic_key, synonyms in SYNONYMS.items():
-            # every name is parsed, so that a bad value is an error also where another name goes before it
+            # Each is parsed: an invalid value is an error even if another name wins.
             parsed = [row.parse(mapping[row.name]) for row in synonyms if row.name in mapping]
             if parsed:
                 topic_values[topic_key] = parsed[0]
@@ -402,12 +403,12 @@ SYNONYMS: Final = dict(
         _broker("seglog.validate.records", "seglog.validate.records"),
     )
 )
-"""A broker's names for the defaults of its topics' keys; of several that are given, the first counts."""
+"""A broker's names for the defaults of its topics. If several are given, the first wins."""
 
 _DIRECTORY_FIELDS: Final = settings_of(LogDirConfig)
 _BROKER_NAMES: Final = {row.name: row for rows in SYNONYMS.values() for row in rows}
 DIRECTORY_KEYS: Final[dict[str, Setting]] = dict(sorted({**_BROKER_NAMES, **_DIRECTORY_FIELDS}.items()))
-"""Every key that `LogDirConfig.from_mapping` takes, by name."""
+"""All keys of `LogDirConfig.from_mapping`, by name."""
 
 
 def _unknown_directory_key(name: str) -> InvalidConfigError:

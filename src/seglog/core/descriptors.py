@@ -1,4 +1,4 @@
-"""How many files this process may have open at a time, and what is done when they are not enough."""
+"""The limit of open files, and what to do when it is reached."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Final, TypeVar
 Of = TypeVar("Of")
 _MAC_OPEN_MAX: Final = 10240
 KEPT_BACK: Final = 128
-"""File descriptors for what is open for a moment only: a log that has none takes the whole directory out of use."""
+"""File descriptors that logs leave for short use: a log that cannot get one takes its whole directory out of use."""
 _FEWEST_SEALED: Final = 16
 _MOST_SEALED: Final = 4096
 _SHARE_OF_SEALED: Final = 8
 
 
 def allow_open_files() -> int:
-    """Take all the file descriptors that the hard limit allows, as Java does at its start; how many that is.
+    """Raise the soft limit to the hard one, as Java does at its start; returns the limit.
 
-    Each log keeps one open, and many a shell allows 1,024.
+    Each log keeps a file open, and many shells allow 1,024.
     """
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAC_OPEN_MAX if sys.platform == "darwin" and not 0 <= most < _MAC_OPEN_MAX else most
@@ -31,7 +31,7 @@ def allow_open_files() -> int:
 
 
 def allowed_open_files() -> int:
-    """How many files this process may have open at a time (``ulimit -n``)."""
+    """The soft limit of open files (``ulimit -n``)."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
@@ -43,17 +43,17 @@ def free_descriptors() -> int:
 
 
 def most_sealed_files() -> int:
-    """How many sealed segments stay open between two reads: an eighth of what the process may open, 16 to 4,096."""
+    """How many sealed segments stay open between reads: an eighth of the limit, 16 to 4,096."""
     return max(_FEWEST_SEALED, min(allowed_open_files() // _SHARE_OF_SEALED, _MOST_SEALED))
 
 
 def room_for_logs() -> int:
-    """How many more logs this process may open, each with its active segment's file."""
+    """How many more logs this process may open, each with the file of its active segment."""
     return max(0, free_descriptors() - KEPT_BACK - most_sealed_files())
 
 
 def with_descriptors(path: str, act: Callable[[], Of]) -> Of:
-    """``act``, which needs a file descriptor, with as many as this process may have once the soft limit is reached."""
+    """The result of ``act``, which opens a file. At the soft limit, raise it and try again."""
     try:
         return act()
     except OSError as error:

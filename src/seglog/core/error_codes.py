@@ -1,7 +1,7 @@
-"""Kafka's error codes: the one table of them (``Errors.java`` of Kafka 4.3).
+"""Kafka's error codes (``Errors.java`` of Kafka 4.3): the only table of them.
 
-kio has the same table, `kio.schema.errors.ErrorCode`. The storage engine does not import kio: that would cost more than
-the rest of its start. A test compares the two.
+kio has the same table, `kio.schema.errors.ErrorCode`. The storage engine does not import kio, which would cost more
+than the rest of its start. A test compares the two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's numbers and names."""
+    """Kafka's codes and names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -147,3 +147,11 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+
+
+def error_name(code: int) -> str:
+    """
+    >>> error_name(86), error_name(12345)
+    ('GROUP_SUBSCRIBED_TO_TOPIC', 'error 12345')
+    """
+    return ErrorCode(code).name if code in ErrorCode.__members__.values() else f"error {code}"

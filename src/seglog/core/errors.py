@@ -1,8 +1,7 @@
 """Every error that seglog raises on purpose.
 
-A class knows its Kafka error code, if the protocol has one, and whether a client may retry.
-
-The codes are those of Kafka's ``Errors.java``; -1 (UNKNOWN_SERVER_ERROR) stands for what has no code of its own.
+A class has its Kafka error code (``Errors.java``), or UNKNOWN_SERVER_ERROR (-1) if Kafka has none, and knows whether a
+client may retry.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from seglog.core.error_codes import ErrorCode
 
 
 class SeglogError(Exception):
-    """Root of all errors of this project."""
+    """Base class of all errors of seglog."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
@@ -26,8 +25,8 @@ class SeglogError(Exception):
 class CorruptError(SeglogError):
     """Bytes that cannot be what they claim to be.
 
-    ``position`` counts bytes from the start of ``file`` (or of the buffer, where there is no file), -1 where unknown;
-    ``offset`` is the log offset nearest to the damage, None where unknown.
+    ``position`` counts bytes from the start of ``file``, or of the buffer without a file; -1 is unknown. ``offset`` is
+    the log offset nearest to the damage; None is unknown.
     """
 
     code = ErrorCode.CORRUPT_MESSAGE
@@ -41,7 +40,7 @@ class CorruptError(SeglogError):
         self.offset = offset
 
     def at(self, *, file: str | None = None, base: int = 0, offset: int | None = None) -> CorruptError:
-        """The same error seen from further out: named by its file, its position counted from ``base``."""
+        """The same error in a larger context: with its file, and its position counted from ``base``."""
         return type(self)(
             self.reason,
             position=self.position + base if self.position >= 0 else (base or -1),
@@ -63,7 +62,7 @@ class CorruptBatchError(CorruptError):
 
 
 class CorruptRecordError(CorruptError):
-    """A batch with a right CRC whose records cannot be decoded."""
+    """A batch with a valid CRC whose records cannot be decoded."""
 
 
 class CorruptIndexError(CorruptError):
@@ -79,20 +78,20 @@ class CorruptCheckpointError(CorruptError):
 
 
 class TooLargeError(CorruptError):
-    """A claimed or decompressed size over the limit; the limit is named in the reason."""
+    """A claimed or decompressed size exceeds the limit, which the reason names."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
     retriable = False
 
 
 class UnsupportedFormatError(SeglogError):
-    """A format or codec that Kafka knows and this operation does not take, such as zstd in a message of version 1."""
+    """A format or codec that Kafka knows but this operation does not allow, such as zstd in a message of version 1."""
 
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class MissingExtraError(SeglogError, ImportError):
-    """An optional dependency is not installed; the message has the pip command that brings it."""
+    """An optional dependency is not installed; the message has the pip command for it."""
 
 
 # A log refuses an append.
@@ -101,8 +100,8 @@ class MissingExtraError(SeglogError, ImportError):
 class AppendError(SeglogError):
     """An append was refused; nothing was written.
 
-    ``records``: which records of the batch, counted from 0, and why in Kafka's words (KIP-467), where it is for them;
-    `PARTITION` in a text stands for the partition's name.
+    ``records`` has the index of each refused record and Kafka's reason (KIP-467); `PARTITION` in a reason stands for
+    the partition's name.
     """
 
     PARTITION: ClassVar[str] = "{partition}"
@@ -160,11 +159,11 @@ class OffsetOutOfRangeError(SeglogError):
 
 
 class InvalidReadError(SeglogError, ValueError):
-    """A read that means nothing: a start that is no offset and no time, an isolation level that does not exist."""
+    """A read with an invalid start or isolation level."""
 
 
 class DataLossError(OffsetOutOfRangeError):
-    """Records that a query was to read are no longer there. ``failOnDataLoss=false`` goes on without them."""
+    """Records that a query should read are gone. ``failOnDataLoss=false`` continues without them."""
 
 
 class FencedLeaderEpochError(SeglogError):
@@ -178,18 +177,18 @@ class UnknownLeaderEpochError(SeglogError):
 
 
 class NotLeaderError(SeglogError):
-    """Another broker leads the partition, or nobody: clients ask for metadata and come again there."""
+    """This broker does not lead the partition. Clients refresh their metadata and retry."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     retriable = True
 
 
 class CutRefusedError(SeglogError):
-    """A leader's log ends below what this replica knows to be committed, and no unclean election explains it."""
+    """A leader's log ends below this replica's high watermark, and no unclean election explains it."""
 
 
 class NotEnoughReplicasError(SeglogError):
-    """Fewer replicas in sync than ``min.insync.replicas``; nothing was written."""
+    """Fewer replicas are in sync than ``min.insync.replicas``; nothing was written."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
     retriable = True
@@ -209,26 +208,26 @@ class UnknownTopicError(SeglogError):
 
 
 class InvalidConfigError(SeglogError, ValueError):
-    """An unknown configuration key or a value outside of its range; both are named."""
+    """An unknown configuration key, or a value out of its range. The message names both."""
 
     code = ErrorCode.INVALID_CONFIG
 
 
 class LogClosedError(SeglogError):
-    """The log or its directory was closed, or its partition was deleted."""
+    """The log or its directory was closed, or its partition deleted."""
 
 
 class LogDirOfflineError(SeglogError):
-    """A write or fsync failed earlier; the directory is out of use until it is opened anew (KIP-112)."""
+    """A write or fsync failed earlier; the directory is out of use until it is opened again (KIP-112)."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
 
 
 class LogDirFullError(SeglogError):
-    """The disk of a log directory is full: nothing was written, and it may be tried again when there is room.
+    """The disk of a log directory is full. Nothing was written, and a retry succeeds once there is room.
 
-    KAFKA_STORAGE_ERROR is the code that clients retry, after they have asked who leads now.
+    Clients retry KAFKA_STORAGE_ERROR after they have refreshed their metadata.
     """
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -236,40 +235,39 @@ class LogDirFullError(SeglogError):
 
 
 class TooManyFilesError(SeglogError):
-    """This process may not open the files of another log (``ulimit -n``). A log that tried would take the whole
-    directory out of use."""
+    """The process must not open the files of another log (``ulimit -n``): a failed open would take the whole directory
+    out of use."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
 
 
 class LogDirInUseError(SeglogError):
-    """Another process, ours or a Kafka broker, has the directory open."""
+    """Another process, seglog or a Kafka broker, has the directory open."""
 
 
 class InvalidLogDirError(SeglogError):
-    """The directory is not a log directory that may be opened; the message says why."""
+    """The directory may not be opened as a log directory; the message says why."""
 
 
 class DamagedPartitionError(SeglogError):
-    """A partition has damage below its recovery point and is refused until it is repaired (`seglog repair`)."""
+    """A partition is damaged below its recovery point. It is refused until it is repaired (`seglog repair`)."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class AdoptError(SeglogError):
-    """The staged files of a job cannot be adopted; the message says why. Nothing of the job is visible."""
+    """The staged files of a job cannot be adopted; the message says why. No record of the job becomes visible."""
 
 
 # Requests.
 
 
 class InvalidRequestError(SeglogError):
-    """A request that cannot be what it claims to be: its bytes do not make the message, or its fields exclude each
-    other."""
+    """A request whose bytes cannot be decoded, or whose fields contradict each other."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class RequestFailedError(SeglogError):
-    """A broker that we are the client of refused, or did not answer; the message names it, or topic, group or key."""
+    """A broker refused our request or did not answer. The message names the broker, topic, group or key."""

@@ -1,4 +1,4 @@
-"""Optional dependencies, imported where they are used, and named with their pip command when they are missing."""
+"""Optional dependencies. They are imported where they are used; a missing one is named with its pip command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seglog.core.errors import MissingExtraError
 
 
 def require(module: str, extra: str, *, purpose: str) -> ModuleType:
-    """Import ``module``, or raise `MissingExtraError` that says what brings it.
+    """Import ``module``, or raise `MissingExtraError` with the pip command for it.
 
     >>> require("no_such_module", "fast", purpose="reading logs as Arrow")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
 """The only door to the file system.
 
-Code above asks an `Fs` for files, so that a test can hand in a disk that forgets what was not fsynced
-(`seglog.testing.MemoryFs`) or one that fails at the n-th call. Paths are plain strings.
+Code above asks an `Fs` for files, so that a test can provide a disk that forgets writes without fsync
+(`seglog.testing.MemoryFs`), or one that fails at the n-th call. Paths are plain strings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seglog.core.types import Buffer
 
 _READ_CHUNK: Final = 1 << 20
 _STAT_BLOCK: Final = 512
-"""Bytes in which st_blocks counts, whatever the file system's own blocks are."""
+"""The unit of st_blocks, whatever the file system's block size is."""
 _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -30,24 +30,24 @@ class NotRegularFileError(OSError):
 
 
 class NoSpaceError(OSError):
-    """The disk is full, or the quota: a write found no room, and may find some later (ENOSPC, EDQUOT).
+    """The disk or the quota is full (ENOSPC, EDQUOT). A later write may find room.
 
-    Only what takes room raises it: a write, a longer file, a new name. The same errno from an fsync or a close is a
-    plain OSError: data that were accepted are lost, as on a broken disk.
+    Only operations that take room raise it: a write, a longer file, a new name. The same errno from fsync or close is a
+    plain OSError: accepted data are lost, as on a broken disk.
     """
 
 
 def write_error(error: OSError, path: str) -> OSError:
-    """What to raise for the ``error`` of a system call that takes room on the disk."""
+    """The error to raise for a failed system call that takes room on the disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpaceError(error.errno, os.strerror(error.errno), path)
     return error
 
 
 class FileStat(NamedTuple):
-    """Size in bytes, time of last change in milliseconds, and what kind of entry it is.
+    """Size in bytes, modification time in milliseconds, and the kind of entry.
 
-    ``used``: bytes of it that take room; a file that was pre-allocated has more.
+    ``used`` are the bytes that take room; a pre-allocated file uses fewer than its size.
     """
 
     size: int
@@ -60,14 +60,14 @@ class FileStat(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Of the file system that a directory lies in: bytes that may still be written, and bytes in all."""
+    """Free and total bytes of a directory's file system."""
 
     free: int
     total: int
 
 
 class File(Protocol):
-    """An open file, addressed by position; positions and sizes in bytes."""
+    """An open file, addressed by position; positions and sizes are in bytes."""
 
     @property
     def path(self) -> str: ...
@@ -75,18 +75,18 @@ class File(Protocol):
         """At most ``length`` bytes; fewer only at the end of the file."""
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of ``data``. OSError when not all of it could be written, `NoSpaceError` on a full disk."""
+        """Write all of ``data``. OSError if a part could not be written, `NoSpaceError` on a full disk."""
 
     def size(self) -> int: ...
     def truncate(self, size: int) -> None: ...
     def fsync(self) -> None:
-        """Return when the data, and the size, are on the disk."""
+        """Return when data and size are on disk."""
 
     def close(self) -> None: ...
 
 
 class MappedFile(Protocol):
-    """A file in memory. ``buffer`` may be replaced by `resize`, so do not keep it."""
+    """A file mapped into memory. `resize` may replace ``buffer``: do not keep it."""
 
     @property
     def path(self) -> str: ...
@@ -95,16 +95,17 @@ class MappedFile(Protocol):
     @property
     def size(self) -> int: ...
     def resize(self, size: int) -> None:
-        """Set the file's length: cut it, or let it grow with zeros."""
+        """Set the file's length: truncate it, or extend it with zeros."""
 
     def reserve(self, start: int, end: int) -> int:
-        """See to it that the zeros from ``start`` on, up to ``end`` and some more, have their place on the disk.
+        """Allocate disk space for the zeros from ``start`` to at least ``end``.
 
-        Returns up to where they have. Raises OSError on a full disk: a write into ``buffer`` would end the process.
+        Returns the end of the allocated part. Raises OSError on a full disk, where a write into ``buffer`` would kill
+        the process.
         """
 
     def flush(self) -> None:
-        """Return when all changes are on the disk."""
+        """Return when all changes are on disk."""
 
     def close(self) -> None: ...
 
@@ -114,18 +115,18 @@ class Lock(Protocol):
 
 
 class Fs(Protocol):
-    """What the storage engine needs of a file system. All errors are OSError, as Python's ``os`` raises them."""
+    """The file system as the storage engine uses it. All errors are OSError, as from Python's ``os``."""
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File: ...
     def map(self, path: str, *, size: int | None = None, write: bool = True) -> MappedFile:
-        """Map ``path``; with ``size`` it is created if need be and given that length."""
+        """Map ``path``. With ``size``, create it if need be and set that length."""
 
     def read(self, path: str) -> bytes: ...
     def write(self, path: str, data: Buffer) -> None:
-        """Create or replace a file and fsync it. For a replacement that survives a crash: `write_atomically`."""
+        """Create or replace a file and fsync it. `write_atomically` makes a replacement that survives a crash."""
 
     def allocate(self, path: str, size: int) -> None:
-        """Give a file, made if need be, ``size`` bytes that have their place on the disk. `NoSpaceError`."""
+        """Create a file if need be, and allocate ``size`` bytes for it. `NoSpaceError`."""
 
     def space(self, path: str) -> Space: ...
     def rename(self, source: str, target: str) -> None: ...
@@ -133,7 +134,7 @@ class Fs(Protocol):
     def mkdir(self, path: str) -> None: ...
     def rmdir(self, path: str) -> None: ...
     def listdir(self, path: str) -> list[str]:
-        """Names of a directory's entries, sorted."""
+        """The names of a directory's entries, sorted."""
 
     def exists(self, path: str) -> bool: ...
     def stat(self, path: str) -> FileStat:
@@ -141,14 +142,14 @@ class Fs(Protocol):
 
     def set_mtime(self, path: str, mtime_ms: int) -> None: ...
     def fsync_dir(self, path: str) -> None:
-        """Return when creations, renames and deletions in this directory are on the disk."""
+        """Return when creations, renames and deletions in this directory are on disk."""
 
     def lock(self, path: str) -> Lock:
-        """Lock the file exclusively, as a Kafka broker does; raises `LogDirInUseError` if another process has it."""
+        """Lock the file exclusively, as a Kafka broker does. `LogDirInUseError` if another process holds the lock."""
 
 
 class OsFile:
-    """`File` over a descriptor. A handful of instructions above the system call: appends and reads run through here."""
+    """`File` over a descriptor. Appends and reads run through here: a handful of instructions above the system call."""
 
     __slots__ = ("_fd", "path")
 
@@ -263,10 +264,10 @@ class OsMappedFile:
 
 
 class OsLock:
-    """An exclusive lock on a whole file that conflicts with the one that Java's ``FileChannel.tryLock`` takes.
+    """An exclusive lock on a whole file that conflicts with that of Java's ``FileChannel.tryLock``.
 
-    ``flock`` would be granted while Kafka holds its lock. On Linux it is an open-file-description lock, which another
-    descriptor's close does not lose; elsewhere a POSIX lock.
+    ``flock`` would succeed while Kafka holds its lock. On Linux it is an open-file-description lock, which survives the
+    close of another descriptor; elsewhere a POSIX lock.
     """
 
     __slots__ = ("_fd",)
@@ -400,9 +401,9 @@ class OsFs:
 
 
 def is_locked(path: str) -> bool:
-    """Whether somebody, this process included, holds the lock that `Fs.lock` would take; nothing is locked by asking.
+    """Whether any process, this one included, holds the lock of `Fs.lock`. Takes no lock.
 
-    A lock file that may not be read counts as locked: it is not this user's, and may be in use.
+    An unreadable lock file counts as locked: it belongs to another user and may be in use.
     """
     try:
         fd = _open(path, os.O_RDONLY)
@@ -422,7 +423,7 @@ def is_locked(path: str) -> bool:
 
 
 def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
-    """Replace a small file so that a crash leaves the old one or the new one, whole (Kafka's ``CheckpointFile``)."""
+    """Replace a small file so that after a crash the old or the new one is whole (Kafka's ``CheckpointFile``)."""
     temporary = path + ".tmp"
     try:
         fs.write(temporary, data)
@@ -435,7 +436,7 @@ def write_atomically(fs: Fs, path: str, data: Buffer) -> None:
 
 
 def remove_tree(fs: Fs, path: str) -> None:
-    """Delete a directory and all in it. Symbolic links go; their targets stay."""
+    """Delete a directory and its contents. Symbolic links are deleted; their targets are not."""
     for name in fs.listdir(path):
         child = os.path.join(path, name)
         if fs.stat(child).is_dir:
@@ -446,7 +447,7 @@ def remove_tree(fs: Fs, path: str) -> None:
 
 
 def _open(path: str, flags: int) -> int:
-    """A regular file or directory; opening a FIFO would wait for whoever opens its other end, perhaps for ever."""
+    """Open a regular file or directory. Opening a FIFO would wait for its other end, perhaps forever."""
     try:
         fd = with_descriptors(path, lambda: os.open(path, flags | _NOFOLLOW | os.O_NONBLOCK, 0o666))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A bounded map that forgets what was not used for longest. Thread-safe."""
+"""A bounded map that drops the least recently used value. Thread-safe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Of = TypeVar("Of")
 
 
 class Lru(Generic[Of]):
-    """Values with a cost each; together they cost at most ``most()``, which is asked whenever one is added.
+    """Values with costs whose sum is at most ``most()``, which is called whenever a value is added.
 
-    A value that is forgotten is only dropped: whoever still has it may use it to the end.
+    A value is dropped, not closed: a caller that still holds it may go on using it.
 
     >>> cache = Lru[str](lambda: 2)
     >>> for key in (1, 2, 3):

@@ -1,6 +1,6 @@
-"""Numbers that are counted while a broker works, and Prometheus' text format of them. Pure.
+"""Counters of a running broker, and Prometheus' text format. Pure.
 
-A counter is a plain attribute that is added to; what is told of it is put together when someone asks.
+A counter is a plain attribute; families of metrics are composed when a page is requested.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-"""Those of Kafka's histograms, as the usual rules of the JMX exporter show them."""
+"""The quantiles of Kafka's histograms in the common rules of the JMX exporter."""
 _KEPT: Final = 1024
-"""Durations that quantiles are taken of, a power of two. Kafka's samples have 1,028 (Yammer's)."""
+"""How many durations the quantiles cover; a power of two. Kafka's samples have 1,028 (Yammer's)."""
 
 Labels = Sequence[tuple[str, str]]
 
 
 class Sample(NamedTuple):
-    """One line: ``suffix`` is appended to the family's name."""
+    """One line; ``suffix`` is appended to the family's name."""
 
     value: float
     labels: Labels = ()
@@ -35,7 +35,7 @@ class Family(NamedTuple):
 
 
 class Durations:
-    """How often something was done, how long all of it took, and quantiles of the last 1,024 times."""
+    """Count and total of durations, and the quantiles of the last 1,024."""
 
     __slots__ = ("_last", "count", "total")
 
@@ -51,7 +51,7 @@ class Durations:
         self.total += seconds
 
     def quantiles(self, fractions: Sequence[float] = QUANTILES) -> list[float]:
-        """Seconds: the least that so large a part of the last ones did not exceed; 0.0 where there are none."""
+        """Seconds: for each fraction, the least duration that so many did not exceed; 0.0 if there are none."""
         last = sorted(self._last[: self.count])
         if not last:
             return [0.0 for _ in fractions]
@@ -71,7 +71,7 @@ def render(families: Iterable[Family]) -> bytes:
 
 
 def lines(families: Iterable[Family]) -> Iterator[str]:
-    """One by one; samples are made as they are asked for."""
+    """One by one; samples are made on demand."""
     for name, kind, text, samples in families:
         yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         for value, labels, suffix in samples:

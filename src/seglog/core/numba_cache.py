@@ -1,8 +1,8 @@
 """Where numba keeps compiled loops between runs.
 
-numba's own cache fails at import where it finds no directory to write to, and sees changes of one file only. So the
-directory is chosen here: under the first writable one of ``NUMBA_CACHE_DIR``, the package's ``__pycache__``, the user's
-cache and a fresh temporary directory, in one named after the sources that the loops are made of.
+numba's own cache fails at import if it finds no writable directory, and notices changes of one file only. So this
+module chooses the directory, and names it after the sources of the loops. Its parent is the first writable one of
+``NUMBA_CACHE_DIR``, the package's ``__pycache__`` and the user's cache, or a new temporary directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _stamp(sources: Collection[str]) -> str:
 
 
 def _is_usable(directory: str) -> bool:
-    """Whether we can write there, and nobody else put it there: what is cached is code that will run."""
+    """Whether the directory is writable and belongs to this user: the cached code will run."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if hasattr(os, "getuid") and os.stat(directory).st_uid not in (os.getuid(), 0):
@@ -43,7 +43,7 @@ def _is_usable(directory: str) -> bool:
 
 
 def choose_cache_directory(sources: Collection[str]) -> str:
-    """A writable directory for what is compiled from ``sources``, Python files of one package; made if need be."""
+    """A writable directory for code compiled from ``sources``, the Python files of one package. Created if need be."""
     name = f"seglog-numba-{_stamp(sources)}"
     package = os.path.dirname(os.path.abspath(min(sources)))
     parents = [
@@ -59,7 +59,7 @@ def choose_cache_directory(sources: Collection[str]) -> str:
 
 @contextmanager
 def numba_cache(directory: str) -> Iterator[None]:
-    """Functions decorated inside are cached in ``directory``; numba's setting is put back afterwards."""
+    """Functions decorated in this context are cached in ``directory``. numba's setting is restored afterwards."""
     from numba.core import config
 
     before = config.CACHE_DIR

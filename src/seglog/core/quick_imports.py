@@ -1,4 +1,4 @@
-"""What makes the imports of the broker quick. To be called before `kio` is imported for the first time."""
+"""Makes the broker's imports quick. Call it before `kio` is imported for the first time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _HIDDEN: Final = "hypothesis"
 
 
 def hide_hypothesis() -> bool:
-    """kio's types describe themselves to hypothesis where it is installed, which takes longer than all else: let it
-    not be found, unless it is loaded already. Whether it was hidden by this call."""
+    """kio's types register with hypothesis if it is installed, which takes longer than all other imports: hide it,
+    unless it is loaded already. Returns whether this call hid it."""
     modules = cast(dict[str, ModuleType | None], sys.modules)
     if _HIDDEN in modules:
         return False
@@ -24,7 +24,7 @@ def hide_hypothesis() -> bool:
 
 @contextmanager
 def without_hypothesis() -> Iterator[None]:
-    """Hide it for a while, in a process that is not ours: whoever loads it later has it."""
+    """Hide hypothesis for a while, in a process that is not ours: a later import finds it."""
     is_hidden = hide_hypothesis()
     collects = gc.isenabled()
     gc.disable()  # of modules that are loaded nothing is garbage; that takes a third of the time otherwise

@@ -1,8 +1,7 @@
-"""How a configuration key is named, typed, ranged and documented, and how its text becomes a value and back.
+"""Names, types, ranges and documentation of configuration keys, and their conversion to and from text.
 
-A table of keys is a dataclass whose fields are made by `setting`; `read` turns a mapping of Kafka's keys into values of
-that table's attributes. Parsing is that of Kafka's ``ConfigDef.java``: white space around a value is dropped, booleans
-are ``true`` and ``false`` in any case, lists are separated by commas.
+A table of keys is a dataclass whose fields are made by `setting`. Parsing follows Kafka's ``ConfigDef.java``: white
+space around a value is dropped, booleans are ``true`` and ``false`` in any case, lists are separated by commas.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Rule(Protocol):
     @property
     def allowed(self) -> str: ...
     def parse(self, value: object) -> Any:
-        """The checked value of a text or of a value of the type; ValueError, TypeError or KeyError if it is none."""
+        """The checked value of a text or of a value of the type; ValueError, TypeError or KeyError if invalid."""
 
     def format(self, value: Any) -> str:
         """The text that parses to ``value``."""
@@ -36,7 +35,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integer:
-    """A whole number of ``low`` to ``high``, or the odd value ``also`` outside of that."""
+    """A whole number from ``low`` to ``high``, or the special value ``also`` outside of that range."""
 
     type: str
     low: int
@@ -87,7 +86,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ScaledInteger:
-    """A whole number in a greater unit: the value is the number times ``factor``, but for the odd value ``also``."""
+    """A whole number in a larger unit: the value is the number times ``factor``, unless it is the special value."""
 
     number: Integer
     factor: int
@@ -110,7 +109,7 @@ class ScaledInteger:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A number of ``low`` to ``high``; never NaN."""
+    """A number from ``low`` to ``high``; never NaN."""
 
     low: float
     high: float
@@ -150,7 +149,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """One of a few values, each with its name. Names are told apart by case, as Kafka does."""
+    """One of a few named values. Names are case-sensitive, as in Kafka."""
 
     choices: Mapping[str, Any]
     type: ClassVar[str] = "string"
@@ -171,7 +170,7 @@ class Enumeration:
 
 
 class NameSet(frozenset[str]):
-    """Names that are written again in the order in which they were given. Equal to any set of the same names."""
+    """Names in the order in which they were given. Equal to any set of the same names."""
 
     order: tuple[str, ...]
 
@@ -216,7 +215,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of a table of keys. ``attribute`` is the key in Python's spelling; ``doc`` one line, with the unit."""
+    """One row of a table of keys. ``attribute`` is the key's name in Python; ``doc`` is one line, with the unit."""
 
     name: str
     rule: Rule
@@ -225,7 +224,7 @@ class Setting:
     attribute: str
 
     def parse(self, value: object) -> Any:
-        """The value, or `InvalidConfigError` that names key, value and what is allowed."""
+        """The value. `InvalidConfigError` names the key, the value and the allowed ones."""
         try:
             return self.rule.parse(value)
         except (ValueError, TypeError, KeyError) as error:
@@ -249,7 +248,7 @@ def settings_of(table: Any) -> dict[str, Setting]:
 
 
 def check(instance: Any, rows: Iterable[Setting]) -> None:
-    """Check the settings of a frozen dataclass's new instance, and put parsed values in place of given texts."""
+    """Check the settings of a new frozen instance, and replace texts by their values."""
     for row in rows:
         given = getattr(instance, row.attribute)
         parsed = row.parse(given)
@@ -258,7 +257,7 @@ def check(instance: Any, rows: Iterable[Setting]) -> None:
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> InvalidConfigError:
-    """The error for a key that no table has: it names the key and the nearest that is known."""
+    """The error for an unknown key. It suggests the nearest known one."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

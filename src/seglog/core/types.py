@@ -1,4 +1,4 @@
-"""The field's nouns as types: offsets, epochs, topics and partitions."""
+"""The basic types: offsets, epochs, topics and partitions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, NamedTuple, NewType, Protocol
 from seglog.core.errors import InvalidTopicError
 
 Offset = NewType("Offset", int)
-"""Position of a record in a partition's log, from 0; the log end offset is the offset that the next record gets."""
+"""Position of a record in a partition's log, from 0. The log end offset is that of the next record."""
 Epoch = NewType("Epoch", int)
-"""Leader epoch: which reign of which leader wrote a batch. -1 where none is known."""
+"""Leader epoch: the number of the leadership that wrote a batch. -1 is unknown."""
 TimestampMs = NewType("TimestampMs", int)
-"""Milliseconds since 1970 in UTC, -1 where a record has none."""
+"""Milliseconds since 1970 in UTC; -1 for a record without a timestamp."""
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes that are looked at and never changed."""
+"""Bytes that are only read."""
 
 NO_TIMESTAMP: Final = -1
 NO_OFFSET: Final = -1
@@ -31,7 +31,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class TimestampType(IntEnum):
-    """What a record's timestamp means; the numbers are those of Kafka's consumers (-1, 0, 1)."""
+    """The meaning of a record's timestamp; the numbers are those of Kafka's consumers (-1, 0, 1)."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -39,16 +39,16 @@ class TimestampType(IntEnum):
 
 
 class Slice(Protocol):
-    """Bytes that lie in a file and are read when they are sent."""
+    """A part of a file that is read when it is sent."""
 
     @property
     def size(self) -> int: ...
     def read_part(self, start: int, size: int) -> bytes:
-        """``size`` bytes from ``start`` on; fewer where the file was cut."""
+        """``size`` bytes from ``start`` on; fewer if the file was truncated."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic, which is also the name of its directory: ``topic-partition``."""
+    """A partition of a topic. Its text is the name of its directory: ``topic-partition``."""
 
     topic: str
     partition: int
@@ -58,11 +58,11 @@ class TopicPartition(NamedTuple):
 
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Which Kafka and seglog write themselves."""
+"""Topics that Kafka and seglog write themselves."""
 
 
 def validate_topic(name: str) -> str:
-    """Return ``name`` if Kafka would accept it as a topic's name (``Topic.java``), else raise `InvalidTopicError`.
+    """Return ``name`` if it is legal for a topic (``Topic.java``), else raise `InvalidTopicError`.
 
     >>> validate_topic("web.logs-2013_a")
     'web.logs-2013_a'
@@ -75,7 +75,7 @@ def validate_topic(name: str) -> str:
 
 
 def parse_topic_partition(directory: str) -> TopicPartition | None:
-    """The partition that a directory's name stands for, or None (``LocalLog.parseTopicPartitionName``).
+    """The partition of a directory's name, or None (``LocalLog.parseTopicPartitionName``).
 
     >>> parse_topic_partition("web-logs-12")
     TopicPartition(topic='web-logs', partition=12)

@@ -1,4 +1,4 @@
-"""Text of bytes that should be UTF-8, as Java reads it: Kafka's tools and clients show malformed bytes in its way."""
+"""Decodes UTF-8 as Java does: Kafka's tools and clients show malformed bytes in Java's way."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _HANDLER: Final = "seglog.java"
 
 
 def decode_utf8(data: Buffer) -> str:
-    """``new String(data, UTF_8)``: as Python's "replace", except for what counts as one malformed sequence.
+    """``new String(data, UTF_8)``: as Python's "replace", but with other limits of a malformed sequence.
 
-    Java takes an encoded surrogate as one sequence of three bytes, and one that the end cuts short as one sequence,
-    whatever is missing; Python replaces the bytes of the former one by one.
+    To Java, an encoded surrogate is one sequence of three bytes, and so is a sequence that the end cuts short. Python
+    replaces the bytes of a surrogate one by one.
 
     >>> decode_utf8(b"a\\xed\\xa0\\x80b\\xe2\\x82")
     'a\ufffdb\ufffd'
@@ -27,7 +27,7 @@ def decode_utf8(data: Buffer) -> str:
 
 
 def malformed_length(data: bytes, start: int) -> int:
-    """Bytes that Java replaces by one U+FFFD, at the place of a malformed sequence."""
+    """How many bytes of a malformed sequence Java replaces by one U+FFFD."""
     lead, left = data[start], len(data) - start
     second = data[start + 1] if left > 1 else -1
     if lead >> 4 == 0b1110:

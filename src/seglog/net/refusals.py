@@ -53,7 +53,7 @@ class Refusals:
 
 
 def foreign_protocol(head: bytes) -> str:
-    """What a client that does not speak Kafka's protocol speaks, "" if it may speak that.
+    """The foreign protocol of a client that sent ``head``, or "" if it may be Kafka's.
 
     >>> foreign_protocol(b"GET /metrics HTTP/1.1")
     'it sent an HTTP request (GET /metrics HTTP/1.1), and this is a Kafka port'

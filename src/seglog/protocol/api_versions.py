@@ -1,5 +1,5 @@
-"""ApiVersions by hand: it is the first that every client asks, and a server's port answers it before the classes of
-all other messages are loaded."""
+"""ApiVersions by hand. Every client sends it first, and a broker answers it before it has loaded the classes of all
+other messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Software = tuple[str, str]
 
 
 def read_api_versions(version: int, data: bytes | bytearray | memoryview, position: int) -> _Software | None:
-    """Name and version of the client's software; None in the versions that have no place for it."""
+    """Name and version of the client's software; None in versions without these fields."""
     if version < _FLEXIBLE:
         return None
     reader = WireReader(data, position)
@@ -40,7 +40,7 @@ def _text(reader: WireReader) -> str:
 
 
 def write_api_versions(version: int, error_code: int = 0, *, with_apis: bool = True) -> bytes:
-    """The response's body: all APIs that are served, no features.
+    """The response's body: all APIs, no features.
 
     >>> write_api_versions(0, 35, with_apis=False).hex()
     '002300000000'

@@ -1,8 +1,9 @@
-"""The one table of APIs: which requests are served, in which versions, how large a frame may be.
+"""The one table of APIs: which requests are served, in which versions, and how large a frame may be.
 
-ApiVersions, dispatch, the fuzzer and the documentation are made from it. An API that is not here is not advertised.
-Some are here only so that the broker refuses them with an error and no client waits (`seglog.broker.apis.unsupported`).
-Versions are those of a Kafka 4.3 broker, capped where a newer one asks for what is not built yet.
+ApiVersions, dispatch, the fuzzer and the documentation derive from it. An API that is not in it is not advertised. Some
+APIs are in it only so that the broker refuses them with an error and no client waits
+(`seglog.broker.apis.unsupported`). Versions are those of a Kafka 4.3 broker, except where a newer one requires a
+feature that seglog lacks.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 _SMALL: Final = 1 << 20
-"""Bytes of a request that only names things: a megabyte has room for ten thousand partitions."""
+"""The frame limit of requests that only name things: a megabyte has room for ten thousand partitions."""
 
 
 class ApiKey(IntEnum):
-    """Kafka's numbers (``ApiKeys.java``)."""
+    """API keys (``ApiKeys.java``)."""
 
     PRODUCE = 0
     FETCH = 1
@@ -79,7 +80,7 @@ _NEVER_FLEXIBLE: Final = 1 << 15
 
 
 def name_of(key: int) -> str:
-    """An API's name, as ``ApiKeys.java`` has it.
+    """An API's name in ``ApiKeys.java``.
 
     >>> name_of(69), name_of(-1)
     ('ConsumerGroupDescribe', 'API -1')
@@ -88,9 +89,11 @@ def name_of(key: int) -> str:
 
 
 class Api(NamedTuple):
-    """``low`` to ``high`` are advertised, versions from ``served`` on answered; others get UNSUPPORTED_VERSION.
+    """Versions ``low`` to ``high`` are advertised. Those from ``served`` on are answered, others get
+    UNSUPPORTED_VERSION.
 
-    ``flexible``: the first version with tagged fields. ``max_frame``: bytes, None for ``socket.request.max.bytes``.
+    ``flexible`` is the first version with tagged fields. ``max_frame`` is in bytes; None means
+    ``socket.request.max.bytes``.
     """
 
     key: ApiKey
@@ -139,7 +142,7 @@ APIS: Final[Mapping[int, Api]] = {
         Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
         Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
         Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
-        # What follows is answered by `seglog.broker.apis.unsupported`.
+        # `seglog.broker.apis.unsupported` answers the following.
         Api(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
         Api(ApiKey.CREATE_ACLS, 1, 3, 2),
         Api(ApiKey.DELETE_ACLS, 1, 3, 2),

@@ -1,4 +1,4 @@
-"""Fetch responses by hand: what stands between slices of files, which go out as they lie there.
+"""Fetch responses by hand: the bytes between slices of files, which are sent unchanged.
 
 ::
 
@@ -34,8 +34,8 @@ _DIVERGING: Final = Struct(">iq")
 
 
 class FetchedPartition(NamedTuple):
-    """``aborted`` are (producer id, first offset), None unless read_committed was asked for; ``diverging`` is an epoch
-    and where it ends; ``leader`` the current leader and its epoch, where it is not this broker."""
+    """``aborted`` has pairs of producer id and first offset, or None without read_committed. ``diverging`` is an epoch
+    and its end offset. ``leader`` is the current leader and its epoch if another broker leads."""
 
     partition: int
     error: int = 0
@@ -50,7 +50,7 @@ class FetchedPartition(NamedTuple):
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the client is to know of it at once, and not when there is enough to read."""
+        """Whether the client must learn of it at once, without waiting for more bytes."""
         return self.error != 0 or self.diverging is not None or self.preferred_read_replica >= 0
 
 
@@ -60,7 +60,7 @@ class FetchedTopic(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """``parts``: bytes and slices, in their order, ``size`` bytes in all."""
+    """``parts`` in their order, ``size`` bytes in all."""
 
     parts: list[bytes | Slice]
     size: int
@@ -124,7 +124,7 @@ def _put_head(out: bytearray, partition: FetchedPartition, version: int, *, flex
 
 
 def _put_tags(out: bytearray, partition: FetchedPartition) -> None:
-    """Tagged structs: the number of tags, and for each its tag, its size, its fields and their own (no) tags."""
+    """Tagged structs: the number of tags; for each its tag, size and fields, and no nested tags."""
     out.append((partition.diverging is not None) + (partition.leader is not None))
     if partition.diverging is not None:
         out += bytes((0, _DIVERGING.size + 1)) + _DIVERGING.pack(*partition.diverging) + b"\0"

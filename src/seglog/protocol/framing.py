@@ -1,4 +1,4 @@
-"""Frames and headers: what stands before the body of a request and of a response (KIP-482 for the flexible ones)."""
+"""Frames and headers of requests and responses (KIP-482 for the flexible ones)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">hhi")
 _LENGTH: Final = Struct(">h")
 _CLIENT_ID: Final = _HEADER.size + _LENGTH.size
-"""Where a client id begins."""
+"""The position of the client id."""
 _ANSWER: Final = Struct(">ii")
 _ANSWER_FLEXIBLE: Final = Struct(">iib")
 
 
 class RequestHeader(NamedTuple):
-    """``body`` is the position at which the request's body begins. ``client_id`` may be None."""
+    """``body`` is the position of the request's body. ``client_id`` may be None."""
 
     key: int
     version: int
@@ -30,10 +30,10 @@ class RequestHeader(NamedTuple):
 
 
 def read_header(frame: bytes | bytearray | memoryview) -> RequestHeader:
-    """The header of a request (without the four bytes of its size).
+    """The header of a request, without the four bytes of its size.
 
-    An API or version that is not known is given back with the body right behind the correlation id: whoever answers
-    with UNSUPPORTED_VERSION needs no more. Raises `InvalidRequestError`.
+    For an unknown API or version, the body begins right after the correlation id: an UNSUPPORTED_VERSION response needs
+    no more. Raises `InvalidRequestError`.
     """
     if len(frame) < _HEADER.size:
         raise InvalidRequestError(f"a request of {len(frame)} bytes has no header")
@@ -70,7 +70,7 @@ def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
 
 
 def frame_response(key: int, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Size and header that stand before a response's body. ApiVersions has the old header in all versions (KIP-511)."""
+    """Size and header of a response. ApiVersions has the old header in all versions (KIP-511)."""
     if key != ApiKey.API_VERSIONS and version >= APIS[key].flexible:
         return _ANSWER_FLEXIBLE.pack(body_size + 5, correlation_id, 0)
     return _ANSWER.pack(body_size + 4, correlation_id)

@@ -1,8 +1,8 @@
-"""Requests read into one shape whatever their version, by kio's schemas but not by kio's reader.
+"""Decodes requests of any version into one shape, by kio's schemas but without kio's reader.
 
-That one believes an array's length before it looks at what is left of the buffer: five bytes make it ask for 32 GB, and
-the process ends (kio 0.6.5). Here every length and count is held against the bytes that are left, and one request may
-have `MAX_ELEMENTS` of all arrays together.
+kio's reader trusts an array's length before it checks the rest of the buffer: five bytes make it allocate 32 GB, and
+the process ends (kio 0.6.5). Here every length and count is checked against the bytes left, and one request may have
+`MAX_ELEMENTS` array elements in all.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from seglog.protocol.schema import MISSING, FieldSpec, fields_of
 from seglog.protocol.wire import NUMBERS, WireReader
 
 Message = SimpleNamespace
-"""Attributes by the names of the newest version: times are milliseconds, codes ints, ids UUIDs or None."""
+"""A decoded message with the newest version's field names. Times are milliseconds, codes ints, ids UUIDs or None."""
 
 MAX_ELEMENTS: Final = 100_000
-"""Some three hundred bytes of memory each, of what may be two bytes of a request."""
+"""An element takes some 300 bytes of memory, and may take only two bytes of the request."""
 
 _FIXED: Final[Mapping[str, int]] = {
     "bool": 1,
@@ -43,7 +43,7 @@ _Read = Callable[["_Request"], Any]
 
 
 class _Request(WireReader):
-    """The bytes of a request, and how many elements of arrays they may still have."""
+    """The bytes of a request, and the array elements that it may still have."""
 
     __slots__ = ("elements",)
 
@@ -58,7 +58,7 @@ class _Request(WireReader):
         return count
 
     def count(self, length: int, smallest: int) -> int:
-        """An array's length, if that many elements can follow."""
+        """An array's ``length``, if the rest of the buffer can hold that many elements."""
         if length * smallest > self.left:
             raise InvalidRequestError(f"an array of {length} elements where {self.left} bytes are left")
         self._spend(length)
@@ -73,9 +73,8 @@ class _Request(WireReader):
 def read_message(message: Any, newest: Any, data: bytes | bytearray | memoryview, position: int) -> Message:
     """A message of kio's class ``message``, with the fields of ``newest`` as well.
 
-    What stands behind its end is passed over, as Kafka does: librdkafka 2.16 asks for the metadata of all topics with
-    three bytes too many.
-    Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
+    Bytes after its end are ignored, as in Kafka: librdkafka 2.16 sends three bytes too many when it asks for all
+    topics. Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
     """
     request = _Request(data, position)
     found: Message = _reader(message, newest)(request)
@@ -114,8 +113,8 @@ def _reader(message: Any, newest: Any) -> _Read:
 def _steps(
     specs: Sequence[FieldSpec], newer: Mapping[str, FieldSpec], *, flexible: bool
 ) -> Iterator[tuple[tuple[str, ...], Struct | None, _Read]]:
-    """Names of fields that are read in one step: numbers of fixed sizes that follow each other, or one of another
-    kind. With the form of numbers, or None, and what reads the first field."""
+    """The steps of decoding: a run of fixed-size numbers, or one other field. Each has the fields' names, the numbers'
+    form or None, and the reader of the first field."""
     for are_numbers, run in groupby(specs, lambda spec: spec.kind in NUMBERS and not spec.is_array):
         fields = list(run)
         readers = [_value(spec, newer.get(spec.name), flexible=flexible) for spec in fields]
@@ -128,7 +127,7 @@ def _steps(
 
 
 def _read_tags(request: _Request, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
-    """Tagged fields; those that are not known are passed over (KIP-482)."""
+    """Decode tagged fields; unknown ones are skipped (KIP-482)."""
     for _ in range(request.tags()):
         tag, size = request.uvarint(), request.uvarint()
         if size > request.left:
@@ -143,7 +142,7 @@ def _read_tags(request: _Request, tagged: Mapping[int, tuple[str, _Read]], value
 
 
 def default_of(spec: FieldSpec) -> Any:
-    """What a field is where a version does not have it, as a `Message` has it."""
+    """A field's value in a `Message` whose version lacks it."""
     if spec.is_array:
         return None if spec.is_nullable else ()
     if spec.nested is not None:
@@ -220,7 +219,7 @@ def _text(spec: FieldSpec, *, flexible: bool) -> _Read:
 
 
 def _smallest(spec: FieldSpec, *, flexible: bool) -> int:
-    """Bytes that one element of an array has at least."""
+    """The fewest bytes of one array element."""
     if spec.nested is not None:
         fields = sum(
             (1 if flexible else 4) if inner.is_array else _smallest(inner, flexible=flexible)

@@ -1,7 +1,7 @@
-"""Responses written from one shape into any version, by kio's classes.
+"""Encodes responses from one shape into any version, by kio's classes.
 
-A handler returns a mapping by the names of the newest version: times are milliseconds, codes ints, ids UUIDs. Fields
-that the version does not have are left out; those that it has and the handler did not give get their defaults.
+A handler returns a mapping with the newest version's field names. Times are milliseconds, codes ints, ids UUIDs. Fields
+that the version lacks are left out; fields that the handler left out get their defaults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEUTRAL: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "records": b""
 
 
 def write_message(message: Any, answer: Mapping[str, Any]) -> bytes:
-    """``answer`` as a message of kio's class ``message``."""
+    """Encode ``answer`` as a message of kio's class ``message``."""
     out = io.BytesIO()
     _writer(message)(out, _builder(message)(answer))
     return out.getvalue()
@@ -49,7 +49,7 @@ def _builder(message: Any) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _default(spec: FieldSpec) -> Any:
-    """As kio has it."""
+    """kio's default of a field."""
     if spec.default is not MISSING:
         return spec.default
     if spec.is_nullable:

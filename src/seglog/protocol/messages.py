@@ -1,4 +1,4 @@
-"""One view of a request whatever its version, and one way to answer."""
+"""Requests and responses in one shape for all versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def from_older(key: int, version: int, request: Message) -> Message:
 
 
 def to_older(key: int, version: int, answer: Answer) -> Answer:
-    """An answer in the shape of the newest version as ``version`` wants it."""
+    """An answer of the newest shape, as ``version`` has it."""
     change = _RESPONSES.get(key)
     return change[1](answer, version) if change is not None and version < change[0] else answer
 
@@ -56,7 +56,7 @@ _REQUESTS: Final[Mapping[int, tuple[int, Callable[[Message, int], None]]]] = {
     ApiKey.LEAVE_GROUP: (3, _leave_group),
     ApiKey.DELETE_TOPICS: (6, _delete_topics),
 }
-"""API -> the first version that has the new shape, and what makes it of an older one."""
+"""By API: the first version with the new shape, and the function that converts older ones."""
 
 
 def _one_coordinator(answer: Answer, _: int) -> Answer:
@@ -65,7 +65,7 @@ def _one_coordinator(answer: Answer, _: int) -> Answer:
 
 
 def _one_group(answer: Answer, version: int) -> Answer:
-    """Before version 2 there is no place for the group's error but each of its partitions."""
+    """Before version 2 only partitions have an error code: each gets the group's."""
     (group,) = answer["groups"]
     code = group.get("error_code", 0)
     topics = group["topics"]
@@ -94,7 +94,7 @@ __all__ = ["Message", "read_request", "write_response"]
 
 
 def read_request(key: int, version: int, data: bytes | bytearray | memoryview, position: int = 0) -> Message:
-    """The body of a request, from ``position`` to the end of ``data``, in the shape of the newest version.
+    """Decode the body of a request, from ``position`` to the end of ``data``, into the shape of the newest version.
 
     Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
     """
@@ -103,5 +103,5 @@ def read_request(key: int, version: int, data: bytes | bytearray | memoryview, p
 
 
 def write_response(key: int, version: int, answer: Mapping[str, Any]) -> bytes:
-    """The body of a response; ``answer`` is in the shape of the newest version."""
+    """Encode the body of a response; ``answer`` has the shape of the newest version."""
     return write_message(response_class(key, version), to_older(key, version, answer))

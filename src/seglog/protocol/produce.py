@@ -1,6 +1,6 @@
-"""Produce, the hottest request: read without copying its records, and answered, by hand.
+"""Produce, the hottest request, by hand: records are not copied.
 
-A request for one partition, as producers send them, takes two microseconds here, and thirty by the general way.
+A request for one partition, the usual case, takes two microseconds here and thirty in the general way.
 
 ::
 
@@ -35,22 +35,22 @@ _INT32: Final = Struct(">i")
 _HEAD: Final = Struct(">ihqq")
 _HEAD_5: Final = Struct(">ihqqq")
 _ONE_NAME: Final = Struct(">BhiBB")
-"""No transactional id, acks, timeout, one topic, the length of its name: how a request for one partition begins."""
+"""The start of a request for one partition: no transactional id, acks, timeout, one topic, the length of its name."""
 _ONE_ID: Final = Struct(">BhiB16s")
 _NUMBER: Final = Struct(">Bi")
-"""One partition, and which."""
+"""One partition, and its number."""
 _NONE: Final = 1
 _ONE: Final = 2
-"""Lengths as they stand in flexible versions: one more."""
+"""Flexible versions encode a length plus one."""
 _ONE_ANSWER: Final = Struct(">ihqqqBBBBiB")
-"""An answer without record errors or a message, all tags, and the throttle time."""
+"""An answer without record errors or message; all tags; the throttle time."""
 _NO_TAGS: Final = bytes(3)
 _LAST_SHIFT: Final = 28
-"""Of the five bytes that a varint may have."""
+"""Of the last of a varint's five bytes."""
 
 
 class PartitionData(NamedTuple):
-    """Records for a partition; None where the client sent none."""
+    """A partition's records; None if the client sent null."""
 
     partition: int
     records: memoryview | None
@@ -71,7 +71,7 @@ class ProduceRequest(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """Which record of the batch (counted from 0) was refused, and why (KIP-467)."""
+    """The index of a refused record in its batch, and the reason (KIP-467)."""
 
     record: int
     message: str | None
@@ -86,7 +86,7 @@ class PartitionAnswer(NamedTuple):
     record_errors: Sequence[RecordError] = ()
     error_message: str | None = None
     leader: tuple[int, int] | None = None
-    """Where the partition is led elsewhere: the leader's id and its epoch."""
+    """The leader's id and epoch, if another broker leads the partition."""
 
 
 class TopicAnswer(NamedTuple):
@@ -95,7 +95,7 @@ class TopicAnswer(NamedTuple):
 
 
 def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRequest:
-    """The body of a Produce request; its records are parts of ``data``. Raises `InvalidRequestError`."""
+    """Decode the body of a Produce request; its records are slices of ``data``. Raises `InvalidRequestError`."""
     flexible = version >= FLEXIBLE
     if flexible and (request := _read_one(data, version, position)) is not None:
         return request
@@ -138,7 +138,7 @@ def read_produce(data: memoryview, version: int, position: int = 0) -> ProduceRe
 
 
 def _read_one(data: memoryview, version: int, position: int) -> ProduceRequest | None:
-    """Nearly every request: records for one partition, in no transaction. None: another one, or one that is wrong."""
+    """The fast path for nearly every request: one partition, no transaction. None for any other request."""
     try:
         if version >= TOPIC_IDS:
             no_transaction, acks, timeout_ms, topics, raw = _ONE_ID.unpack_from(data, position)
@@ -211,7 +211,7 @@ def _count(reader: WireReader, *, flexible: bool) -> int:
 def write_produce(
     version: int, topics: Sequence[TopicAnswer], throttle_ms: int = 0, endpoints: Sequence[NodeEndpoint] = ()
 ) -> bytes:
-    """The body of a Produce response; ``endpoints`` are those of the leaders that it names."""
+    """Encode the body of a Produce response; ``endpoints`` are those of the leaders that it names."""
     flexible = version >= FLEXIBLE
     if flexible and not endpoints and len(topics) == 1 and len(topics[0].partitions) == 1:
         topic, (answer,) = topics[0]
@@ -256,7 +256,7 @@ def write_produce(
 
 @lru_cache(maxsize=1024)
 def _one_answer(topic: str | UUID) -> bytes:
-    """How an answer for one partition of a topic begins."""
+    """The start of an answer for one partition of a topic."""
     out = bytearray((_ONE,))
     if isinstance(topic, UUID):
         out += topic.bytes

@@ -1,4 +1,4 @@
-"""Fetch as a follower asks it, by hand: requests of version 17 are written and read, responses read
+"""Fetch of followers, by hand: encodes and decodes requests of version 17, and decodes responses
 (`seglog.protocol.fetch` writes them).
 
 ::
@@ -13,8 +13,8 @@
                              | log_start_offset int64 | [producer_id int64 | first_offset int64] nullable
                              | preferred_read_replica int32 | records | tag 0: epoch int32, end_offset int64]]
 
-Lengths are varints of length + 1, and tagged fields follow each part. Topics' ids stay the sixteen bytes that they are
-in a response: to make a UUID of them takes longer than all the rest.
+Lengths are varints of length + 1, and tagged fields follow each part. In a response, topic ids stay bytes: making
+UUIDs would take longer than all the rest.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _NOTHING: Final = memoryview(b"")
 _DIVERGING_EPOCH: Final = 0
 _REPLICA: Final = 1
 _TAIL: Final = bytes((1, 1, _REPLICA, _REPLICA_STATE.size + 1))
-"""No rack, and one tagged field: how the end of a request begins."""
+"""The end of a request: no rack, and one tagged field."""
 
 
 class RequestHead(NamedTuple):
-    """What a request says beside its partitions. ``replica_id`` and ``replica_epoch`` are -1 for a consumer."""
+    """The fields of a request beside its partitions. ``replica_id`` and ``replica_epoch`` are -1 for a consumer."""
 
     max_wait_ms: int
     min_bytes: int
@@ -60,7 +60,7 @@ class RequestHead(NamedTuple):
 
 
 class WantedPartition(NamedTuple):
-    """In the order of the wire. Epochs are -1 where none is known."""
+    """In the order of the wire. An unknown epoch is -1."""
 
     partition: int
     leader_epoch: int
@@ -71,8 +71,8 @@ class WantedPartition(NamedTuple):
 
 
 class AnsweredPartition(NamedTuple):
-    """``diverging``: the leader's largest epoch up to ours, and where it ends there. ``records`` is a part of the
-    response's own bytes."""
+    """``diverging`` is the leader's largest epoch up to ours, and its end offset there. ``records`` is a slice of the
+    response."""
 
     topic_id: bytes
     partition: int
@@ -92,7 +92,7 @@ class FetchResponse(NamedTuple):
 def write_request(
     head: RequestHead, wanted: Mapping[bytes, Sequence[WantedPartition]], forgotten: Mapping[bytes, Sequence[int]]
 ) -> bytes:
-    """The body of a request; partitions by the topics' ids."""
+    """Encode the body of a request; partitions are grouped by topic id."""
     max_wait_ms, min_bytes, max_bytes, session_id, session_epoch, replica_id, replica_epoch, isolation_level = head
     out = bytearray(_REQUEST.pack(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch))
     out += uvarint(len(wanted) + 1)
@@ -116,7 +116,7 @@ def write_request(
 
 
 class FollowerRequest(NamedTuple):
-    """A request as the leader reads it."""
+    """A request as the leader decodes it."""
 
     head: RequestHead
     wanted: list[tuple[UUID, WantedPartition]]
@@ -124,8 +124,8 @@ class FollowerRequest(NamedTuple):
 
 
 def read_request(data: memoryview, position: int) -> FollowerRequest | None:
-    """The body of a request that begins at ``position``, if it is one as `write_request` makes them; None for any
-    other, which is to be read in the general way. A follower asks all the time."""
+    """Decode the body of a request at ``position`` if `write_request` encoded it; None for any other request, which
+    takes the general way."""
     end = len(data) - len(_TAIL) - _REPLICA_STATE.size - 1
     if end < position or data[end : end + len(_TAIL)] != _TAIL or data[-1]:
         return None
@@ -160,7 +160,7 @@ def _uuid(raw: bytes) -> UUID:
 
 
 def read_response(data: memoryview) -> FetchResponse:
-    """The body of a response, all of ``data``.
+    """Decode the body of a response, all of ``data``.
 
     Raises `InvalidRequestError`, whatever the bytes are, and nothing else.
     """
@@ -196,7 +196,7 @@ def _read_partition(reader: WireReader, topic_id: bytes) -> AnsweredPartition:
 
 
 def _read_tags(reader: WireReader) -> tuple[int, int] | None:
-    """The diverging epoch, if it is among the tagged fields; an epoch below 0 stands for none."""
+    """The diverging epoch among the tagged fields; None if it is absent or negative."""
     diverging = None
     for _ in range(reader.tags()):
         tag, size = reader.uvarint(), reader.uvarint()
@@ -214,7 +214,7 @@ def _read_tags(reader: WireReader) -> tuple[int, int] | None:
 
 
 def _count(reader: WireReader, smallest: int, *, is_nullable: bool = False) -> int:
-    """An array's length, if that many elements can follow."""
+    """An array's length, if the rest of the buffer can hold that many elements."""
     length = reader.uvarint() - 1
     if length < 0 and not is_nullable:
         raise InvalidRequestError("an array that is null")

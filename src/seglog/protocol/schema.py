@@ -1,4 +1,4 @@
-"""What kio's classes say of themselves: the fields of a message in one version, in the order of the wire."""
+"""The fields of a message in one version, in the order of the wire, from kio's classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MISSING: Final = dataclasses.MISSING
 
 
 class FieldSpec(NamedTuple):
-    """One field. ``kind`` is Kafka's type, "" for a nested message, whose class is ``nested``."""
+    """One field. ``kind`` is Kafka's type, or "" for a nested message of class ``nested``."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ def response_class(key: int, version: int) -> Any:
 
 @cache
 def fields_of(message: Any) -> tuple[FieldSpec, ...]:
-    """The fields of a class of kio's."""
+    """The fields of one of kio's classes."""
     hints = get_type_hints(message)
     return tuple(_field(field, hints[field.name]) for field in dataclasses.fields(message))
 

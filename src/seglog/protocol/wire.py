@@ -1,4 +1,4 @@
-"""The primitive types of Kafka's protocol, read with every length held against what is left of the buffer."""
+"""The primitive types of Kafka's protocol. Every length is checked against the bytes left in the buffer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NUMBERS: Final[Mapping[str, str]] = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""How `struct` writes the types of a fixed size."""
+"""The `struct` codes of types with a fixed size."""
 _FORMS: Final = {kind: Struct(">" + code) for kind, code in NUMBERS.items()}
 _LONGEST_VARINT: Final = 5
 MAX_TAGS: Final = 64
-"""Tagged fields in one place; Kafka has no more than ten anywhere."""
+"""The most tagged fields in one place; Kafka has ten at most."""
 
 
 class WireReader:
-    """Reads at a position of a message's bytes; `InvalidRequestError` where there are too few or they cannot be."""
+    """Decodes a message's bytes from a position on. `InvalidRequestError` for missing or impossible bytes."""
 
     __slots__ = ("data", "position")
 
@@ -42,7 +42,7 @@ class WireReader:
         return len(self.data) - self.position
 
     def numbers(self, form: Struct) -> tuple[Any, ...]:
-        """What stands next, in that form."""
+        """The next numbers, in this form."""
         try:
             values = form.unpack_from(self.data, self.position)
         except error as reason:
@@ -77,19 +77,19 @@ class WireReader:
         return bytes(self.data[start : self.position])
 
     def uuid(self) -> UUID | None:
-        """None for the id of zeros, which stands for none."""
+        """None for the id of zeros."""
         raw = self.take(16)
         return UUID(bytes=raw) if any(raw) else None
 
     def tags(self) -> int:
-        """How many tagged fields follow: not millions of a byte or two each (CVE-2026-111115)."""
+        """The number of tagged fields. Limited: millions of them may take only a byte or two each (CVE-2026-111115)."""
         count = self.uvarint()
         if count > MAX_TAGS:
             raise InvalidRequestError(f"{count} tagged fields in one place")
         return count
 
     def skip_tags(self) -> None:
-        """Pass over tagged fields whatever they are (KIP-482)."""
+        """Skip tagged fields (KIP-482)."""
         for _ in range(self.tags()):
             self.uvarint()
             self.take(self.uvarint())
@@ -122,14 +122,14 @@ class NodeEndpoint(NamedTuple):
 
 
 def put_leader(out: bytearray, leader: tuple[int, int]) -> None:
-    """The struct ``current_leader``: the leader's id and its epoch; size before it, no tags of its own behind."""
+    """The struct ``current_leader``: its size, the leader's id and epoch, and no tags."""
     out.append(_LEADER.size + 1)
     out += _LEADER.pack(*leader)
     out.append(0)
 
 
 def put_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """The tags of a response: none, or ``node_endpoints`` (0)."""
+    """The tags of a response: none, or ``node_endpoints`` (0), where the leaders listen (KIP-951)."""
     if not endpoints:
         out.append(0)
         return
