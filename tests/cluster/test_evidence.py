@@ -218,9 +218,9 @@ def test_only_refusals_are_kept_while_a_replica_leads() -> None:
 
 
 def test_choice_of_a_replica_that_cannot_lead() -> None:
-    with pytest.raises(ValueError, match="broker 4 is none of the replicas 1, 2, 3"):
+    with pytest.raises(ValueError, match="broker 4 is not one of the replicas 1, 2, 3"):
         choose(leaderless(), 4, after_power_cut(1))
-    with pytest.raises(ValueError, match="broker 2 is not there"):
+    with pytest.raises(ValueError, match="broker 2 is not registered"):
         choose(leaderless(), 2, after_power_cut(1))
 
 

@@ -41,9 +41,9 @@ def test_a_broker_holds_the_format_that_it_joins_with() -> None:
 @pytest.mark.parametrize(
     ("there", "ours", "why"),
     [
-        (3, Formats(1, 2), "have format 3, this broker speaks formats 1 to 2: install a later seglog here"),
-        (1, Formats(2, 3), "have format 1, this broker speaks formats 2 to 3: raise the cluster's format first"),
-        (2, Formats(1, 1), "have format 2, this broker speaks format 1: install a later seglog here"),
+        (3, Formats(1, 2), "has format 3, this broker speaks formats 1 to 2: install a later seglog here"),
+        (1, Formats(2, 3), "has format 1, this broker speaks formats 2 to 3: raise the cluster's format first"),
+        (2, Formats(1, 1), "has format 2, this broker speaks format 1: install a later seglog here"),
     ],
 )
 def test_a_broker_without_the_clusters_format_is_refused_with_both(there: int, ours: Formats, why: str) -> None:
@@ -71,7 +71,7 @@ def test_the_format_rises_when_every_broker_speaks_it(tmp_path: Path, monkeypatc
         again = Party(made[0], 1)
         with monkeypatch.context() as release:
             release.setattr(membership, "check_format", lambda found: check_format(found, Formats(1, 1)))
-            with pytest.raises(FormatError, match="have format 2, this broker speaks format 1"):
+            with pytest.raises(FormatError, match="has format 2, this broker speaks format 1"):
                 await again.join()
         await again.join()
         for party in (old, new, again):

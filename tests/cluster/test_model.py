@@ -106,7 +106,7 @@ def test_anything_else_is_named(data: bytes | str) -> None:
 
 def test_a_later_form_is_refused() -> None:
     later = encode(PartitionState(replicas=(1,), leader=1, leader_epoch=0, isr=())).replace(b'"form":1', b'"form":2')
-    with pytest.raises(InvalidStateError, match="form 2: a later seglog has written it"):
+    with pytest.raises(InvalidStateError, match="has form 2: a later seglog wrote it"):
         decode_partition("p", later)
 
 

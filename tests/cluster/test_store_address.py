@@ -31,22 +31,22 @@ except MissingExtraError as error:
 @pytest.mark.parametrize(
     ("address", "what"),
     [
-        ("", "no metadata store"),
-        ("store", "no metadata store"),
-        ("sqlite:", "no metadata store"),
-        ("sqlite://path", "no metadata store"),
-        ("etcd://localhost/c", "no metadata store"),
-        ("zookeeper:localhost/c", "no metadata store"),
+        ("", "not the address of a metadata store"),
+        ("store", "not the address of a metadata store"),
+        ("sqlite:", "not the address of a metadata store"),
+        ("sqlite://path", "not the address of a metadata store"),
+        ("etcd://localhost/c", "not the address of a metadata store"),
+        ("zookeeper:localhost/c", "not the address of a metadata store"),
         ("zookeeper://localhost", "needs the cluster's name"),
         ("zookeeper://localhost/", "needs the cluster's name"),
         ("zookeeper://localhost/a/b", "needs the cluster's name"),
         ("zookeeper://localhost/..", "needs the cluster's name"),
         ("zookeeper://localhost/a\n", "needs the cluster's name"),
-        ("zookeeper:///c", "no HOST:PORT"),
-        ("zookeeper://one,/c", "no HOST:PORT"),
-        ("zookeeper://one:0/c", "no HOST:PORT"),
-        ("zookeeper://one:65536/c", "no HOST:PORT"),
-        ("zookeeper://o ne:1/c", "no HOST:PORT"),
+        ("zookeeper:///c", "not the HOST:PORT"),
+        ("zookeeper://one,/c", "not the HOST:PORT"),
+        ("zookeeper://one:0/c", "not the HOST:PORT"),
+        ("zookeeper://one:65536/c", "not the HOST:PORT"),
+        ("zookeeper://o ne:1/c", "not the HOST:PORT"),
     ],
 )
 def test_an_address_that_is_none_is_refused(address: str, what: str) -> None:
@@ -57,7 +57,7 @@ def test_an_address_that_is_none_is_refused(address: str, what: str) -> None:
 
 def test_a_server_that_does_not_answer_is_named() -> None:
     address = f"zookeeper://127.0.0.1:{free_port()}/c"
-    with pytest.raises(StoreFailedError, match=f"{address}: no server answers"):
+    with pytest.raises(StoreFailedError, match=f"{address}: no server of ZooKeeper"):
         asyncio.run(open_store(address, clock=SystemClock(), session_timeout_ms=300))
 
 

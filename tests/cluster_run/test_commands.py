@@ -169,7 +169,7 @@ def test_what_a_cluster_cannot_be_started_with_is_one_line(tmp_path: Path) -> No
         assert len(ran.err.splitlines()) == 1
     (tmp_path / "file").touch()
     for option, value, reason in (
-        ("--store", "mysql:x", "'mysql:x' is no metadata store"),
+        ("--store", "mysql:x", "'mysql:x' is not the address of a metadata store"),
         ("--set", "log.dirs=/a,/b", "--set log.dirs: each broker has its own"),
         ("--data-dir", tmp_path / "file", "file is not a directory"),
     ):

@@ -82,7 +82,7 @@ def remove_store(cluster: SeglogCluster, load: Workload, store: Path, away: Path
     cluster[3].kill()
     load.wait_for_more()
     cluster[3].launch()
-    with pytest.raises(RuntimeError, match=f"{store}/metadata.sqlite: there is no such metadata store"):
+    with pytest.raises(RuntimeError, match=f"{store}/metadata.sqlite: this metadata store does not exist"):
         cluster[3].ready()
     assert not [*store.glob("metadata.sqlite*")]
     sqlite3.connect(store / "metadata.sqlite").close()

@@ -79,7 +79,7 @@ def test_an_older_store_is_refused_and_when_it_is_accepted_nothing_is_deleted(me
         replace_store(cluster, restored)
         for broker in cluster.brokers.values():
             broker.launch()
-            with pytest.raises(RuntimeError, match=r"went back in time: it is at generation \d+, and \S+ has seen \d+"):
+            with pytest.raises(RuntimeError, match=r"went back in time: it is at generation \d+, but \S+ has seen \d+"):
                 broker.ready()
         assert logs(cluster) == before
 

@@ -1,1 +1,1 @@
-"""What all brokers of a cluster share beyond records: small versioned values, who is alive, and who was told."""
+"""The shared metadata of a cluster: stores, registrations, the controller, and decisions about partitions."""

@@ -1,16 +1,16 @@
-"""A copy of the metadata store in a file, and what must be true of an older store before brokers may go on with it.
+"""Backups of the metadata store, and the changes that make an older store safe to continue with.
 
 A backup is one JSON document, with a CRC over its values::
 
     {"form": 1, "cluster": "xtz…", "generation": 1234, "taken_ms": 17…, "crc": 305419896,
      "values": {"topics/web": [3, "{…}"], …}}
 
-Each value has the version that it had; of one that is not UTF-8 there are the bytes in base64, in a third place.
+Each value has its version; one that is not UTF-8 has its bytes in base64, as a third item.
 
-An older store must not be believed: since then ISRs have shrunk, leaders were elected, and numbers were given out that
-must never be given out again. `distrusted` therefore leaves every partition without a leader and without an ISR, with
-all its replicas as those that may have everything: what they have decides (`seglog.cluster.election`). Counters go on
-above all that can have been used.
+An older store must not be believed. Since then ISRs have shrunk, leaders were elected, and numbers were given out that
+must not be given out again. So `distrusted` leaves every partition without a leader and without an ISR, with all its
+replicas as candidates, and their evidence decides (`seglog.cluster.election`). Counters continue above everything that
+can have been used.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ CLUSTER: Final = "cluster"
 PRODUCER_IDS: Final = "producer-ids"
 _FORM: Final = 1
 _EPOCHS: Final = 1 << 20
-"""By how much counters rise at least when an older store is accepted."""
+"""The least by which counters rise when an older store is accepted."""
 _EPOCHS_BEGIN_S: Final = 1_577_836_800
-"""2020 in seconds: leader epochs of an accepted store count from here, and have 31 bits."""
+"""2020 in seconds: the leader epochs of an accepted store count from here, and have 31 bits."""
 _PER_SECOND: Final = 20
-"""Bits of a counter below the second of the day's clock: no broker gives out a million numbers in each second."""
+"""Bits of a counter below the second of the wall clock: no broker gives out a million numbers per second."""
 _GENERATIONS: Final = 32
-"""Bits of a generation below it: a version has 31."""
+"""Bits of a generation below the base: a version has 31."""
 
 
 class Backup(NamedTuple):
-    """The values of a store but those of sessions."""
+    """All values of a store except those of sessions."""
 
     cluster_id: str
     generation: int
@@ -64,13 +64,14 @@ class Backup(NamedTuple):
 
 
 class InvalidBackupError(StoreError):
-    """A file that is no whole backup."""
+    """The file is not a complete backup."""
 
 
 def take_backup(values: Mapping[str, VersionedValue], taken_ms: int) -> Backup:
-    """What sessions have made is left out: they are over when it is needed. `StoreError` if there is no cluster."""
+    """Return a backup without the values of sessions, which are over when it is needed. Raises `StoreError` if the
+    store has no cluster."""
     if CLUSTER not in values:
-        raise StoreError("there is no cluster in this metadata store")
+        raise StoreError("this metadata store has no cluster")
     of_sessions = (f"{BROKERS}/", f"{SPEAKS}/")
     kept = {name: one for name, one in values.items() if name != CONTROLLER and not name.startswith(of_sessions)}
     return Backup(cluster_id_of(values), generation_of(values), taken_ms, kept)
@@ -94,7 +95,7 @@ def encode_backup(backup: Backup) -> bytes:
 
 
 def decode_backup(data: bytes, file: str) -> Backup:
-    """`InvalidBackupError` names the file."""
+    """Decode a backup. Raises `InvalidBackupError`, which names the file."""
     try:
         content = json.loads(data)
         form = content["form"]
@@ -105,8 +106,8 @@ def decode_backup(data: bytes, file: str) -> Backup:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InvalidBackupError(f"{file} is not a backup of a metadata store: {error!r}") from error
     if form != _FORM:
-        raise InvalidBackupError(f"{file} is of form {form}: a later seglog has written it")
-    raise InvalidBackupError(f"{file} is damaged: its values do not have the CRC that it says")
+        raise InvalidBackupError(f"{file} has form {form}: a later seglog wrote it")
+    raise InvalidBackupError(f"{file} is damaged: its values do not match its CRC")
 
 
 def _crc(values: object) -> int:
@@ -127,13 +128,14 @@ def _value(told: list[object]) -> VersionedValue:
     return VersionedValue(base64.b64decode(str(rest[0])) if rest else text.encode(), version)
 
 
-# Going on with an older store
+# Continuing with an older store
 
 
 def accepted(values: Mapping[str, VersionedValue], now_ms: int) -> Iterator[Change]:
-    """What makes an older store one that brokers go on with: the last step is the generation that they accept.
+    """Yield the changes that make an older store one to continue with. The last one is the generation that brokers
+    accept.
 
-    `InvalidStateError` for a partition that a later seglog has written.
+    Raises `InvalidStateError` for a partition that a later seglog wrote.
     """
     for name, value in distrusted(values, now_ms).items():
         found = values.get(name)
@@ -146,7 +148,8 @@ def accepted(values: Mapping[str, VersionedValue], now_ms: int) -> Iterator[Chan
 
 
 def restored(backup: Backup, now_ms: int) -> Iterator[Change]:
-    """What makes an empty store what the backup was. Brokers that have seen a later generation still refuse it."""
+    """Yield the changes that write the backup into an empty store. Brokers that have seen a later generation still
+    refuse it."""
     values = {name: one.value for name, one in backup.values.items() if name not in (GENERATION, GENERATION_BASE)}
     values |= distrusted(backup.values, now_ms)
     values |= {GENERATION: b"0", GENERATION_BASE: b"%d" % max(backup.generation, 0)}
@@ -157,7 +160,7 @@ def restored(backup: Backup, now_ms: int) -> Iterator[Change]:
 
 
 def distrusted(values: Mapping[str, VersionedValue], now_ms: int) -> dict[str, bytes]:
-    """The values that are to be other ones because what this store says may be over."""
+    """Return the values that must change because what this store says may be over."""
     found = counters(
         now_ms,
         broker_epoch=count(BROKER_EPOCHS, values.get(BROKER_EPOCHS)),
@@ -172,8 +175,9 @@ def distrusted(values: Mapping[str, VersionedValue], now_ms: int) -> dict[str, b
 
 
 def later_epoch(leader_epoch: int, now_ms: int) -> int:
-    """An epoch above all that began since a state with ``leader_epoch`` was copied, also if that copy was accepted
-    before: a partition has fewer elections than there are seconds. If the clock is behind, it rises by a million.
+    """Return a leader epoch above all that began since a state with ``leader_epoch`` was copied, even if that copy was
+    accepted before: a partition has fewer elections than there are seconds. If the clock is behind, the epoch rises by
+    a million.
 
     >>> later_epoch(7, 1_700_000_000_000), later_epoch(7, 1_700_000_060_000), later_epoch(7, 0)
     (122163200, 122163260, 1048583)
@@ -183,9 +187,9 @@ def later_epoch(leader_epoch: int, now_ms: int) -> int:
 
 
 def undecided(state: PartitionState, leader_epoch: int) -> PartitionState:
-    """Without a leader, and each replica may have everything: what they report decides. Brokers that the partition was
-    moved to since keep their logs as strays (`PartitionState.recreated_epoch`). It is not new: it may have been written
-    since the older store was."""
+    """Return the state without a leader, with each replica as a candidate, so that their reports decide. Brokers to
+    which the partition was moved since keep their logs as strays (`PartitionState.recreated_epoch`). The state is not
+    new: the partition may have been written since."""
     asked = tuple(Member(node, ANY_EPOCH) for node in state.replicas)
     undecided = replace(state, leader=NO_LEADER, isr=(), elr=(), last_known=asked, is_new=False, evidence=(), left=())
     return replace(undecided, leader_epoch=leader_epoch, recreated_epoch=leader_epoch)
@@ -194,7 +198,8 @@ def undecided(state: PartitionState, leader_epoch: int) -> PartitionState:
 def counters(
     now_ms: int, *, broker_epoch: int = 0, controller_epoch: int = 0, producer_id: int = 0
 ) -> dict[str, bytes]:
-    """Counters above all that a store that went on from these, or was accepted before, can have given out."""
+    """Return counters above everything that a store which continued from these, or was accepted before, can have given
+    out."""
     second = (now_ms // 1000) << _PER_SECOND
     return {
         BROKER_EPOCHS: b"%d" % max(broker_epoch + _EPOCHS, second),

@@ -1,7 +1,7 @@
-"""What a broker sees of its cluster: everything in the metadata store, decoded, kept up by a mirror.
+"""A broker's view of its cluster: the decoded values of the metadata store, which a mirror keeps current.
 
-Nothing in it is older than it was before. A value that this seglog cannot read stays what it was: a later one may have
-written it, and a compare-and-set with the version from before does not overwrite it.
+A value in it is never older than a previous one. If this seglog cannot decode a value, the previous one stays: a later
+seglog may have written it, and a compare-and-set with the previous version does not overwrite it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ V = TypeVar("V")
 
 
 class ControllerRegistration(NamedTuple):
-    """The value at ``controller``: who writes the states of partitions, and in which epoch of that office."""
+    """The value at ``controller``: the broker that writes the states of partitions, and its controller epoch."""
 
     node_id: int
     broker_epoch: int
@@ -56,7 +56,7 @@ class ControllerRegistration(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What the view has just taken up: new, different or gone. ``configs`` are full names."""
+    """The changes that the view has just taken over: new, different or gone. ``configs`` are full names."""
 
     brokers: frozenset[int] = frozenset()
     topics: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class Changes(NamedTuple):
 
 
 class NamedValue(NamedTuple):
-    """A name's value as the store has just said that it is; None: it has been deleted."""
+    """A name and the value that the store has just returned for it; None: it is deleted."""
 
     name: str
     value: VersionedValue | None
@@ -92,14 +92,14 @@ def decode_controller(data: bytes) -> ControllerRegistration:
 
 
 class ClusterView:
-    """``listeners`` are called on the loop, in order, after the view has what they are told; an error in one is logged.
+    """``listeners`` are called on the loop, in order, after the view has changed; an error in one is logged.
 
-    ``deletions`` are ids of topics that were deleted, with the brokers that may still have replicas of them.
-    ``generation`` is the highest that was seen (`seglog.cluster.generation`). A store with a lower one is an older
-    copy: it is not taken up, the view stays as it is, and ``went_back_to`` is that generation.
+    ``deletions`` are the ids of deleted topics, with the brokers that may still have replicas of them. ``generation``
+    is the highest that was seen (`seglog.cluster.generation`). A store with a lower one is an older copy: the view
+    ignores it, and ``went_back_to`` is its generation.
 
-    ``versions`` are those of all names that were taken up, ``configs`` the values below ``config/`` by full name,
-    ``unreadable`` the names whose values were not taken up. All mappings change in place.
+    ``versions`` are those of all decoded names, ``configs`` the values below ``config/`` by full name, ``unreadable``
+    the names that could not be decoded. All mappings change in place.
     """
 
     def __init__(self, store: MetadataStore, rules: Callable[[TopicState], TopicRules]) -> None:
@@ -130,42 +130,41 @@ class ClusterView:
         self._is_telling = False
 
     async def start(self) -> None:
-        """Returns with all that is in the store; raises what the store does when it fails at this."""
+        """Load everything in the store. Raises the store's errors."""
         await self._mirror.start()
         self._take_up(self._mirror.values)
 
     async def stop(self) -> None:
-        """The view stays as it is."""
+        """Keep the view as it is."""
         await self._mirror.stop()
 
     def view(self) -> MetadataImage:
-        """As it is until the next await."""
+        """The current values, until the next await."""
         return MetadataImage(self.brokers, self.topics, self.partitions, self._rules)
 
     def is_unclean(self, topic_id: UUID) -> bool:
-        """Whether any replica of the topic may be elected; also of a topic that is not known."""
+        """Whether any replica of the topic may be elected; also True for an unknown topic."""
         topic = self._topics_by_id.get(topic_id)
         return topic is None or self._rules(topic).unclean
 
     def note(self, name: str, value: bytes, version: int) -> None:
-        """What this broker has just written or read, so that it is seen at once; what is older than what is seen
-        already is not."""
+        """Take over a value that this broker has just written or read, unless the view has a later one."""
         self.note_all([NamedValue(name, VersionedValue(value, version))])
 
     def note_all(self, noted: Iterable[NamedValue]) -> None:
-        """Many of them, of which listeners are told together."""
+        """Take over many values and call the listeners once."""
         names = []
         for name, value in noted:
             if self._is_later(name, value):
                 self._mirror.note(name, value)
                 names.append(name)
             if not name.startswith(f"{PARTITIONS}/") or name not in self._mirror.values:
-                self._mirror.read_again(name)  # it may have been deleted, and made anew, before we heard of it
+                self._mirror.read_again(name)  # it may have been deleted and created again in between
         self._take_up(names)
 
     def _is_later(self, name: str, value: VersionedValue | None) -> bool:
-        """Whether it is certain that ``value`` comes after what is seen. Versions alone do not say so of a name that
-        may be made anew: its versions begin again."""
+        """Whether ``value`` is certainly later than the one in the view. The version alone does not prove that for a
+        name that may be deleted and created again: its versions start again."""
         seen = self._mirror.values.get(name)
         if seen is None or value is None:
             return value is not seen
@@ -178,7 +177,7 @@ class ClusterView:
         return (now, value.version) > (was, seen.version)
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until ``condition`` holds, which is asked after every change; False when the time is over."""
+        """Wait until ``condition`` holds, checking it after every change. False if the time is over first."""
         if condition():
             return True
         met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -192,7 +191,7 @@ class ClusterView:
             del self._waiting[met]
         return True
 
-    # Taking up
+    # Taking over
 
     def _take_up(self, names: Iterable[str]) -> None:
         if self._has_gone_back():
@@ -242,7 +241,7 @@ class ClusterView:
             self._tell(changes)
 
     def _has_gone_back(self) -> bool:
-        """Whether the store is an older one than it was: nothing of it counts then."""
+        """Whether the store is older than it was: then nothing in it counts."""
         found = generation_of(self._mirror.values)
         if found < self.generation and self.went_back_to is None:
             self.went_back_to = found
@@ -269,7 +268,7 @@ class ClusterView:
             raise InvalidStateError(f"{name} is not the name of a broker") from error
         broker = value and decode_broker(name, value.value)
         if broker is not None and broker.node_id != node_id:
-            raise InvalidStateError(f"{name} in the metadata store is of broker {broker.node_id}")
+            raise InvalidStateError(f"{name} in the metadata store belongs to broker {broker.node_id}")
         _put(self._brokers, node_id, broker)
         return node_id
 
@@ -289,10 +288,10 @@ class ClusterView:
     def _pass_over(self, name: str, value: VersionedValue | None, error: InvalidStateError) -> None:
         if value is not None and self._unreadable.get(name) != value:
             self._unreadable[name] = value
-            _logger.error("%s; what was known of it before counts", error)
+            _logger.error("%s; its previous value still counts", error)
 
     def _tell(self, changes: Changes) -> None:
-        """A listener may itself note something: that is told after this."""
+        """Call the listeners. A listener may note a value itself; those changes follow."""
         self._to_tell.append(changes)
         if self._is_telling:
             return
@@ -304,7 +303,7 @@ class ClusterView:
                     try:
                         listener(changes)
                     except Exception:
-                        _logger.exception("a change of the cluster was not taken up")
+                        _logger.exception("a listener failed on a change of the cluster")
                 for met, condition in list(self._waiting.items()):
                     if not met.done() and condition():
                         met.set_result(None)
@@ -313,7 +312,8 @@ class ClusterView:
 
 
 def _life(name: str, data: bytes) -> int | UUID:
-    """Which of those that have had a name one after the other: a number if later ones have larger ones."""
+    """Return the incarnation of a name that may be deleted and created again: a number if later ones have larger
+    numbers."""
     kind = name.partition("/")[0]
     if kind == BROKERS:
         return decode_broker(name, data).epoch
@@ -323,7 +323,7 @@ def _life(name: str, data: bytes) -> int | UUID:
 
 
 def _is_legal(topic: str) -> bool:
-    """Whether a topic may have this name. A store written before auto-creation checked names may hold others."""
+    """Whether a topic may have this name. A store from before auto-creation checked names may contain others."""
     try:
         validate_topic(topic)
     except InvalidTopicError:

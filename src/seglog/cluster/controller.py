@@ -1,8 +1,8 @@
-"""The controller's office: one broker has it, decides when something has changed, and writes what differs.
+"""The controller (``KafkaController``): one broker claims the role, decides after each change, and writes what differs.
 
-Each claim makes a new epoch, and each commit checks that ``epochs/controller`` is at the version that the claim has
-made it: who was the controller before, and does not know that it is over, writes nothing. (The version of
-``controller`` itself would fence nobody: it begins again with each session.)
+Each claim starts a new epoch. Each commit checks that ``epochs/controller`` still has the version that the claim gave
+it, so a deposed controller that does not know it writes nothing. (The version of ``controller`` itself fences nothing:
+it starts again with each session.)
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ from seglog.core.ground import Ground
 CONTROLLER_EPOCHS: Final = "epochs/controller"
 Key = tuple[UUID, int]
 _AT_ONCE: Final = 250
-"""Partitions that are decided before others have a turn on the loop: some 3 ms."""
+"""Partitions to decide before other tasks get a turn on the loop: about 3 ms."""
 _RETRY_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 1.0
-"""How often the office is looked at when nothing changes."""
+"""How often the controller checks its role when nothing changes."""
 _CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
 
 _log: Final = logging.getLogger("seglog.cluster")
 
 
 class _OverError(Exception):
-    """We are not the controller any more, or not certain that we are."""
+    """This broker is not the controller any more, or not certainly."""
 
 
 class Controller:
-    """`run` it; ``epoch`` is the controller's while this broker is the controller.
+    """Call `run`; ``epoch`` is the controller epoch while this broker is the controller, otherwise None.
 
-    ``imbalance`` is the part of a broker's partitions that others may lead, ``balance_seconds`` how often that is
-    looked at (None: never).
+    ``imbalance`` is the part of a broker's preferred partitions that other brokers may lead; it is checked every
+    ``balance_seconds`` (None: never).
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class Controller:
         self._keys: set[Key] = set()
         self._topics: set[str] = set()
         self._is_all = True
-        """What is to be looked at: these partitions, those of these topics, everything."""
+        """What to decide next: ``_keys``, the partitions of ``_topics``, or everything."""
 
     def resign(self) -> None:
-        """Decide nothing more until the session is certain, and the store says that we have the office."""
+        """Decide nothing until the session is certain and the store says that this broker is the controller."""
         if self.epoch is not None:
-            _log.info("the controller of epoch %d has resigned", self.epoch)
+            _log.info("the controller of epoch %d resigns", self.epoch)
         self.epoch = None
         self._woken.set()
 
     async def run(self) -> None:
-        """Until it is cancelled, or the store closed."""
+        """Run until cancelled, or until the store is closed."""
         self._view.listeners.append(self._seen)
         try:
             while True:
@@ -138,14 +138,14 @@ class Controller:
 
     def _seen(self, changes: Changes) -> None:
         if self.epoch is None and not changes.controller:
-            return  # who takes the office looks at everything
+            return  # a new controller decides about everything
         self._keys |= changes.partitions
         self._topics |= changes.topics
         self._is_all = self._is_all or bool(changes.brokers or changes.configs)
         self._woken.set()
 
     async def _turn(self) -> float:
-        """Do what is to be done; how many seconds to wait for something to change."""
+        """Do what is due. Return how many seconds to wait for a change."""
         me = self._membership.me
         if me is None or not self._membership.is_certain:
             if self.epoch is not None:
@@ -165,10 +165,10 @@ class Controller:
         await self._act()
         return await self._balance()
 
-    # Who has it
+    # The role
 
     async def _claim(self, me: Member) -> bool:
-        """Take the office that nobody has, or that an earlier life of ours had: that is over."""
+        """Claim a role that no broker has, or that an earlier epoch of this broker had."""
         session = self._membership.session
         if session is None:
             return False
@@ -178,10 +178,10 @@ class Controller:
             self._view.note(CONTROLLER, *former)
             try:
                 held = decode_controller(former.value)
-            except InvalidStateError:  # the view has said so
+            except InvalidStateError:  # the view has logged it
                 return False
             if held.node_id != me.node_id or held.broker_epoch == me.epoch:
-                return False  # looked at anew when the view has it
+                return False  # decided again when the view has it
         claimed = ControllerRegistration(me.node_id, me.epoch, count(CONTROLLER_EPOCHS, counter) + 1)
         value = encode_controller(claimed)
         steps = [Change(CONTROLLER_EPOCHS, b"%d" % claimed.epoch, MISSING if counter is None else counter.version)]
@@ -190,14 +190,14 @@ class Controller:
         try:
             versions = await self._store.commit([*steps, Change(CONTROLLER, value, MISSING, session)])
         except (*_CHANGED, UnknownOutcomeError):
-            return False  # someone was quicker; or it was made, and is taken over when it is seen
+            return False  # another broker was faster, or the claim was made: `_take_over` follows when it is seen
         self._check_certain(me)
         self._begin(claimed, versions[0])
         self._view.note(CONTROLLER, value, 0)
         return True
 
     async def _take_over(self, me: Member, seen: ControllerRegistration) -> None:
-        """The office is ours, by a claim whose answer was lost, or from before our session was in doubt."""
+        """This broker has the role by a claim whose answer was lost, or by one from before its session was in doubt."""
         counter = await self._store.get(CONTROLLER_EPOCHS)
         self._check_certain(me)
         if counter is None or count(CONTROLLER_EPOCHS, counter) != seen.epoch or self._view.controller != seen:
@@ -215,10 +215,11 @@ class Controller:
         if self._membership.me != me or not self._membership.is_certain:
             raise _OverError
 
-    # What it does
+    # Deciding
 
     async def _act(self) -> None:
-        """Decide for all that has changed, and write that. What could not be written is looked at again."""
+        """Decide about everything that has changed, and write the decisions. What cannot be written is decided
+        again."""
         keys = self._changed_keys()
         done = 0
         try:
@@ -236,7 +237,7 @@ class Controller:
             self._keys.update(keys[done:])
 
     def _log_growth(self, decisions: Sequence[PartitionDecision]) -> None:
-        """`decide` adds replicas only to topics that were made when there were too few brokers."""
+        """Log added replicas; `decide` adds them only to topics that were created with too few brokers."""
         for topic_id, number, state, version in decisions:
             before = self._view.partitions.get((topic_id, number))
             if state is not None and version is not None and before is not None and state.adding > before.state.adding:
@@ -244,7 +245,7 @@ class Controller:
                 _log.info("%s-%d gets replicas on brokers %s: more have joined", name, number, list(state.adding))
 
     def _tell(self, decisions: Sequence[PartitionDecision]) -> None:
-        """Say which replica leads that was not in sync, why, and which offsets may be missing."""
+        """Log each leader from outside of the ISR, the reason, and which offsets may be missing."""
         for one in decisions:
             stored = self._view.partitions.get((one.topic_id, one.number))
             if one.state is None or stored is None or one.state.recovery is None:
@@ -264,14 +265,14 @@ class Controller:
             topic = self._view.topics.get(name)
             if topic is not None:
                 keys.update((topic.topic_id, number) for number in range(len(topic.assignment)))
-        if topics:  # one may have gone, or be another one of the same name
+        if topics:  # a topic may be deleted, or be a new one of the same name
             keys.update(key for key in self._view.partitions if key[0] not in self._view.topics_by_id)
         return sorted(keys)
 
     async def _without_topics_that_are(self, decisions: Sequence[PartitionDecision]) -> Sequence[PartitionDecision]:
-        """Nothing is deleted whose topic may be there: a view can have a partition before its topic, and a topic that
-        a later seglog has written cannot be read. A topic is made before its partitions and its id never comes back,
-        so that what is read now says it."""
+        """Drop the deletion of partitions whose topics may exist: a view may see a partition before its topic, and
+        cannot decode a topic that a later seglog wrote. A topic is created before its partitions and its id is never
+        reused, so a read now is conclusive."""
         found = await self._store.load(TOPICS)
         try:
             there = {decode_topic(name, value.value).topic_id for name, value in found.items()}
@@ -281,7 +282,7 @@ class Controller:
         return [one for one in decisions if one.state is not None or one.topic_id not in there]
 
     async def _balance(self) -> float:
-        """Back to the preferred leaders, when it is time for that."""
+        """Give partitions back to their preferred leaders when that is due."""
         if self._balance_seconds is None:
             return _LOOK_SECONDS
         left = self._balance_at - self._now()
@@ -294,7 +295,8 @@ class Controller:
     # Writing
 
     async def _write(self, decisions: Sequence[PartitionDecision]) -> None:
-        """In as few commits as there must be. What others have changed meanwhile is noted and looked at anew."""
+        """Write the decisions in as few commits as possible. What others have changed meanwhile is noted and decided
+        again."""
         waiting = list(_commits(decisions))
         while waiting:
             steps = waiting.pop()
@@ -303,7 +305,7 @@ class Controller:
             except (*_CHANGED, UnknownOutcomeError) as error:
                 rest = await self._unchanged(steps)
                 is_known = not isinstance(error, UnknownOutcomeError)
-                # All unchanged: it was another one that came and went. Halves find the step that is in the way.
+                # All are unchanged: another value came and went. Halves find the step that fails.
                 half = (len(rest) + 1) // 2 if is_known and len(rest) == len(steps) > 1 else len(rest)
                 waiting += [part for part in (rest[:half], rest[half:]) if part]
                 if is_known and len(rest) == len(steps) == 1:
@@ -320,7 +322,8 @@ class Controller:
         return (await self._store.commit([self._fence, RAISED, *steps]))[2:]
 
     async def _unchanged(self, steps: Sequence[Change]) -> list[Change]:
-        """Those that are as they were looked at; the others are noted. Raises if the office is not ours any more."""
+        """Return the steps whose values are unchanged, and note the others. Raises if this broker is no longer the
+        controller."""
         found = await self._store.get_many([CONTROLLER_EPOCHS, *(step.name for step in steps)])
         counter = found.get(CONTROLLER_EPOCHS)
         if counter is None or counter.version != self._fence.version:

@@ -1,8 +1,8 @@
-"""What the controller changes: from all that it sees to the partitions' states as they must be. Pure.
+"""The controller's decisions: from all metadata to the states that partitions should have. Pure.
 
-It does not react to events, which may be late, repeated or missed: it looks at the whole and writes what differs. Each
-write is a compare-and-set on the version that was looked at, under the controller's own epoch, so that two who think
-that they are the controller do no harm, and a leader who changes its ISR at that moment wins or loses whole.
+The controller does not react to events, which may be late, repeated or lost: it compares the whole and writes what
+differs. Each write is a compare-and-set under the controller's epoch. So two brokers that both believe that they are
+the controller do no harm, and a leader that changes its ISR at the same moment either wins or loses.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from seglog.cluster.model import (
 
 
 class PartitionDecision(NamedTuple):
-    """A partition's new state; None: it is to be deleted. ``version`` is the one that was looked at, None: there was
-    none."""
+    """A partition's new state; None: delete it. ``version`` is that of the state before, None if there was none."""
 
     topic_id: UUID
     number: int
@@ -34,8 +33,8 @@ class PartitionDecision(NamedTuple):
 
 
 def decide(view: MetadataImage, among: Collection[tuple[UUID, int]] | None = None) -> Iterator[PartitionDecision]:
-    """Everything that is to be written now; of all partitions, or of those with these keys, which may be of topics that
-    are not there. Written whole and seen again, it leaves nothing to decide."""
+    """Yield everything to be written now; for all partitions, or for those of ``among``, whose topics may not exist. It
+    is idempotent: once all of it is written and seen, nothing is left to decide."""
     topics = {topic.topic_id: topic for topic in view.topics.values()}
     rules: dict[UUID, TopicRules] = {}
     for topic_id, number in all_keys(view) if among is None else among:
@@ -53,7 +52,7 @@ def decide(view: MetadataImage, among: Collection[tuple[UUID, int]] | None = Non
 
 
 def all_keys(view: MetadataImage) -> list[tuple[UUID, int]]:
-    """Of all partitions that are, or should be: first those that topics have, then those without a topic."""
+    """Return the partitions that exist or should exist: first those of topics, then those without a topic."""
     keys = dict.fromkeys(
         (topic.topic_id, number) for topic in view.topics.values() for number in range(len(topic.assignment))
     )
@@ -81,8 +80,8 @@ def _widened(
     brokers: Mapping[int, BrokerRegistration],
     rules: TopicRules,
 ) -> PartitionState:
-    """Begin to add replicas to a partition that was made when there were too few brokers. A partition that an operator
-    has moved, so that its replicas no longer begin with those it was made with, stays as it is."""
+    """Start adding replicas to a partition that was created with too few brokers. If an operator has moved it, so that
+    its replicas no longer begin with those of its creation, it stays unchanged."""
     first = assignment[number] if number < len(assignment) else ()
     is_settled = state.leader != NO_LEADER and not (state.adding or state.removing)
     missing = rules.replicas - len(state.replicas)
@@ -97,8 +96,8 @@ def _widened(
 
 
 def balance(view: MetadataImage, imbalance: float = 0.1) -> Iterator[PartitionDecision]:
-    """Back to the preferred leaders, for each broker of whose partitions a larger part than ``imbalance`` is led by
-    others (``leader.imbalance.per.broker.percentage``)."""
+    """Yield the partitions of brokers of whose preferred partitions others lead more than ``imbalance``, given back to
+    them (``leader.imbalance.per.broker.percentage``)."""
     preferred: dict[int, int] = {}
     elsewhere: dict[int, int] = {}
     for stored in view.partitions.values():

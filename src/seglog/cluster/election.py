@@ -1,13 +1,13 @@
-"""What becomes of one partition's state when brokers come and go, or its leader says who is in sync. Pure.
+"""Decides one partition's next state when brokers come and go, or its leader proposes an ISR. Pure.
 
 ``brokers`` are those that can serve the partition (`seglog.cluster.model.of_partition`).
 
-Rules of Kafka's ``PartitionChangeBuilder.java`` with eligible leader replicas (KIP-966). Where Kafka's controller sees
-each registration in turn, this one may miss some: a replica counts by what its broker says of its own losses
-(`BrokerRegistration.kept_since`).
+The rules are those of Kafka's ``PartitionChangeBuilder.java`` with eligible leader replicas (KIP-966). Kafka's
+controller sees each registration in turn; this one may miss some. So a replica counts by what its broker says about its
+own losses (`BrokerRegistration.kept_since`).
 
 If no replica is known to have everything, evidence decides among those that had it (`PartitionState.candidates`), and
-never lets another one lead: see docs/decisions/0011-evidence-decides.md.
+no other one leads: see docs/decisions/0011-evidence-decides.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Brokers = Mapping[int, BrokerRegistration]
 
 
 def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) -> PartitionState | None:
-    """The state of a partition that is new: all replicas that are there have all of its nothing. None: nobody is."""
+    """Return the state of a new partition; all registered replicas are in sync. None if none is registered."""
     there = [brokers[node] for node in replicas if node in brokers and not brokers[node].is_stopping]
     if not there:
         return None
@@ -46,12 +46,12 @@ def first_state(replicas: tuple[int, ...], brokers: Brokers, min_insync: int) ->
 
 
 def settle(state: PartitionState, brokers: Brokers, *, min_insync: int, unclean: bool) -> PartitionState:
-    """The state as it must be with these brokers; the same one if there is nothing to do."""
+    """Return the state that the partition should have with these brokers; the same one if nothing changes."""
     min_insync, next_epoch = max(min_insync, 1), state.leader_epoch + 1
     if min_insync > state.min_insync:
         state = _with_min_insync(state, min_insync)
     state = _without(state, [member for member in state.isr if not _is_current(member, brokers)], brokers)
-    # A smaller one after that: who has gone makes no ISR large enough to do without those who are eligible.
+    # A smaller one comes after that: members that are gone must not make the ISR large enough to forget the ELR.
     state = _with_min_insync(state, min_insync)
     state = _reassigned(state, brokers)
     state = _with_current_evidence(state, brokers)
@@ -70,7 +70,7 @@ def _is_current(member: Member, brokers: Brokers) -> bool:
 
 
 def _without(state: PartitionState, gone: Iterable[Member], brokers: Brokers) -> PartitionState:
-    """Take members out of the ISR, of which its leader may never hear."""
+    """Remove members from an ISR whose leader may never hear of it."""
     gone = tuple(gone)
     if not (gone or state.elr or state.last_known or state.left):
         return state
@@ -79,14 +79,14 @@ def _without(state: PartitionState, gone: Iterable[Member], brokers: Brokers) ->
 
 
 def _left(state: PartitionState, members: Iterable[Member]) -> tuple[Member, ...]:
-    """The last of each broker that is no candidate."""
+    """Return the last member of each broker that is not a candidate."""
     inside = {member.node_id for member in state.candidates}
     return tuple({member.node_id: member for member in members if member.node_id not in inside}.values())
 
 
 def with_isr(state: PartitionState, isr: Iterable[Member], brokers: Brokers) -> PartitionState:
-    """The state with other members in its ISR. Who leaves it while it is too small to commit anything stays eligible,
-    unless its broker says that it has lost something. The leader may be none of them any more."""
+    """Return the state with another ISR. A member that leaves it while it is too small to commit anything stays
+    eligible, unless its broker says that it has lost something. The leader may be outside of the new ISR."""
     isr = tuple(isr)
     inside = {member.node_id for member in isr}
     if len(isr) >= state.needed:
@@ -108,7 +108,7 @@ def with_isr(state: PartitionState, isr: Iterable[Member], brokers: Brokers) -> 
 
 
 def _with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
-    """Take over a configuration. With a smaller one the leader may commit what those who left do not have, if the ISR
+    """Take over a configuration. With a smaller one the leader may commit what former members do not have, if the ISR
     is large enough for it."""
     if min_insync == state.min_insync:
         return state
@@ -117,7 +117,7 @@ def _with_min_insync(state: PartitionState, min_insync: int) -> PartitionState:
 
 
 def _with_current_evidence(state: PartitionState, brokers: Brokers) -> PartitionState:
-    """Without what brokers reported in an earlier life. While there is a leader only refusals count."""
+    """Drop the reports of earlier broker epochs. While there is a leader only refusals count."""
     current = tuple(
         one
         for one in state.evidence
@@ -131,15 +131,15 @@ def _with_current_evidence(state: PartitionState, brokers: Brokers) -> Partition
 
 
 def with_evidence(state: PartitionState, evidence: Evidence) -> PartitionState:
-    """The state with a report of a replica, in place of its former one."""
+    """Return the state with this report in place of the replica's former one."""
     others = (one for one in state.evidence if one.node_id != evidence.node_id)
     return replace(state, evidence=tuple(sorted((*others, evidence))))
 
 
 def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool, least: int) -> PartitionState:
-    """Another leader, in the next epoch: from the ISR, else any replica of a partition that was never written, else of
-    those who have everything too, else by evidence, else anyone, if that is allowed. Else there is none until someone
-    comes back."""
+    """Elect another leader in the next epoch: from the ISR; any replica, if the partition was never written; an
+    eligible leader; by evidence; any replica, if that is allowed. Otherwise there is no leader until a broker comes
+    back."""
     in_sync = set(state.isr_nodes)
     leader = next((node for node in state.replicas if node in in_sync), NO_LEADER)
     if leader != NO_LEADER:
@@ -156,14 +156,14 @@ def _elect(state: PartitionState, brokers: Brokers, *, unclean: bool, least: int
 
 
 def _led(state: PartitionState, leader: int) -> PartitionState:
-    # A new epoch also for the same leader: it is in another life, and may have less than it had.
+    # A new epoch also for the same leader: its broker has restarted, and may have lost something.
     return replace(state, leader=leader, leader_epoch=state.leader_epoch + 1)
 
 
 def _begun_anew(state: PartitionState, brokers: Brokers) -> PartitionState | None:
-    """A partition that ``is_new`` begins again: nothing was ever written to it, so no candidate has anything to miss.
-    All replicas that are there must have reported empty logs: brokers of the first release write without clearing
-    ``is_new``, and report nothing. None: some have not reported, or have records."""
+    """Start a partition that ``is_new`` again: it was never written, so no candidate can miss anything. All registered
+    replicas must have reported empty logs, since brokers of the first release write without clearing ``is_new`` and do
+    not report. None if some have not reported, or have records."""
     there = [brokers[node] for node in state.replicas if node in brokers and not brokers[node].is_stopping]
     reported = {one.node_id for one in state.evidence}
     if not there or any(broker.node_id not in reported for broker in there) or any(one.end for one in state.evidence):
@@ -187,7 +187,7 @@ def _led_from_outside(
     elected = replace(elected, recovery=recovery)
     if kind is ElectionKind.PROVEN:
         return elected
-    elected = replace(elected, elr=(), last_known=())  # what the others have is another history now
+    elected = replace(elected, elr=(), last_known=())  # the others have another history now
     return elected if kind is ElectionKind.LONGEST else replace(elected, unclean_epoch=elected.leader_epoch)
 
 
@@ -210,7 +210,7 @@ def _elect_outside(state: PartitionState, brokers: Brokers, *, unclean: bool) ->
     if not unclean:
         return None
     if any(node not in reports and brokers[node].reports for node in there):
-        return None  # it is about to say what it has
+        return None  # it is about to report
     longest = _longest(there, [reports[node] for node in there if node in reports])
     if longest is not None:
         return longest, ElectionKind.UNCLEAN
@@ -219,15 +219,15 @@ def _elect_outside(state: PartitionState, brokers: Brokers, *, unclean: bool) ->
 
 
 def _is_heard_or_will_be(member: Member, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether what a former member has counts if all candidates have lost something. It is no candidate: it may lack
-    what was committed without it; but all that it has is of the same history."""
+    """Whether the log of a former member counts when all candidates have lost something. It is not a candidate, since
+    it may lack what was committed without it; but all it has belongs to the same history."""
     broker, said = brokers.get(member.node_id), state.evidence_of(member.node_id)
     return broker is not None and (broker.reports if said is None else broker.had(said, member))
 
 
 def missing_candidates(state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
-    """Candidates that have not reported the log that they had: they are away, or it was emptied or replaced. What they
-    had nobody knows, and so none of the others is known to have all that is committed."""
+    """Return the candidates that have not reported the log that they had: they are away, or it was emptied or replaced.
+    What they had is unknown, so none of the others is known to have everything that is committed."""
     reports = {one.node_id: one for one in state.evidence}
     return tuple(
         member.node_id
@@ -239,20 +239,20 @@ def missing_candidates(state: PartitionState, brokers: Brokers) -> tuple[int, ..
 
 
 def _longest(order: list[int], reports: list[Evidence]) -> int | None:
-    """Who has the greatest (epoch of its last batch, log end); of several the first in ``order``. Each log is a part of
-    one history, so that it has all that any of the others has and was committed."""
+    """Return the replica with the greatest (epoch of its last batch, log end); of several the first in ``order``. All
+    these logs are parts of one history, so it has everything that any of them still has and was committed."""
     most = max(((one.last_epoch, one.end) for one in reports), default=None)
     best = {one.node_id for one in reports if (one.last_epoch, one.end) == most}
     return next((node for node in order if node in best), None)
 
 
 def choose(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Led by ``node`` because an operator says so, also if another one leads: what only others have may be cut.
-    ValueError if it is no replica, or not there."""
+    """Let ``node`` lead because an operator chose it, even if another replica leads: what only others have may be
+    truncated. ValueError if it is not a registered replica."""
     if node not in state.replicas:
-        raise ValueError(f"broker {node} is none of the replicas {', '.join(map(str, state.replicas))}")
+        raise ValueError(f"broker {node} is not one of the replicas {', '.join(map(str, state.replicas))}")
     if node not in brokers or brokers[node].is_stopping:
-        raise ValueError(f"broker {node} is not there: start it first")
+        raise ValueError(f"broker {node} is not registered: start it first")
     emptied = replace(state, isr=(), elr=(), last_known=(), left=())
     return _led_from_outside(emptied, node, ElectionKind.CHOSEN, brokers)
 
@@ -261,9 +261,9 @@ def choose(state: PartitionState, node: int, brokers: Brokers) -> PartitionState
 
 
 def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
-    """Begin to move a partition to other replicas; those it has now stay until the new ones are in sync.
+    """Begin to move a partition to other replicas; the current ones stay until the new ones are in sync.
 
-    Replicas that an earlier move was adding stay so long, too, if they may have what nobody else has.
+    Replicas that an earlier move was adding also stay until then if they may have what no other replica has.
     """
     has_data = {member.node_id for member in state.candidates}
     now = tuple(node for node in state.replicas if node not in state.adding or node in has_data - set(target))
@@ -274,9 +274,9 @@ def reassign(state: PartitionState, target: tuple[int, ...]) -> PartitionState:
 
 
 def cancel_reassignment(state: PartitionState, *, unclean: bool = False) -> PartitionState:
-    """Back to the replicas from before; the leader may be none of them (`settle` elects another). `ValueError` without
-    ``unclean`` if nobody of those from before is in sync, or eligible where nobody is: then nobody would have what was
-    written meanwhile."""
+    """Return to the replicas from before; the leader may not be one of them (`settle` elects another). Without
+    ``unclean``, ValueError if none of them is in sync, or eligible if the ISR is empty: what was written meanwhile
+    would be lost."""
     replicas = tuple(node for node in state.replicas if node not in state.adding)
     if not unclean and not _may_be_left(state, set(replicas)):
         raise ValueError("none of the replicas from before is in sync")
@@ -284,16 +284,16 @@ def cancel_reassignment(state: PartitionState, *, unclean: bool = False) -> Part
 
 
 def _may_be_left(state: PartitionState, replicas: set[int]) -> bool:
-    """Whether these have all that is committed, as far as anybody has it. Of several who had everything last, one that
-    goes would leave another to be elected for being the only one."""
+    """Whether these replicas have everything that is committed, as far as any replica has it. If one of several
+    last-known replicas left, another could be elected only because it is the last one."""
     if state.isr or state.elr:
         return any(member.node_id in replicas for member in state.isr or state.elr)
     return replicas.issuperset(state.last_known_nodes)
 
 
 def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
-    """Complete a reassignment whose new replicas are all in sync, unless those that go are needed to keep what is
-    committed: then others have to come back first."""
+    """Complete a reassignment whose new replicas are all in sync, unless the leaving ones are needed to keep what is
+    committed: then others must come back first."""
     if not (state.adding or state.removing):
         return state
     target = tuple(node for node in state.replicas if node not in state.removing)
@@ -306,11 +306,11 @@ def _reassigned(state: PartitionState, brokers: Brokers) -> PartitionState:
 
 
 def _among(state: PartitionState, replicas: tuple[int, ...], former: tuple[int, ...]) -> PartitionState:
-    """Without the members that are no replicas any more.
+    """Drop members that are no longer replicas.
 
-    Where there were such, a new epoch begins: who was removed, and is a replica again before it knows that, deletes its
-    log yet, and must not be taken into the ISR for what it asks meanwhile
-    (``triggerLeaderEpochBumpForReplicaReassignmentIfNeeded``). ``former`` are the replicas that there were.
+    If there were any, a new epoch begins. A removed broker that becomes a replica again before it has seen that still
+    deletes its log; the ISR must not accept it for a fetch from before
+    (``triggerLeaderEpochBumpForReplicaReassignmentIfNeeded``). ``former`` are the replicas from before.
     """
     state = replace(
         state,
@@ -325,7 +325,7 @@ def _among(state: PartitionState, replicas: tuple[int, ...], former: tuple[int, 
 
 
 def prefer(state: PartitionState, brokers: Brokers) -> PartitionState:
-    """Led by its first replica, if that is in sync and stays."""
+    """Let the preferred replica lead, if it is in sync and not stopping."""
     preferred = state.replicas[0]
     broker = brokers.get(preferred)
     if state.leader == preferred or preferred not in state.isr_nodes or broker is None or broker.is_stopping:

@@ -1,12 +1,12 @@
-"""The metadata store of a broker that is alone: in its process, for nobody else.
+"""The metadata store of a broker that is alone: in its process, for no other client.
 
-Values are in memory, and every call is answered without a wait, except a commit of what must outlive the process. That
-is in one small regular file, replaced whole, as JSON::
+Values are in memory, and every call is answered without a wait, except a commit of values that outlive the process.
+These are in one small regular file, replaced as a whole, as JSON::
 
     {"version": 1, "values": {"producer-ids": [7, "8000"]}}
 
-with each value's version and text (bytes that are not UTF-8 as surrogates). What another file says already is in none
-of ours: see `Backing`. Sessions last as long as the process, and are always certain.
+with each value's version and text (bytes that are not UTF-8 as surrogates). Values that another file already has are
+not in it: see `Backing`. Sessions last as long as the process, and are always certain.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _VERSION: Final = 1
 
 
 class Backing(Protocol):
-    """What keeps some values elsewhere: those whose names begin with one of ``roots``. Its methods block."""
+    """Stores the values below the names in ``roots`` elsewhere. Its methods block."""
 
     @property
     def roots(self) -> Collection[str]: ...
 
     def load(self) -> Mapping[str, bytes]:
-        """Its values, as they are at the start."""
+        """Return its values at the start."""
 
     def change(self, changes: Sequence[Change], /) -> Mapping[str, bytes | None]:
-        """Make these changes durable; values that follow from them, None for those that are gone. An error of it is
-        that of the commit, which then changes nothing."""
+        """Make these changes durable. Return the values that follow from them, None for deleted ones. If it raises, the
+        commit fails with that error and changes nothing."""
 
 
 class EmbeddedSession:
@@ -73,7 +73,7 @@ class EmbeddedSession:
         self._store.end_session(self)
 
     def end(self) -> None:
-        """Its values have gone."""
+        """Its values are gone."""
         self.is_alive = False
 
 
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
 
 
 class EmbeddedStore(MetadataStore):
-    """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do."""
+    """Made by `open`; `seglog.cluster.store.MetadataStore` describes its methods."""
 
     def __init__(self, path: str, ground: Ground, lasting: Collection[str] | None, backing: Backing | None) -> None:
         """For `open`."""
@@ -112,9 +112,9 @@ class EmbeddedStore(MetadataStore):
         backing: Backing | None = None,
         former: Callable[[], Mapping[str, VersionedValue]] = dict,
     ) -> Self:
-        """The store whose file is at ``path``; where there is none, it begins with what ``former`` returns, and that
-        is written to it. Only what is below the names ``lasting`` outlives the process; None: everything.
-        `StoreFailedError`; what ``backing`` raises."""
+        """Open the store whose file is at ``path``. If there is none, start with the result of ``former`` and write
+        that. Only values below the names ``lasting`` outlive the process; None: all do. Raises `StoreFailedError`, and
+        the errors of ``backing``."""
         store = cls(os.fspath(path), ground, lasting, backing)
         try:
             store._entries = await store._lane.run(lambda: store._load(former))
@@ -155,7 +155,7 @@ class EmbeddedStore(MetadataStore):
         work = asyncio.get_running_loop().create_task(self._commit_lasting(steps))
         self._under_way.add(work)
         work.add_done_callback(self._over)
-        return await asyncio.shield(work)  # what is on the disk is in memory too, whoever still waits for it
+        return await asyncio.shield(work)  # what is on the disk must be in memory too, even if the caller is cancelled
 
     # Watches and sessions
 
@@ -164,10 +164,10 @@ class EmbeddedStore(MetadataStore):
         return self._watches.add(name, changed)
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> EmbeddedSession:
-        """``lost`` is never called: nobody else could end it."""
+        """``lost`` is never called: no other client could end the session."""
         del lost
         if time_to_live_ms < 1:
-            raise ValueError(f"a session of {time_to_live_ms} ms")
+            raise ValueError(f"a session cannot have a time to live of {time_to_live_ms} ms")
         self._all()
         session = EmbeddedSession(self)
         self._sessions.append(session)
@@ -202,7 +202,7 @@ class EmbeddedStore(MetadataStore):
         return self._entries
 
     def _outlives(self, step: Change) -> bool:
-        """Whether the step is to be on a disk when it is answered."""
+        """Whether the step must be durable when it is answered."""
         return self._is_backed(step.name) or (step.session is None and self._is_in_file(step.name))
 
     def _is_backed(self, name: str) -> bool:
@@ -214,10 +214,10 @@ class EmbeddedStore(MetadataStore):
     def _over(self, work: asyncio.Task[Versions]) -> None:
         self._under_way.discard(work)
         if not work.cancelled():
-            work.exception()  # whoever asked may have gone
+            work.exception()  # the caller may have been cancelled
 
     async def _commit_lasting(self, steps: Sequence[CommitStep]) -> Versions:
-        """One at a time; commits of what does not last go past."""
+        """Commit lasting values, one commit at a time; other commits do not wait."""
         async with self._writing:
             after, _ = apply_steps(self._entries, steps, self._path)
             backed = [step for step in steps if isinstance(step, Change) and self._is_backed(step.name)]
@@ -235,7 +235,7 @@ class EmbeddedStore(MetadataStore):
             return self._apply([*steps, *more])[: len(steps)]
 
     def _keep(self, backed: Sequence[Change], after: Mapping[str, Entry | None] | None) -> Mapping[str, bytes | None]:
-        """In the thread."""
+        """Runs in the thread."""
         followed = self._backing.change(backed) if self._backing is not None and backed else {}
         if after is not None:
             kept = {
@@ -261,7 +261,7 @@ class EmbeddedStore(MetadataStore):
     # The file
 
     def _load(self, former: Callable[[], Mapping[str, VersionedValue]]) -> dict[str, Entry]:
-        """In the thread."""
+        """Runs in the thread."""
         try:
             found = _decode(self._fs.read(self._path), self._path)
         except FileNotFoundError:
@@ -325,7 +325,7 @@ def _decode(data: bytes, path: str) -> dict[str, Entry]:
             }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreFailedError(
-            f"{path} is damaged: {error!r}. It has the dynamic configuration of brokers and the last producer id: put "
-            "it back from a backup. Without it both begin anew, and an idempotent producer may meet its id again"
+            f"{path} is damaged: {error!r}. It has the dynamic configuration of brokers and the last producer id: "
+            "restore it from a backup. Without it both start again, and a producer id may be given out twice"
         ) from error
-    raise StoreFailedError(f"{path} is of version {told['version']}: a later seglog has written it")
+    raise StoreFailedError(f"{path} has version {told['version']}: a later seglog wrote it")

@@ -1,15 +1,15 @@
-"""Which format the metadata of a cluster have, and which formats each of its brokers speaks.
+"""The metadata format of a cluster, and the formats that its brokers speak.
 
-    format              the number of the format that brokers may write; without it, 1: the first release wrote none
-    speaks/<node id>    `Formats` of a registered broker, as JSON; made and removed with its registration
+    format              the number of the format that brokers may write; 1 if missing: the first release wrote none
+    speaks/<node id>    `Formats` of a registered broker, as JSON; created and deleted with its registration
 
-A format names what a broker must understand to take part: values in the store and requests between brokers. Fields that
-an older broker may ignore need no new format. A broker joins only if it speaks the cluster's format, and the format
-rises only while every registered broker speaks the new one (`raise_format`), so a rolling upgrade installs the new
-release everywhere first. The format never goes back.
+A format defines what a broker must understand to take part: values in the store and requests between brokers. A field
+that an older broker may ignore needs no new format. A broker joins only if it speaks the cluster's format. The format
+rises only while every registered broker speaks the new one (`raise_format`), so a rolling upgrade first installs the
+new release everywhere. The format never goes back.
 
-The first release is outside of this: it knows no formats, and does not ignore fields that it does not know in a
-registration. All its brokers are stopped for the upgrade (docs/replication.md, "Rolling upgrade").
+The first release is an exception: it knows no formats, and rejects registrations with fields that it does not know. For
+the upgrade all its brokers must be stopped (docs/replication.md, "Rolling upgrade").
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from seglog.cluster.store import (
 FORMAT: Final = "format"
 SPEAKS: Final = "speaks"
 BROKER_EPOCHS: Final = "epochs/broker"
-"""How many registrations there were in the cluster: the epoch of the last one."""
+"""The number of registrations in the cluster, which is the epoch of the last one."""
 
 
 class Formats(NamedTuple):
@@ -49,12 +49,12 @@ class Formats(NamedTuple):
 
 
 FIRST: Final = Formats(1, 1)
-"""Of a broker that does not say: the first release."""
+"""The format of the first release, which does not register it."""
 OURS: Final = Formats(1, 2)
 
 
 class FormatError(StoreError):
-    """A broker and its cluster have no format in common."""
+    """A broker and its cluster have no common format."""
 
 
 def speaks_name(node_id: int) -> str:
@@ -81,7 +81,7 @@ def decode_formats(name: str, value: VersionedValue | None) -> Formats:
 
 
 def format_of(found: VersionedValue | None) -> int:
-    """The cluster's format. `FormatError`."""
+    """Return the cluster's format. Raises `FormatError`."""
     if found is None:
         return FIRST.high
     if not found.value.isdigit():
@@ -90,29 +90,29 @@ def format_of(found: VersionedValue | None) -> int:
 
 
 def check_format(found: VersionedValue | None, ours: Formats = OURS) -> CommitStep:
-    """The step of a registration's commit that holds the cluster's format still. `FormatError` if a broker that speaks
-    ``ours`` cannot take part."""
+    """Return the step of a registration's commit that keeps the cluster's format from changing. Raises `FormatError` if
+    a broker that speaks ``ours`` cannot take part."""
     there = format_of(found)
     if not ours.low <= there <= ours.high:
         advice = "install a later seglog here" if there > ours.high else "raise the cluster's format first"
-        raise FormatError(f"the cluster's metadata have format {there}, this broker speaks {ours}: {advice}")
+        raise FormatError(f"the cluster's metadata has format {there}, this broker speaks {ours}: {advice}")
     return Change(FORMAT, b"%d" % there, MISSING) if found is None else Check(FORMAT, found.version)
 
 
 async def raise_format(store: MetadataStore, to: int) -> int:
-    """Have the brokers of a cluster write format ``to``; the one from before. `FormatError` if that would go back, or
-    if a registered broker does not speak it."""
+    """Raise the format of a cluster; return the one from before. Raises `FormatError` if that would go back, or if a
+    registered broker does not speak it."""
     while True:
         found = await store.get_many([FORMAT, BROKER_EPOCHS])
         before = format_of(found.get(FORMAT))
         if to < before:
-            raise FormatError(f"the cluster's metadata have format {before}: it never goes back to {to}")
+            raise FormatError(f"the cluster's metadata has format {before}: it never goes back to {to}")
         _check_brokers(await store.load(BROKERS), await store.load(SPEAKS), to)
         if to == before:
             return before
         now, epochs = found.get(FORMAT), found.get(BROKER_EPOCHS)
         steps: list[CommitStep] = [Change(FORMAT, b"%d" % to, MISSING if now is None else now.version)]
-        if epochs is not None:  # nobody registers in between
+        if epochs is not None:  # no broker may register in between
             steps.insert(0, Check(BROKER_EPOCHS, epochs.version))
         try:
             await store.commit(steps)

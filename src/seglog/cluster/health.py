@@ -1,4 +1,4 @@
-"""How a cluster is, from what its brokers or its metadata store say, and what to do about it. Pure."""
+"""Judges the health of a cluster, from what its brokers or its metadata store say, and gives advice. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from seglog.cluster.reassignment_plan import Place
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """A broker that is registered. ``epoch`` and ``since`` (the epoch since which it has lost nothing) are known to the
-    metadata store only. ``answers``: None if it was not asked. ``failed``: log directories, with the reason."""
+    """A registered broker. ``epoch`` and ``since`` (the epoch since which it has lost nothing) are known only to the
+    metadata store. ``answers``: None if it was not asked. ``failed``: log directories and the reason."""
 
     node_id: int
     rack: str | None = None
@@ -24,18 +24,18 @@ class BrokerStatus:
     answers: bool | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
     full: Mapping[str, int] = field(default_factory=dict)
-    """Log directories whose disk is full, or nearly, with the bytes that are free."""
+    """Log directories whose disk is full or nearly full, with their free bytes."""
     strays: int = 0
     stray_bytes: int = 0
-    """Replicas that the cluster does not name and the broker keeps."""
+    """Replicas that the broker keeps and the cluster does not name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """A partition. ``ends`` are log end offsets and ``sizes`` bytes on the disk, of the replicas that were asked.
+    """A partition. ``ends`` are log end offsets and ``sizes`` bytes on disk, of the replicas that were asked.
 
-    Known to the metadata store only: ``evidence`` of its replicas, ``unheard`` (the candidates that have not said what
-    they have, or no longer have it) and ``recovery``.
+    Known only to the metadata store: ``evidence``, ``recovery``, and ``unheard``, the candidates that have not reported
+    what they have, or no longer have it.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class PartitionStatus:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Replicas that are not in sync and shall stay; those that are just being added count for nothing yet."""
+        """Replicas that are out of sync and stay; those that are being added do not count yet."""
         return tuple(
             node
             for node in self.replicas
@@ -74,13 +74,13 @@ class PartitionStatus:
         return self.leader is not None and len(self.isr) < needed
 
     def lag(self, node: int) -> int | None:
-        """Offsets by which a replica is behind its leader; None where one of both was not asked."""
+        """Return how many offsets a replica is behind its leader; None if either was not asked."""
         if self.leader is None or self.leader not in self.ends or node not in self.ends:
             return None
         return max(self.ends[self.leader] - self.ends[node], 0)
 
     def lag_bytes(self, node: int) -> int | None:
-        """The same in bytes, as far as sizes on disks say it: each replica deletes segments in its own time."""
+        """As `lag`, in bytes, as far as sizes on disk show it: each replica deletes segments at its own time."""
         if self.leader is None or self.leader not in self.sizes or node not in self.sizes:
             return None
         return max(self.sizes[self.leader] - self.sizes[node], 0)
@@ -88,7 +88,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """All of it at about one time."""
+    """The whole cluster at about one time."""
 
     cluster_id: str
     controller: int | None
@@ -97,7 +97,7 @@ class ClusterStatus:
 
 
 class HealthFinding(NamedTuple):
-    """Something that is not as it should be. ``kind``: a word for programs; ``advice``: one line for people."""
+    """Something that is wrong. ``kind``: a word for programs; ``advice``: one line for people."""
 
     kind: str
     what: str
@@ -106,7 +106,7 @@ class HealthFinding(NamedTuple):
 
 
 def judge(seen: ClusterStatus) -> list[HealthFinding]:
-    """What is wrong, the worst first; nothing for a healthy cluster. A reassignment that goes on is no finding."""
+    """Return the findings, the worst first; none for a healthy cluster. A reassignment in progress is not a finding."""
     return [
         *_no_leader(seen),
         *_cuts_refused(seen),
@@ -122,8 +122,8 @@ def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
     if seen.controller is None:
         yield HealthFinding(
             "no-controller",
-            "the cluster has no controller: nobody elects leaders",
-            "if it stays so, look at the brokers' logs and whether they reach the metadata store",
+            "the cluster has no controller: no leader is elected",
+            "if this lasts, check the brokers' logs, and whether they reach the metadata store",
         )
     for nodes, places in _grouped((_who_has_all(one), one) for one in seen.partitions if one.leader is None):
         if not nodes:
@@ -131,15 +131,15 @@ def _no_leader(seen: ClusterStatus) -> Iterator[HealthFinding]:
             continue
         away = [node for node in nodes if node not in seen.brokers]
         if not away:
-            advice = f"{_brokers_named(nodes)} may lead, and is there: wait for the controller"
+            advice = f"{_brokers_named(nodes)} may lead and is registered: wait for the controller"
         else:
-            who = "it can lead" if len(away) == 1 else "whoever of them comes first can lead"
+            who = "it can lead" if len(away) == 1 else "the first of them can lead"
             advice = f"start {_brokers_named(away, 'or')}, with its own disk: {who}. {_CHOOSE}"
         yield HealthFinding("no-leader", f"{_count(places)} without a leader: {_named(places)}", advice, places)
 
 
 def _only_last_known(seen: ClusterStatus, places: tuple[Place, ...]) -> Iterator[HealthFinding]:
-    """No replica is known to have everything: those that had it last must all say what they have."""
+    """No replica is known to have everything: those that had it last must all report what they have."""
     partitions = [one for one in seen.partitions if one.place in set(places)]
     for nodes, some in _grouped((tuple(sorted(one.unheard or one.last_known)), one) for one in partitions):
         there = [node for node in nodes if node in seen.brokers]
@@ -147,19 +147,19 @@ def _only_last_known(seen: ClusterStatus, places: tuple[Place, ...]) -> Iterator
         if not nodes:
             advice = f"no replica is known to have everything. {_CHOOSE}"
         elif away:
-            own = "with its own disk: what it has" if len(away) == 1 else "each with its own disk: what they have"
-            advice = f"start {_brokers_named(away)}, {own} decides. {_CHOOSE}"
+            own = "with its own disk: its log" if len(away) == 1 else "each with its own disk: their logs"
+            advice = f"start {_brokers_named(away)}, {own} will decide. {_CHOOSE}"
         else:
             advice = (
-                f"what {_brokers_named(there)} had is gone, or not reported yet. If a disk was taken out: stop the "
-                f"broker, put the disk back, start it. {_CHOOSE}"
+                f"the data of {_brokers_named(there)} is gone, or not reported yet. If a disk was removed: stop the "
+                f"broker, put the disk back, and start the broker. {_CHOOSE}"
             )
         yield HealthFinding("no-leader", f"{_count(some)} without a leader: {_named(some)}", advice, some)
 
 
 _CHOOSE = (
     "If the disk is lost for good: seglog cluster choose-leader TOPIC PARTITION shows what each replica has and lets "
-    "one lead; what only the lost disk had is lost"
+    "one lead; records that only the lost disk had are lost"
 )
 
 
@@ -171,10 +171,10 @@ def _cuts_refused(seen: ClusterStatus) -> Iterator[HealthFinding]:
                 name, offsets = f"{one.topic}-{one.number}", f"{said.refused_cut} to {said.high_watermark - 1}"
                 yield HealthFinding(
                     "cut-refused",
-                    f"broker {said.node_id} keeps offsets {offsets} of {name}, which were committed and leader "
+                    f"broker {said.node_id} keeps offsets {offsets} of {name}, which were committed but leader "
                     f"{one.leader} does not have: it is not in sync",
                     f"seglog cluster choose-leader {one.topic} {one.number} --node {said.node_id} lets it lead; with "
-                    f"--node {one.leader} it cuts them, and saves them first",
+                    f"--node {one.leader} it saves a copy and truncates them",
                     (one.place,),
                 )
 
@@ -195,13 +195,13 @@ def _too_few_in_sync(seen: ClusterStatus) -> Iterator[HealthFinding]:
 
 
 def _gone(seen: ClusterStatus) -> Iterator[HealthFinding]:
-    """Brokers whose session is over, where the controller has not decided yet who leads and who is in sync."""
+    """Brokers whose session is over, before the controller has decided about their partitions."""
     counted = ((node, one) for one in seen.partitions if one.leader is not None for node in {one.leader, *one.isr})
     for (node,), places in _grouped(((node,), one) for node, one in counted if node not in seen.brokers):
         yield HealthFinding(
             "broker-gone",
-            f"broker {node} has just gone, and still counts as in sync in {_count(places)}: {_named(places)}",
-            "look again: the controller is about to take it out, and to have others lead",
+            f"broker {node} is gone, and is still in the ISR of {_count(places)}: {_named(places)}",
+            "check again: the controller is about to remove it and to elect other leaders",
             places,
         )
 
@@ -223,19 +223,19 @@ def _brokers(seen: ClusterStatus) -> Iterator[HealthFinding]:
             yield HealthFinding(
                 "log-dir-full",
                 f"broker {node}: log directory {directory} is full: {free} bytes are free",
-                "delete records (retention.bytes, retention.ms, DeleteRecords) or topics, or make the disk larger; "
-                "the broker goes on by itself. Remove no file by hand",
+                "delete records (retention.bytes, retention.ms, DeleteRecords) or topics, or enlarge the disk; "
+                "the broker then continues by itself. Do not remove files by hand",
             )
         if broker.answers is False:
             yield HealthFinding(
                 "broker-silent",
                 f"broker {node} is registered and does not answer at {', '.join(broker.listeners.values())}",
-                "it has just died (look again when its session is over), hangs, or cannot be reached from here",
+                "it has just died (check again when its session is over), hangs, or cannot be reached from here",
             )
 
 
 def _may_be_last(partition: PartitionStatus, node: int, seen: ClusterStatus) -> bool:
-    """Whether no other broker that is there is known to have all of it."""
+    """Whether no other registered broker is known to have all of it."""
     others = {one for one in partition.isr if one != node and one in seen.brokers}
     return node in partition.replicas and (partition.leader is None or not others)
 
@@ -243,20 +243,20 @@ def _may_be_last(partition: PartitionStatus, node: int, seen: ClusterStatus) -> 
 def _under_replicated(seen: ClusterStatus) -> Iterator[HealthFinding]:
     lacking: dict[int, list[PartitionStatus]] = {}
     for partition in seen.partitions:
-        for node in partition.missing if partition.leader is not None else ():  # without one that has been said
+        for node in partition.missing if partition.leader is not None else ():  # `_no_leader` reports the others
             lacking.setdefault(node, []).append(partition)
     for node, partitions in sorted(lacking.items()):
         places = tuple(one.place for one in partitions)
         broker = seen.brokers.get(node)
         if broker is None:
-            what = f"broker {node} is not there: {_count(places)} lack its replica"
+            what = f"broker {node} is not registered: {_count(places)} lack its replica"
             advice = _come_back(node, all(set(seen.brokers) - set(one.replicas) for one in partitions))
         else:
             left = sum(one.lag_bytes(node) or 0 for one in partitions)
             offsets = sum(one.lag(node) or 0 for one in partitions)
             what = f"broker {node} is not in sync in {_count(places)}: {offsets} offsets, {left} bytes behind"
             advice = (
-                "it is stopping" if broker.is_stopping else "it catches up; if the numbers do not fall, look at its log"
+                "it is stopping" if broker.is_stopping else "it catches up; if the numbers do not fall, check its log"
             )
         yield HealthFinding("under-replicated", f"{what}: {_named(places)}", advice, places)
 
@@ -268,7 +268,7 @@ def _strays(seen: ClusterStatus) -> Iterator[HealthFinding]:
             yield HealthFinding(
                 "strays",
                 f"broker {node} keeps {replicas} that the cluster does not name: {broker.stray_bytes} bytes",
-                "seglog cluster strays DIR... on its machine lists them; when nobody needs them, remove them with "
+                "seglog cluster strays DIR... on its machine lists them; if they are not needed, remove them with "
                 "--remove NAME or --remove-all",
             )
 
@@ -277,7 +277,7 @@ def _strays(seen: ClusterStatus) -> Iterator[HealthFinding]:
 
 
 def _come_back(node: int, can_be_removed: bool) -> str:
-    """``can_be_removed``: there is a broker for each partition that has not a replica of it yet."""
+    """``can_be_removed``: each partition has a broker without a replica of it."""
     first = "" if can_be_removed else "start another one, then "
     return (
         f"start broker {node}, with an empty disk if its own is lost: it copies what it lacks; if it will not come "

@@ -1,10 +1,10 @@
-"""This broker among the others: its session with the metadata store, its registration, its epoch.
+"""This broker's membership in the cluster: its session, its registration and its epoch.
 
-A registration is one commit: the counter of epochs moves on, an earlier registration of the same log directories goes,
-ours comes and lasts as long as our session. The compare-and-set on the counter keeps out what an earlier life of this
-broker had on its way. Whoever relies on us is told when the session is in doubt (`doubted`), because the store has not
-confirmed it for too long; when it is over (`resigned`); and when it is certain (`confirmed`). In doubt we keep our
-registration and our epoch: only the store can say that they are gone.
+A registration is one commit. It raises the counter of epochs, deletes an earlier registration of the same log
+directories, and creates the new one, which lasts as long as the session. The compare-and-set on the counter fences what
+an earlier run of this broker still had in flight. `doubted` is called when the store has not confirmed the session for
+too long, `resigned` when the session is over, `confirmed` when it is certain. In doubt the broker keeps its
+registration and its epoch: only the store can end them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from seglog.core.errors import LogDirFullError
 from seglog.core.ground import Ground
 
 _LOOKS: Final = 10
-"""How often in its time a session is looked at."""
+"""How often a session is checked in its time to live."""
 _SESSIONS: Final = 1.5
-"""How many times as long as a session may last one waits for a node id that is taken."""
+"""How many session times to wait for a node id that is taken."""
 _LEAST_SECONDS: Final = 0.1
 _MOST_SECONDS: Final = 2.0
 _CHANGED: Final = (VersionChangedError, NameExistsError, NoSuchNameError)
@@ -62,8 +62,8 @@ class NodeIdTakenError(StoreError):
 
 
 class BrokerInfo(NamedTuple):
-    """``listeners``: addresses by the listener's name; ``directories``: the ids of the log directories; ``formats``:
-    those that its release speaks."""
+    """What this broker registers. ``listeners``: addresses by listener name; ``directories``: the ids of its log
+    directories; ``formats``: those that its release speaks."""
 
     node_id: int
     listeners: Mapping[str, str]
@@ -77,11 +77,11 @@ def _nothing() -> None:
 
 
 class Membership:
-    """`join`, then `run` as long as the broker runs, then `leave`.
+    """Call `join`, then `run` as long as the broker runs, then `leave`.
 
-    ``me`` is None before the first registration and from the loss of a session to the next one. ``kept_since`` is given
-    the epoch that we are about to have and that of our last registration (None: there was none), writes the new one
-    down, and returns since which epoch nothing was lost; it is called in a thread.
+    ``me`` is None before the first registration, and between the loss of a session and the next registration.
+    ``kept_since`` is called in a thread, with the next epoch and that of the last registration (None: there was none).
+    It stores the new epoch and returns the epoch since which nothing was lost.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class Membership:
         self._formats = registration.formats
         self._name = broker_name(registration.node_id)
         self._epoch_name = f"{BROKER_EPOCHS}-{registration.node_id}"
-        """The epoch of the last registration of this node id: log directories that know only earlier ones are a former
-        copy of what it had."""
+        """The epoch of the last registration of this node id. Log directories that know only earlier ones are a former
+        copy."""
         self._wanted = BrokerRegistration(
             node_id=registration.node_id,
             epoch=0,
@@ -119,10 +119,10 @@ class Membership:
             directories=registration.directories,
             reports=True,
         )
-        """As it is to be; its epochs are those of the last registration."""
+        """The registration that the store should have; its epochs are those of the last registration."""
         self._is_written = True
         self._is_relied_on = False
-        """`confirmed` was called, and `resigned` not since."""
+        """`confirmed` was called, and `resigned` was not called since."""
         self._is_in_doubt = False
         """`doubted` was called, and neither of the others since."""
         self._uncertain_since: float | None = None
@@ -134,30 +134,30 @@ class Membership:
 
     @property
     def offline(self) -> tuple[str, ...]:
-        """Partitions whose log directory has failed, as the registration names them."""
+        """Partitions whose log directory has failed, by the names of the registration."""
         return self._wanted.offline
 
     @property
     def is_certain(self) -> bool:
-        """Nobody else can have seen the end of our session."""
+        """No other client can have seen the end of the session."""
         return self.me is not None and self.session is not None and self.session.is_certain
 
     @property
     def uncertain_seconds(self) -> float:
-        """For how long the store has not confirmed that we are registered; 0 while it does."""
+        """How long the store has not confirmed the registration; 0 while it does."""
         return 0.0 if self._uncertain_since is None else self._clock.monotonic() - self._uncertain_since
 
     @property
     def uncertain_seconds_total(self) -> float:
-        """All such times since the first registration."""
+        """The sum of these times since the first registration."""
         return self._uncertain_before + self.uncertain_seconds
 
     # Joining
 
     async def join(self) -> None:
-        """Register in a new epoch. `NodeIdTakenError`, which names both, if another broker has this node id, and has it
-        still when the session of a dead one would be over; `StoreFailedError` if the store fails for that long; what
-        ``kept_since`` raises: then there is no registration."""
+        """Register in a new epoch. Raises `NodeIdTakenError` if another broker still has this node id when the session
+        of a dead one would be over, `StoreFailedError` if the store fails that long, and the errors of ``kept_since``:
+        then there is no registration."""
         until = self._clock.monotonic() + self._timeout_ms / 1000 * _SESSIONS
         is_told = False
         async with self._writing:
@@ -168,8 +168,8 @@ class Membership:
         self._look()
 
     async def _register_before(self, until: float, *, is_told: bool) -> bool:
-        """False: not yet. Whose disk was replaced comes back with other log directories while its old session lasts; a
-        server of ZooKeeper that is busy, or has just been lost, gives no session."""
+        """Try to register; False: try again. A broker with a replaced disk comes back with other log directories while
+        its old session lasts, and a ZooKeeper server that is busy or was just lost opens no session."""
         try:
             return await self._register()
         except (NodeIdTakenError, StoreFailedError) as error:
@@ -177,11 +177,11 @@ class Membership:
             if left <= 0:
                 raise
             if not is_told:
-                _log.warning("%s; it is tried again for %.0f s", error, left)
+                _log.warning("%s; retrying for %.0f s", error, left)
             return False
 
     async def _register(self) -> bool:
-        """False: the session has ended at once."""
+        """Register. False: the session has ended at once."""
         session = await self._store.session(self._timeout_ms, self._woken.set)
         try:
             value = await self._enter(session)
@@ -200,7 +200,7 @@ class Membership:
         return True
 
     async def _enter(self, session: StoreSession) -> bytes | None:
-        """The registration in the store; None if it has gone again. `FormatError`."""
+        """Commit the registration and return it; None if it is gone again. Raises `FormatError`."""
         speaks = speaks_name(self._wanted.node_id)
         while True:
             names = [BROKER_EPOCHS, self._epoch_name, self._name, FORMAT, speaks, GENERATION]
@@ -211,7 +211,7 @@ class Membership:
                 Change(BROKER_EPOCHS, b"%d" % epoch, MISSING if counter is None else counter.version),
                 check_format(found.get(FORMAT), self._formats),
             ]
-            if GENERATION not in found:  # nobody but brokers of the first release was here
+            if GENERATION not in found:  # only brokers of the first release were in this store
                 steps.append(Change(GENERATION, b"0", MISSING))
             if former is not None:
                 self._check_former(former)
@@ -231,14 +231,15 @@ class Membership:
             except _CHANGED:
                 continue
             except UnknownOutcomeError:
-                # Whatever is there in this epoch is ours: the counter gives each number once.
+                # A registration in this epoch is ours: the counter gives out each number once.
                 seen = await self._store.get(self._name)
                 if seen is None or seen.value != value:
                     return None
             return value
 
     def _check_former(self, former: VersionedValue) -> None:
-        """A registration of our own directories is of a life that is over: only one process can have them open."""
+        """Raise unless a former registration is of these directories. Its broker no longer runs: only one process can
+        have them open."""
         broker = self._there(former)
         assert broker is not None
         if not set(broker.directories) & set(self._wanted.directories):
@@ -246,13 +247,13 @@ class Membership:
                 f"node id {broker.node_id} is taken by the broker at {_where(broker)}; the one at "
                 f"{_where(self._wanted)} has other log directories and needs another node.id"
             )
-        _log.info("the registration of epoch %d of broker %d is taken away", broker.epoch, broker.node_id)
+        _log.info("the registration of epoch %d of broker %d is replaced", broker.epoch, broker.node_id)
 
-    # Being there
+    # While registered
 
     async def run(self) -> None:
-        """Look at the session, and join again when it was lost, until it is cancelled, or `leave` or the end of the
-        store. `StoreError` if another broker has taken our node id."""
+        """Check the session and join again when it is lost, until cancelled, until `leave`, or until the store is
+        closed. Raises `StoreError` if another broker has taken this node id."""
         self._view.listeners.append(self._seen)
         every = max(self._timeout_ms / 1000 / _LOOKS, _LEAST_SECONDS)
         checking = asyncio.get_running_loop().create_task(self._check_session(every), name="seglog-session-check")
@@ -270,7 +271,7 @@ class Membership:
                         await self.update()
                 except StoreFailedError as error:
                     node_id = self._wanted.node_id  # `me` may be gone
-                    _log.warning("the registration of broker %d is not as it should be: %s", node_id, error)
+                    _log.warning("the registration of broker %d cannot be updated: %s", node_id, error)
                 await self._wait(every)
         except StoreClosedError:
             self._lose()
@@ -279,7 +280,7 @@ class Membership:
             checking.cancel()
 
     async def _check_session(self, every: float) -> None:
-        """Beside `run`, which may be waiting for an answer of the store when the session comes into doubt."""
+        """Check the session also while `run` waits for the store."""
         while True:
             await asyncio.sleep(every)
             self._look()
@@ -296,14 +297,14 @@ class Membership:
             self._woken.set()
 
     def _has_gone(self) -> bool:
-        """Whether the view does not show our registration."""
+        """Whether the view does not have this registration."""
         if self.me is None:
             return False
         seen = self._view.brokers.get(self.me.node_id)
         return seen is None or seen.epoch != self.me.epoch
 
     def _look(self) -> None:
-        """At the session; tell who relies on us."""
+        """Check the session and call `doubted`, `resigned` or `confirmed`."""
         if self.me is None:
             return
         if self.session is None or not self.session.is_alive:
@@ -350,7 +351,8 @@ class Membership:
                 return
 
     async def _look_for_us(self) -> None:
-        """The session lives, and the view has no registration of ours: someone has removed it, or taken our node id."""
+        """The session is alive and the view does not have this registration: it was removed, or another broker has the
+        node id."""
         found = await self._store.get(self._name)
         me, session = self.me, self.session
         if me is None or session is None:
@@ -365,15 +367,15 @@ class Membership:
             raise StoreError(f"node id {me.node_id} was taken by the broker at {_where(other)} in epoch {other.epoch}")
 
     def _there(self, found: VersionedValue | None) -> BrokerRegistration | None:
-        """`StoreError` if it cannot be read: a later seglog has registered there."""
+        """Decode a registration. Raises `StoreError` if a later seglog wrote it."""
         try:
             return None if found is None else decode_broker(self._name, found.value)
         except InvalidStateError as error:
             raise NodeIdTakenError(f"node id {self._wanted.node_id} is taken: {error}") from error
 
     async def update(self, **changes: Any) -> None:
-        """Change fields of the `BrokerRegistration`, for this session and later ones. Raises `StoreFailedError` if the
-        store fails for as long as a session lasts; `run` retries."""
+        """Change fields of the registration, for this session and later ones. Raises `StoreFailedError` if the store
+        fails for as long as a session lasts; `run` retries."""
         self._wanted = replace(self._wanted, **changes)
         self._is_written = False
         until = self._clock.monotonic() + self._timeout_ms / 1000
@@ -387,7 +389,7 @@ class Membership:
                 await asyncio.sleep(_LEAST_SECONDS)
 
     async def _write(self) -> None:
-        """By compare-and-set on our registration, if there is one; the next one has it else."""
+        """Compare and set the registration, if there is one; otherwise the next one has the change."""
         me = self.me
         if me is None or self._is_written:
             return
@@ -396,7 +398,7 @@ class Membership:
             return
         there = self._there(found)
         if found is None or there is None or there.epoch != me.epoch:
-            self._is_written = True  # it has gone: `run` finds out, and the next one is as it should be
+            self._is_written = True  # it is gone: `run` notices that, and the next registration is right
             self._woken.set()
             return
         wanted = self._wanted
@@ -421,7 +423,7 @@ class Membership:
 
 
 def count(name: str, counter: VersionedValue | None) -> int:
-    """What a counter in the store stands at; 0 without one. `StoreError` if it is none."""
+    """Return the value of a counter in the store; 0 if it has none. Raises `StoreError` if it is not a number."""
     if counter is None:
         return 0
     if not counter.value.isdigit():
@@ -430,6 +432,6 @@ def count(name: str, counter: VersionedValue | None) -> int:
 
 
 def _where(broker: BrokerRegistration) -> str:
-    """What tells brokers apart for who reads an error."""
+    """Describe a broker in an error message."""
     listeners = ", ".join(broker.listeners.values()) or "an unknown address"
     return f"{listeners} (log directories {', '.join(broker.directories) or 'unknown'})"

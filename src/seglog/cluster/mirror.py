@@ -1,4 +1,4 @@
-"""A copy of a part of the metadata store in memory, kept up by its watch."""
+"""An in-memory copy of a part of the metadata store, which its watch keeps current."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from seglog.cluster.store import MetadataStore, StoreClosedError, StoreFailedError, VersionedValue
 
 _MANY: Final = 1000
-"""From so many names on all are read anew: one pass is cheaper than a search for each."""
+"""From this number of names on, everything is loaded: one pass is cheaper than a lookup for each name."""
 _RETRY_SECONDS: Final = 0.1
 
 
@@ -19,12 +19,12 @@ def _nothing(names: frozenset[str]) -> None:
 
 
 class Mirror:
-    """All values at and below ``name``, by full name, as `values`.
+    """All values at and below ``name``, by full name, in `values`.
 
-    Each value in it is what the store had at some time, and never an older one than before; those that are changed in
-    one commit may come one after the other. After the last change the copy is equal to the store.
+    A value is one that the store had at some time, and never older than a previous one. Values that one commit changes
+    may appear one after the other. After the last change the copy equals the store.
 
-    ``changed`` is called on the loop, with the names that are new, different or gone, after `values` has them.
+    ``changed`` is called on the loop with the names that are new, different or gone, after `values` has them.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Mirror:
         self.values: Mapping[str, VersionedValue] = MappingProxyType(self._values)
         self._told: set[str] = set()
         self._noted: set[str] = set()
-        """During a read: what is known from elsewhere, and later than what the read may find."""
+        """Names that were noted during a read, with values later than the read may return."""
         self._is_all_told = False
         self._is_started = False
         self._end_watch: Callable[[], None] | None = None
@@ -45,23 +45,22 @@ class Mirror:
 
     @property
     def is_current(self) -> bool:
-        """Nothing that the store has told of is still to be read."""
+        """All changes that the store has reported are read."""
         return self._is_started and self._reading is None
 
     async def start(self) -> None:
-        """Returns with everything in `values`; ``changed`` is called for what comes later. Raises what the store does
-        when it fails at this."""
+        """Load everything into `values`; ``changed`` is called for later changes. Raises the store's errors."""
         self._end_watch = self._store.watch(self.name, self._tell)
         try:
             self._take(await self._store.load(self.name), None)
         except BaseException:
             await self.stop()
             raise
-        self._is_started = True  # not before: two reads at once could end in the wrong order
+        self._is_started = True  # not earlier: two reads at once could end in the wrong order
         self._read_soon()
 
     async def stop(self) -> None:
-        """The copy stays as it is. ``changed`` is called no more."""
+        """Keep the copy as it is, and call ``changed`` no more."""
         if self._end_watch is not None:
             self._end_watch()
             self._end_watch = None
@@ -71,8 +70,9 @@ class Mirror:
             await asyncio.wait([self._reading])
 
     def note(self, name: str, value: VersionedValue | None) -> None:
-        """What the store has just said to someone else here (None: there is none), and is later than what `values` has.
-        ``changed`` is not called. What is being read at this moment may be from before it, and is read again."""
+        """Take over a value (None: deleted) that the store has returned elsewhere in this process, and that is later
+        than the one in `values`. ``changed`` is not called. A read in flight may return an older value, so it is
+        repeated."""
         if value is None:
             self._values.pop(name, None)
         else:
@@ -80,7 +80,7 @@ class Mirror:
         self._noted.add(name)
 
     def read_again(self, name: str) -> None:
-        """As if the store had told of it."""
+        """Read the name as if the store had reported a change of it."""
         self._tell(frozenset([name]))
 
     def _tell(self, names: frozenset[str] | None) -> None:
@@ -95,7 +95,7 @@ class Mirror:
             self._reading = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
-        """One read at a time: the answer to a later one is never older."""
+        """Read changed names, one read at a time, so that a later answer is never older."""
         try:
             while self._told or self._is_all_told:
                 names, self._told = self._told, set()
@@ -123,7 +123,8 @@ class Mirror:
             self.changed(names)
 
     def _take(self, found: Mapping[str, VersionedValue], asked: set[str] | None) -> frozenset[str]:
-        """``found`` is all there is of ``asked`` (None: of everything); the names that are different now."""
+        """Take over ``found``, the values of the ``asked`` names (None: of all). Return the names that are different
+        now."""
         noted, self._noted = self._noted, set()
         self._told |= noted if asked is None else asked & noted
         before = self._values.keys() if asked is None else asked & self._values.keys()

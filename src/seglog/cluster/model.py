@@ -1,15 +1,15 @@
-"""What a cluster agrees on: its brokers, its topics, and who leads which partition. Pure.
+"""The shared metadata of a cluster: its brokers, its topics, and who leads which partition. Pure.
 
-Each of these is one value in the metadata store, as JSON with a version of its form::
+Each of these is one value in the metadata store, as JSON with a format version::
 
-    brokers/<node id>                  Broker          goes with the broker's session
-    topics/<name>                      TopicState      replicas are chosen when the topic is made or grown
-    partitions/<topic id>/<number>     PartitionState  changed by compare-and-set only
-    deleted/<topic id>/<node id>       the name of a topic that was deleted, for a broker that may have replicas of it
-    strays/<node id>                   how many strays a broker keeps, and their bytes
+    brokers/<node id>                  BrokerRegistration, deleted with the broker's session
+    topics/<name>                      TopicState; replicas are chosen when the topic is created or grown
+    partitions/<topic id>/<number>     PartitionState, changed only by compare-and-set
+    deleted/<topic id>/<node id>       the name of a deleted topic, for a broker that may have replicas of it
+    strays/<node id>                   the number of a broker's strays, and their bytes
     generation, generation/base        see `generation_of`
 
-A partition belongs to the topic's id, not to its name: a topic that is deleted and made again has other partitions.
+A partition belongs to the topic's id, not to its name: a topic that is deleted and created again has other partitions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seglog.core.errors import SeglogError
 
 NO_LEADER: Final = -1
 ANY_EPOCH: Final = -2
-"""Of a candidate that may have had everything, where nobody knows when: whatever log it has counts, none is proved."""
+"""The epoch of a candidate that had everything at an unknown time: any log that it has counts, and none is proven."""
 BROKERS: Final = "brokers"
 TOPICS: Final = "topics"
 PARTITIONS: Final = "partitions"
@@ -44,27 +44,27 @@ T = TypeVar("T")
 
 
 class InvalidStateError(SeglogError):
-    """A value in the metadata store that is not one of ours."""
+    """A value in the metadata store that seglog cannot decode."""
 
 
 class Member(NamedTuple):
-    """A replica that has everything, and the broker epoch in which that was so."""
+    """A replica that has everything, and the broker epoch in which it had that."""
 
     node_id: int
     epoch: int
 
 
 class Evidence(NamedTuple):
-    """What one replica of a partition without a leader has, and how much of what it had it provably kept.
+    """What a replica of a partition without a leader has, and how much of it it provably kept.
 
-    ``epoch`` is the broker epoch in which it was reported: in any other it is void. ``last_epoch`` is the leader epoch
-    of the last batch; offsets are the log's. ``directory`` is the id of the log directory.
+    ``epoch`` is the broker epoch of the report, which is void in any other. ``last_epoch`` is the leader epoch of the
+    last batch; offsets are those of the log. ``directory`` is the id of the log directory.
 
-    The other epochs are broker epochs. ``made``: this log was made in it, or put back from a backup. ``kept_since``: a
-    member of this epoch, or of a later one, has lost nothing of this partition.
+    The other epochs are broker epochs. ``made``: this log was created in it, or restored from a backup. ``kept_since``:
+    a member of this epoch, or of a later one, has lost nothing of this partition.
 
-    ``refused_cut`` is the offset at which the replica was told to cut its log, below its high watermark; -1 if it was
-    not. Only such a replica reports while the partition has a leader.
+    ``refused_cut`` is the offset, below its high watermark, at which the replica refused to truncate its log; -1 if it
+    did not. Only such a replica reports while the partition has a leader.
     """
 
     node_id: int
@@ -81,7 +81,7 @@ class Evidence(NamedTuple):
 
 
 class ElectionKind(StrEnum):
-    """Why a replica leads that was not in sync: it provably lost nothing; it has the longest log of all candidates; the
+    """Why a replica outside of the ISR leads: it provably lost nothing; its log is the longest of all candidates; the
     topic allows unclean elections; an operator chose it."""
 
     PROVEN = "proven"
@@ -91,8 +91,8 @@ class ElectionKind(StrEnum):
 
 
 class Recovery(NamedTuple):
-    """The last election of a replica that was not in sync: in which leader epoch, who, why, and where its log ended (-1
-    if it had not said). ``furthest`` is the largest end that any other replica had reported by then (-1: none)."""
+    """The last election of a replica outside of the ISR: its leader epoch, the leader, the reason, and the leader's log
+    end (-1 if unknown). ``furthest`` is the largest log end that any other replica had reported (-1: none)."""
 
     leader_epoch: int
     leader: int
@@ -112,19 +112,19 @@ class Recovery(NamedTuple):
 _REASONS: Final[Mapping[ElectionKind, str]] = {
     ElectionKind.PROVEN: "it provably lost nothing",
     ElectionKind.LONGEST: "its log is the longest of all that had everything",
-    ElectionKind.UNCLEAN: "unclean.leader.election.enable let it",
+    ElectionKind.UNCLEAN: "unclean.leader.election.enable allows it",
     ElectionKind.CHOSEN: "an operator chose it",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """A broker that is there. ``epoch`` counts registrations in the whole cluster, so that each is another one.
+    """A registered broker. ``epoch`` counts the registrations of the whole cluster, so each one is unique.
 
-    ``kept_since`` is the epoch since which it has not lost anything: its own if its last life ended without the marker
-    of a clean shutdown and on another start of the machine, so that what was not flushed may be gone. A replica that
-    had everything in epoch 5 still has it if ``kept_since`` is at most 5 (KIP-966; the history of registrations would
-    say the same, but a controller may miss one).
+    ``kept_since`` is the epoch since which the broker has lost nothing. It is the current one if the last run ended
+    without the marker of a clean shutdown and the machine was restarted since, so that unflushed data may be gone. A
+    replica that had everything in epoch 5 still has it if ``kept_since`` is at most 5 (KIP-966; the history of
+    registrations would say the same, but a controller may miss one).
     """
 
     node_id: int
@@ -135,28 +135,29 @@ class BrokerRegistration:
     is_stopping: bool = False
     directories: tuple[str, ...] = ()
     offline: tuple[str, ...] = ()
-    """Partitions, as `offline_name` names them, that it cannot serve: their log directory has failed (KIP-112)."""
+    """Partitions, by `offline_name`, that it cannot serve because their log directory has failed (KIP-112)."""
     reports: bool = False
-    """Whether it says what its replicas have (`Evidence`): an older seglog does not."""
+    """Whether it reports `Evidence`; an older seglog does not."""
 
     def has_kept(self, member: Member) -> bool:
         """Whether a replica of this broker that had everything as ``member`` still has it."""
         return self.node_id == member.node_id and self.kept_since <= member.epoch <= self.epoch
 
     def had(self, evidence: Evidence, member: Member) -> bool:
-        """Whether ``evidence`` is about the log that ``member`` had: not one that was made later, nor a former copy."""
+        """Whether ``evidence`` is about the log that ``member`` had, and not about one created later or a former
+        copy."""
         is_ours = evidence.node_id == member.node_id == self.node_id and evidence.epoch == self.epoch
         return is_ours and (evidence.made <= member.epoch or member.epoch == ANY_EPOCH)
 
     def proves(self, evidence: Evidence, member: Member) -> bool:
-        """Whether ``evidence`` says that ``member`` still has everything that it had."""
+        """Whether ``evidence`` proves that ``member`` still has everything that it had."""
         return self.had(evidence, member) and evidence.kept_since <= member.epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic. ``assignment`` has each partition's replicas, the preferred leader first, as they were first chosen:
-    what they are now is in the state of the partition."""
+    """A topic. ``assignment`` has the first replicas of each partition, the preferred leader first. The state of the
+    partition has the current ones."""
 
     name: str
     topic_id: UUID
@@ -166,12 +167,12 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who has a partition.
+    """The replicas of a partition, its leader and its ISR (Kafka's ``LeaderAndIsr``).
 
     ``isr`` has everything that is committed, and so have ``elr``, the eligible leaders: they left the ISR while it was
-    smaller than ``min_insync``, when nothing more was committed (KIP-966). ``last_known`` had everything, and may
-    have lost some of it since: evidence decides. ``min_insync`` is part of the state and not only a configuration,
-    because what ``elr`` promises depends on it.
+    smaller than ``min_insync`` and nothing more could be committed (KIP-966). ``last_known`` had everything and may
+    have lost some of it since: evidence decides. ``min_insync`` is part of the state, and not only of the
+    configuration, because the promise of ``elr`` depends on it.
     """
 
     replicas: tuple[int, ...]
@@ -184,24 +185,24 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     is_new: bool = False
-    """No leader has opened a log for it yet, so brokers name no leader to clients: a leader that refuses the first of
-    two pipelined batches, and takes the second, leaves an idempotent producer stuck. The first leader clears it, and
-    appends nothing before that is written: a state that is new proves that nothing was ever acknowledged."""
+    """No leader has opened a log for the partition yet, so brokers name no leader to clients: a leader that refused the
+    first of two pipelined batches and accepted the second would block an idempotent producer. The first leader clears
+    it and appends nothing before that is written, so a new state proves that nothing was ever acknowledged."""
     left: tuple[Member, ...] = ()
-    """Members that the controller took out of an ISR that stayed large enough, since a leader last wrote the ISR. That
-    leader may be as dead as they are, and its session only not over yet."""
+    """Members that the controller removed from an ISR that stayed large enough, since a leader last wrote the ISR. That
+    leader may be dead too, with its session not over yet."""
     evidence: tuple[Evidence, ...] = ()
-    """What replicas report while nobody leads; with a leader, of those that refuse to cut what it does not have."""
+    """Reports of replicas while the partition has no leader; with a leader, of those that refuse to truncate."""
     unclean_epoch: int = -1
-    """The last leader epoch that an unclean election began, or an operator: only then may a follower cut what it knew
-    to be committed in an earlier one."""
+    """The last leader epoch that an unclean election or an operator began. Only then may a follower truncate what it
+    knew to be committed in an earlier epoch."""
     recovery: Recovery | None = None
     recreated_epoch: int = -1
-    """The leader epoch in which an operator restored, accepted or rebuilt this state. A log that ends in an earlier one
-    may have records that no replica of this state has, so its removal is not named by this state."""
+    """The leader epoch in which an operator restored, accepted or rebuilt this state. A log that ends in an earlier
+    epoch may have records that no replica of this state has, so this state does not name its removal."""
 
     def check(self) -> None:
-        """Assert the invariants; tests and the simulator call it for every state that is written."""
+        """Assert the invariants. Tests and the simulator check every state that is written."""
         isr, elr, last_known = set(self.isr_nodes), {member.node_id for member in self.elr}, set(self.last_known_nodes)
         assert self.leader == NO_LEADER or self.leader in isr
         assert len(isr) == len(self.isr)
@@ -227,16 +228,16 @@ class PartitionState:
 
     @property
     def candidates(self) -> tuple[Member, ...]:
-        """Who may lead if the partition may lose nothing: each had everything, and a record that is committed was in
-        the log of each of them."""
+        """The replicas that may lead without losing anything: each had everything, so each committed record was in all
+        their logs."""
         return (*self.isr, *self.elr, *self.last_known)
 
     def names_removal(self, log_epoch: int) -> bool:
-        """Whether a log that ends in ``log_epoch``, of a broker that is no replica any more, is to be deleted.
+        """Whether a broker that is no longer a replica deletes its log, which ends in ``log_epoch``.
 
-        A replica is removed in a new epoch, when the others have all that is committed. A state from an older store
-        does not know where the partition was moved since: it does not name the removal of a log that ends in an epoch
-        from before it was accepted.
+        A replica is removed in a new epoch, when the others have everything that is committed. A state from an older
+        store does not know where the partition has moved since, so it does not name the removal of a log that ends in
+        an epoch from before the state was accepted.
         """
         return bool(self.isr) and self.leader_epoch > log_epoch >= self.recreated_epoch
 
@@ -245,28 +246,29 @@ class PartitionState:
 
     @property
     def needed(self) -> int:
-        """In-sync replicas without which nothing is committed; no more than there are (``getEffectiveMinIsr``)."""
+        """The number of in-sync replicas without which nothing is committed; at most all replicas
+        (``getEffectiveMinIsr``)."""
         return min(self.min_insync, len(self.replicas))
 
 
 class TopicRules(NamedTuple):
-    """What the configuration of a topic says about its leaders."""
+    """The parts of a topic's configuration that elections need."""
 
     min_insync: int = 1
     unclean: bool = False
     replicas: int = 0
-    """A partition that has fewer gets more as brokers join; 0: it keeps those it was made with."""
+    """A partition with fewer replicas gets more as brokers join; 0: it keeps those of its creation."""
 
 
 class VersionedState(NamedTuple):
-    """A partition's state and the version that a compare-and-set names."""
+    """A partition's state and its version for compare-and-set."""
 
     state: PartitionState
     version: int
 
 
 class MetadataImage(NamedTuple):
-    """All of it, as someone sees it at some time."""
+    """All metadata as one reader sees it at one time."""
 
     brokers: Mapping[int, BrokerRegistration]
     topics: Mapping[str, TopicState]
@@ -275,7 +277,7 @@ class MetadataImage(NamedTuple):
 
 
 def of_partition(brokers: Mapping[int, BrokerRegistration], key: tuple[UUID, int]) -> Mapping[int, BrokerRegistration]:
-    """Those who can serve it: without the brokers whose log directory with it has failed."""
+    """Return the brokers that can serve the partition: without those whose log directory with it has failed."""
     if not any(broker.offline for broker in brokers.values()):
         return brokers
     name = offline_name(*key)
@@ -310,7 +312,7 @@ def partition_name(topic_id: UUID, number: int) -> str:
 
 
 def parse_partition_name(name: str) -> tuple[UUID, int]:
-    """What `partition_name` was made of. `InvalidStateError`."""
+    """The inverse of `partition_name`. Raises `InvalidStateError`."""
     try:
         _, topic_id, number = name.split("/")
         return UUID(topic_id), int(number)
@@ -319,7 +321,8 @@ def parse_partition_name(name: str) -> tuple[UUID, int]:
 
 
 def tombstone_name(topic_id: UUID, node_id: int) -> str:
-    """What says to a broker that a topic was deleted, until that broker has deleted what it has of it."""
+    """The name of a value that tells a broker to delete its replicas of a deleted topic. The broker removes it when it
+    is done."""
     return f"{DELETED}/{topic_id}/{node_id}"
 
 
@@ -328,7 +331,7 @@ def strays_name(node_id: int) -> str:
 
 
 def parse_tombstone_name(name: str) -> tuple[UUID, int]:
-    """What `tombstone_name` was made of. `InvalidStateError`."""
+    """The inverse of `tombstone_name`. Raises `InvalidStateError`."""
     try:
         _, topic_id, node_id = name.split("/")
         return UUID(topic_id), int(node_id)
@@ -337,8 +340,9 @@ def parse_tombstone_name(name: str) -> tuple[UUID, int]:
 
 
 def generation_of(values: Mapping[str, VersionedValue]) -> int:
-    """How far a store with these values has come: the version of ``generation``, which each commit that matters raises,
-    above the base. -1: no broker was ever in it, or only one of the first release. `InvalidStateError`.
+    """Return the generation of a store with these values: the version of ``generation``, which each important commit
+    raises, plus the base. -1 if no broker was ever registered, or only one of the first release. Raises
+    `InvalidStateError`.
 
     >>> generation_of({"generation": VersionedValue(b"0", 3), "generation/base": VersionedValue(b"100", 0)})
     103
@@ -382,11 +386,11 @@ def decode_topic(name: str, data: bytes) -> TopicState:
 
 
 def decode_partition(name: str, data: bytes) -> PartitionState:
-    """Equal states are the same object, as most of those of a topic are equal."""
+    """Decode a state. Equal values are decoded to the same object, as most partitions of a topic are equal."""
     try:
         return _known_partition(data)
     except InvalidStateError:
-        return _decode(name, data, _partition)  # which names it
+        return _decode(name, data, _partition)  # for an error with the name
 
 
 @lru_cache(maxsize=256)
@@ -419,7 +423,7 @@ def _decode(name: str, data: bytes, make: Callable[[dict[str, Any]], T]) -> T:
         told = json.loads(data)
         form = told.pop("form")
         if form != _FORM:
-            raise InvalidStateError(f"{name} in the metadata store is of form {form}: a later seglog has written it")
+            raise InvalidStateError(f"{name} in the metadata store has form {form}: a later seglog wrote it")
         return make(told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidStateError(f"{name} in the metadata store cannot be read: {error!r}") from error
@@ -430,7 +434,7 @@ def _numbers(values: Iterable[int]) -> tuple[int, ...]:
 
 
 def _last_known(values: Iterable[int | Iterable[int]]) -> tuple[Member, ...]:
-    """Before there was evidence they had no epoch: what they had then is not known, and so never proved."""
+    """Before there was evidence these members had no epoch: it is unknown what they had then, so nothing is proven."""
     return tuple(Member(value, -1) if isinstance(value, int) else Member(*_numbers(value)) for value in values)
 
 

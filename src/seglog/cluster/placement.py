@@ -1,8 +1,8 @@
-"""On which brokers the replicas of a new partition are. Pure.
+"""Places the replicas of new partitions on brokers (``AdminUtils.assignReplicasToBrokers``). Pure.
 
-Rules of Kafka's ``AdminUtils.assignReplicasToBrokers``: leaders go round the brokers; followers are shifted against
-them by a number that grows with each round, so that what a broker led is spread over all others when it dies; no two
-replicas of a partition share a rack while there is a rack without one.
+Leaders go round the brokers. Followers are shifted against them by a number that grows with each round, so that all
+other brokers take over from a broker that dies. No two replicas of a partition share a rack while another rack has
+none.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class InvalidReplicationFactorError(SeglogError):
 def place(
     racks: Mapping[int, str | None], partitions: int, replication_factor: int, rng: Random, *, first: int = 0
 ) -> list[tuple[int, ...]]:
-    """Replicas of ``partitions`` partitions, numbered from ``first`` on, the preferred leader first.
+    """Return the replicas of ``partitions`` partitions, numbered from ``first`` on, the preferred leader first.
 
-    ``racks`` are the brokers that may have replicas; racks count if every broker has one.
+    ``racks`` are the brokers that may have replicas; racks count if every broker has one. Raises
     `InvalidReplicationFactorError`.
     """
     if replication_factor < 1:
@@ -50,12 +50,12 @@ def place(
 
 
 def _shifted(leader: int, shift: int, step: int, count: int) -> int:
-    """Where the ``step``-th follower is: each of the others once, beginning ``shift`` behind the leader."""
+    """Return the position of the ``step``-th follower: each other broker once, starting ``shift`` after the leader."""
     return (leader + 1 + (shift + step) % (count - 1)) % count
 
 
 def _alternating(racks: Mapping[int, str | None]) -> list[int]:
-    """The brokers so that neighbours are in different racks, as far as that goes."""
+    """Order the brokers so that neighbours are in different racks, as far as possible."""
     by_rack: dict[str | None, list[int]] = {}
     for node in sorted(racks):
         by_rack.setdefault(racks[node], []).append(node)
@@ -66,7 +66,7 @@ def _alternating(racks: Mapping[int, str | None]) -> list[int]:
 
 
 def _spread(leader: int, others: list[int], racks: Mapping[int, str | None], wanted: int) -> list[int]:
-    """The first ``wanted`` of the others, those in racks without a replica before those in one that has some."""
+    """Return ``wanted`` of the others, first those in racks without a replica."""
     if None in racks.values():
         return others[:wanted]
     chosen: list[int] = []
@@ -74,7 +74,7 @@ def _spread(leader: int, others: list[int], racks: Mapping[int, str | None], wan
     left = list(others)
     while len(chosen) < wanted:
         node = next((node for node in left if racks[node] not in used), None)
-        if node is None:  # every rack has as many as the others
+        if node is None:  # all racks have equally many
             used = set()
             node = left[0]
         left.remove(node)

@@ -1,7 +1,8 @@
-"""Which replicas move when a broker comes or goes: as few as can be, racks kept apart, preferred leaders spread. Pure.
+"""Plans which replicas move when a broker comes or goes: as few as possible, racks kept apart, preferred leaders
+spread. Pure.
 
-What Kafka leaves to the user (``kafka-reassign-partitions`` takes a finished plan, its ``--generate`` deals everything
-out anew). The moves are carried out with AlterPartitionReassignments (KIP-455), by Kafka or by us.
+Kafka leaves this to the user: ``kafka-reassign-partitions`` executes a finished plan, and its ``--generate`` assigns
+every partition anew. The moves are carried out with AlterPartitionReassignments (KIP-455), on seglog or Kafka.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class TooFewBrokersError(SeglogError):
 
 
 class ReplicaMove(NamedTuple):
-    """A partition and its replicas as they are and as they shall be; these may differ in their order only."""
+    """A partition and its replicas before and after the move; they may differ only in their order."""
 
     place: Place
     before: tuple[int, ...]
@@ -34,15 +35,15 @@ class ReplicaMove(NamedTuple):
 
     @property
     def adding(self) -> tuple[int, ...]:
-        """Where the partition has to be copied to."""
+        """The brokers that have to copy the partition."""
         return tuple(node for node in self.after if node not in self.before)
 
 
 def spread(assignment: Assignment, racks: Mapping[int, str | None], onto: Collection[int]) -> list[ReplicaMove]:
-    """Give the brokers ``onto`` their share of the replicas, and of the preferred leaders.
+    """Give the brokers ``onto`` their share of the replicas and of the preferred leaders.
 
-    Nothing moves but to one of them, and to none of them more than its share; a partition is in no fewer racks
-    afterwards. ``racks`` are the brokers that are there; they count if every broker has one.
+    Replicas move only to these brokers, to none of them more than its share, and no partition is in fewer racks
+    afterwards. ``racks`` are the registered brokers; racks count if every broker has one.
     """
     layout = _Layout(assignment, racks)
     new = sorted(set(onto) & set(racks))
@@ -55,7 +56,7 @@ def spread(assignment: Assignment, racks: Mapping[int, str | None], onto: Collec
 
 
 def _take_one(layout: _Layout, new: Sequence[int]) -> bool:
-    """One replica for that of the new brokers which has the fewest. False: there is none to be had."""
+    """Move one replica to the new broker with the fewest. False if none can move."""
     for node in sorted(new, key=lambda node: (layout.replicas[node], node)):
         if layout.replicas[node] >= layout.fair:
             continue
@@ -70,9 +71,10 @@ def _take_one(layout: _Layout, new: Sequence[int]) -> bool:
 
 
 def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int) -> list[ReplicaMove]:
-    """Take everything off one broker, which need not be there any more. `TooFewBrokersError`.
+    """Move everything off one broker, which need not be registered any more. Raises `TooFewBrokersError`.
 
-    Each of its replicas goes to the broker in a rack that the partition lacks, among these to that with the fewest.
+    Each of its replicas goes to a broker in a rack that the partition lacks, and among these to the one with the
+    fewest.
     """
     left = {node: rack for node, rack in racks.items() if node != gone}
     layout = _Layout(assignment, left)
@@ -84,8 +86,8 @@ def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int)
         candidates = [node for node in left if node not in now]
         if not candidates:
             raise TooFewBrokersError(
-                f"{place[0]}-{place[1]} has {len(now)} replicas and there would be {len(left)} brokers without broker "
-                f"{gone}: add a broker first, or give the topic fewer replicas"
+                f"{place[0]}-{place[1]} has {len(now)} replicas, but only {len(left)} brokers would remain without "
+                f"broker {gone}: add a broker first, or give the topic fewer replicas"
             )
         chosen = min(
             candidates,
@@ -97,7 +99,7 @@ def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int)
             ),
         )
         after = _swapped(now, gone, chosen)
-        if now[0] == gone:  # one that has the records leads sooner than one that has to copy them
+        if now[0] == gone:  # prefer a leader that has the records to one that must copy them
             first = min(after, key=lambda node: (layout.leads[node], node == chosen, node))
             after = (first, *(node for node in after if node != first))
         layout.put(place, after)
@@ -105,7 +107,7 @@ def evacuate(assignment: Assignment, racks: Mapping[int, str | None], gone: int)
 
 
 class _Layout:
-    """What is where while moves are chosen. Brokers that are not there are counted nowhere."""
+    """The layout while moves are chosen. Brokers that are not registered are not counted."""
 
     def __init__(self, assignment: Assignment, racks: Mapping[int, str | None]) -> None:
         self.racks: Final = racks
@@ -136,14 +138,14 @@ class _Layout:
         self._count(place, replicas, 1)
 
     def racks_of(self, replicas: Sequence[int]) -> int:
-        """How many racks a partition is in; a broker that is not there is in one of its own."""
+        """Return the number of racks; a broker that is not registered counts as a rack of its own."""
         if not self._racks_count:
             return len(replicas)
         return len({self.racks.get(node, f"\0{node}") for node in replicas})
 
     def best_of(self, donor: int, node: int) -> Place | None:
-        """The partition of ``donor`` that ``node`` takes over best: led by the donor as long as the node leads too few,
-        and of a topic of which the node has little."""
+        """Return the best partition to move from ``donor`` to ``node``: one that the donor leads while the node leads
+        too few, of a topic of which the node has little."""
         wants_lead = self.leads[node] < self._fair_leads < self.leads[donor]
         best: tuple[bool, int, Place] | None = None
         for place in self.has[donor]:
@@ -156,7 +158,8 @@ class _Layout:
         return None if best is None else best[2]
 
     def take_lead(self, node: int) -> bool:
-        """Make a broker the preferred leader of one more of its partitions, if it has too few and another too many."""
+        """Make the broker the preferred leader of one more of its partitions, if it has too few and another broker too
+        many."""
         if self.leads[node] >= self._fair_leads:
             return False
         too_many = [place for place in self.has[node] if self.leads[self.now[place][0]] > self._fair_leads]

@@ -1,8 +1,8 @@
-"""The metadata store made anew from what log directories have, where there is no copy of it. Pure.
+"""Rebuilds the metadata store from log directories, if there is no copy of it. Pure.
 
-Topics, their ids and configurations, partitions and who has a replica are read from the directories; leader epochs go
-on above the highest found. No log says who was in sync: no partition has a leader until its replicas have reported what
-they have. What else could not be read is guessed, and said.
+The directories have topics, their ids and configurations, partitions, and the brokers with replicas. Leader epochs
+continue above the highest found. No log says who was in sync, so no partition has a leader until its replicas have
+reported what they have. Anything else that cannot be read is guessed, and each guess is reported.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from seglog.cluster.model import (
 
 
 class FoundReplica(NamedTuple):
-    """A replica in a log directory of broker ``node_id``; ``leader_epoch`` is the last in its log. ``config`` is None
-    where the directory does not say. ``generation`` is the highest that its broker has written down."""
+    """A replica in a log directory of broker ``node_id``; ``leader_epoch`` is the last one in its log. ``config`` is
+    None if the directory does not have it. ``generation`` is the highest that its broker has stored."""
 
     topic: str
     topic_id: UUID
@@ -42,7 +42,7 @@ class FoundReplica(NamedTuple):
 
 
 class RebuiltStore(NamedTuple):
-    """``values`` are the new store's, ``guesses`` what nobody could read, one line each."""
+    """``values`` are those of the new store; ``guesses`` has a line for each value that could not be read."""
 
     values: Mapping[str, bytes]
     guesses: Sequence[str]
@@ -51,12 +51,13 @@ class RebuiltStore(NamedTuple):
 def rebuild(
     cluster_id: str, found: Iterable[FoundReplica], now_ms: int, *, broker_epoch: int = 0, min_insync: int = 1
 ) -> RebuiltStore:
-    """The store of a cluster whose brokers have these replicas. ``min_insync`` is that of topics that say none."""
+    """Return the store of a cluster whose brokers have these replicas. ``min_insync`` is for topics that do not set
+    it."""
     replicas = sorted(found, key=lambda one: (one.topic, one.number, one.node_id, one.path))
     guesses: list[str] = []
     by_topic = _topics(replicas, guesses)
     epochs: dict[tuple[UUID, int], int] = {}
-    for one in replicas:  # strays too: they may be taken back
+    for one in replicas:  # strays too: they may be used again
         epochs[one.topic_id, one.number] = max(one.leader_epoch, epochs.get((one.topic_id, one.number), -1))
     values: dict[str, bytes] = {}
     for topic, those in by_topic.items():
@@ -66,13 +67,13 @@ def rebuild(
     values |= {GENERATION: b"0", GENERATION_BASE: b"%d" % (generation + 1)}
     values[FORMAT] = b"%d" % OURS.high
     values[CLUSTER] = json.dumps({"cluster.id": cluster_id}).encode()
-    guesses.append("dynamic configurations of brokers (config/brokers/…) are in no log directory: set them again")
+    guesses.append("no log directory has the dynamic configurations of brokers (config/brokers/…): set them again")
     return RebuiltStore(values, guesses)
 
 
 def _topics(replicas: Sequence[FoundReplica], guesses: list[str]) -> Mapping[str, Sequence[FoundReplica]]:
-    """The replicas of each topic. Of two topics of one name the one that is served, or was later, goes on; the other
-    one's directories stay strays. A stray counts where nobody serves that partition."""
+    """Return the replicas of each topic. Of two topics of one name the one that is served, or was later, continues; the
+    directories of the other stay strays. A stray counts if no broker serves that partition."""
     served = {(one.topic_id, one.number) for one in replicas if not one.is_stray}
     by_topic: dict[str, dict[UUID, list[FoundReplica]]] = {}
     for one in replicas:
@@ -84,11 +85,9 @@ def _topics(replicas: Sequence[FoundReplica], guesses: list[str]) -> Mapping[str
         chosen[topic] = by_id[kept]
         for other in others:
             paths = ", ".join(one.path for one in by_id[other])
-            guesses.append(
-                f"{topic}: there are two topics of this name, and that with id {kept} goes on; aside: {paths}"
-            )
+            guesses.append(f"{topic}: two topics have this name. The one with id {kept} continues; set aside: {paths}")
         if all(one.is_stray for one in by_id[kept]):
-            guesses.append(f"{topic}: only strays have it: if it was deleted, delete it again")
+            guesses.append(f"{topic}: only strays have it; if it was deleted, delete it again")
     return chosen
 
 
@@ -117,21 +116,23 @@ def _topic(
     missing = [number for number in range(max(nodes)) if number not in nodes]
     if missing:
         numbers = ", ".join(map(str, missing))
-        guesses.append(f"{topic}: nobody has partitions {numbers}: they are made empty, on {everywhere}")
+        guesses.append(
+            f"{topic}: no directory has partitions {numbers}: they are created empty, on brokers {everywhere}"
+        )
     assignment = []
     for number in range(max(nodes) + 1):
         holders = nodes.get(number, everywhere)
         turn = number % len(holders)
-        assignment.append((*holders[turn:], *holders[:turn]))  # preferred leaders in turn
+        assignment.append((*holders[turn:], *holders[:turn]))  # spread the preferred leaders
     factors = {len(one) for one in assignment}
     told = "" if len(factors) == 1 else "partitions have different numbers of replicas, "
     guesses.append(f"{topic}: {told}the order of its replicas, and so its preferred leaders, are guessed")
     configs = [one.config for one in replicas if one.config is not None]
     config = configs[-1] if configs else {}
     if not configs:
-        guesses.append(f"{topic}: nobody knows its configuration: it has the defaults of its brokers")
+        guesses.append(f"{topic}: no directory has its configuration: it gets the defaults of its brokers")
     elif any(one != config for one in configs):
-        guesses.append(f"{topic}: its replicas have different configurations: it has that of {replicas[-1].path}")
+        guesses.append(f"{topic}: its replicas have different configurations: it gets that of {replicas[-1].path}")
     needed = int(config.get("min.insync.replicas", min_insync))
     values = {
         topic_name(topic): encode(

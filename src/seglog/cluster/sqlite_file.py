@@ -1,7 +1,7 @@
-"""The file of `seglog.cluster.sqlite_store`: its tables, and what is done to them, all from one thread.
+"""The file of `seglog.cluster.sqlite_store`: its tables, and operations on them, all in one thread.
 
-Every commit has a number, one more than the last; every entry has the number of the commit that changed it, and so has
-each of the latest deleted names. What has changed since a commit is therefore found by two indexes.
+Every commit has a number, one more than the last. Every entry has the number of the commit that changed it, and so has
+each recently deleted name. So two indexes find everything that has changed since a commit.
 """
 
 from __future__ import annotations
@@ -57,21 +57,20 @@ _BUSY_STEP_SECONDS: Final = 0.5
 """How long SQLite itself waits for a lock. In between, `SqliteFile.give_up` ends the wait."""
 _OPENINGS: Final = 100
 _PRIMARY_CODE: Final = 0xFF
-"""Of a result code of SQLite's, without what extends it (``SQLITE_BUSY_SNAPSHOT``)."""
+"""The mask of a primary result code of SQLite, without its extension (``SQLITE_BUSY_SNAPSHOT``)."""
 MAX_DELETED: Final = 10_000
-"""Deleted names that are kept for those who watch; who has not looked for longer is told that anything may have
-changed."""
+"""Deleted names that are kept for watches. A watch that is further behind is told that anything may have changed."""
 _TIDY_EVERY: Final = 64
-"""Commits between two looks at how many deleted names there are."""
+"""Commits between two checks of the number of deleted names."""
 _POLL_SECONDS: Final = 0.03
 _LEASES_SECONDS: Final = 0.25
-"""How often leases of others are looked at."""
+"""How often the leases of others are checked."""
 _AWAY: Final = 1 / 3
-"""For which part of a lease's time the file may be away before the lease counts anew: who holds it renews so often."""
+"""If the file is away for this part of a lease's time, the lease starts again: its holder renews it that often."""
 
 
 class FileReplacedError(sqlite3.OperationalError):
-    """Another file has the name of the one that is open. Others use that one, and each store would elect a leader."""
+    """Another file has the name of the open one. Other brokers use that file, and each store would elect a leader."""
 
     sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
 
@@ -79,33 +78,34 @@ class FileReplacedError(sqlite3.OperationalError):
 class _Lease(NamedTuple):
     renewals: int
     since: float
-    """When that was seen first, in seconds of this process's clock."""
+    """When this number was seen first, in seconds of this process's clock."""
 
 
 class SqliteFile:
-    """``connect`` first. All methods but it raise sqlite3.Error when the disk or another process is in the way."""
+    """Call `connect` first. All other methods raise sqlite3.Error if the disk fails or another process holds the
+    lock."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._db: sqlite3.Connection
         self._identity: tuple[int, int] | None = None
-        """Device and inode of the file that was opened; None for one in memory."""
+        """Device and inode of the opened file; None for one in memory."""
         self._state = (-1, -1)
         self._told = 0
-        """The commit up to which those who watch know all."""
+        """The commit up to which watches know everything."""
         self._leases: dict[str, _Lease] = {}
         self._leases_at = 0.0
         self._has_given_up = threading.Event()
 
     def give_up(self) -> None:
-        """Wait for no lock any more, from any thread: the process ends, and leases end by their time."""
+        """Stop waiting for locks, from any thread: the process ends, and its leases end by their time."""
         self._has_given_up.set()
 
     def connect(self) -> None:
-        """`StoreFailedError` for a file of a later version.
+        """Open the file. Raises `StoreFailedError` for one of a later version.
 
-        Who opens a new file at the same time as others is told at once that it is locked while one of them changes its
-        journal: SQLite does not wait for that, whatever its timeout is.
+        If several processes open a new file together, SQLite reports at once that it is locked while one of them
+        changes the journal mode: its timeout does not apply to that.
         """
         for _ in range(_OPENINGS):
             try:
@@ -132,11 +132,11 @@ class SqliteFile:
             raise
 
     def is_removed(self) -> bool:
-        """Whether the file that is open has no name any more; what is written to it is lost with the last process."""
+        """Whether the open file has no name any more; it is lost with the last process that has it open."""
         return self._identity is not None and self._found() is None
 
     def _found(self) -> tuple[int, int] | None:
-        """Device and inode of what has the file's name now."""
+        """Return device and inode of the file that has the name now."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
@@ -146,14 +146,14 @@ class SqliteFile:
     def _format(self) -> int:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version > _FORMAT:
-            raise StoreFailedError(f"{self._path} is of a later version of seglog ({version}, not {_FORMAT})")
+            raise StoreFailedError(f"{self._path} was written by a later seglog (version {version}, not {_FORMAT})")
         return int(version)
 
     def _upgrade(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         with self._transaction():
-            found = self._format()  # another process may have done it meanwhile
+            found = self._format()  # another process may have upgraded it meanwhile
             if found < _FORMAT:
                 for statement in ((_NEW, _FROM_1)[found] + _SINCE_2).split(";"):
                     self._db.execute(statement)
@@ -177,10 +177,11 @@ class SqliteFile:
             raise
 
     def _lock(self) -> None:
-        """Begin to write, when no other process does. `FileReplacedError`: with a WAL, SQLite does not notice."""
+        """Begin a write transaction when no other process has one. Raises `FileReplacedError`: with a WAL, SQLite does
+        not notice that."""
         if self._identity is not None and self._found() not in (None, self._identity):
             raise FileReplacedError(
-                "the file was replaced while this process used it: move the former back, or restart all brokers"
+                "the file was replaced while this process used it: move the former one back, or restart all brokers"
             )
         for _ in range(int(_BUSY_SECONDS / _BUSY_STEP_SECONDS) - 1):
             if self._has_given_up.is_set():
@@ -220,7 +221,7 @@ class SqliteFile:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """All reads inside are of one moment."""
+        """All reads inside see one moment."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -269,7 +270,7 @@ class SqliteFile:
         return version + 1
 
     def _forget(self, number: int) -> None:
-        """Keep the latest deleted names only."""
+        """Keep only the latest deleted names."""
         if number == 0 or number % _TIDY_EVERY:
             return
         (count,) = self._db.execute("SELECT count(*) FROM deleted").fetchone()
@@ -281,14 +282,14 @@ class SqliteFile:
         self._db.execute("DELETE FROM deleted WHERE number <= ?", last)
         self._db.execute("UPDATE commits SET forgotten = ?", last)
 
-    # What has changed
+    # Changes
 
     def begin_watch(self) -> None:
-        """From here on `changes` tells of everything."""
+        """From here on `changes` returns everything."""
         (self._told,) = self._db.execute("SELECT number FROM commits").fetchone()
 
     def changes(self) -> frozenset[str] | None:
-        """Names that were changed by anyone since the last call, None if they are too many to be known."""
+        """Return the names that any process has changed since the last call, None if they are too many to know."""
         (data_version,) = self._db.execute("PRAGMA data_version").fetchone()
         state = (data_version, self._db.total_changes)  # changes of others, and of this connection
         if state == self._state:
@@ -317,11 +318,11 @@ class SqliteFile:
         return 0 if row is None else int(row[0])
 
     def renew(self, keys: Sequence[str]) -> frozenset[str]:
-        """Prolong leases; those of them that have ended before."""
+        """Renew leases. Return those of them that have ended before."""
         if not keys:
             return frozenset()
         lost = []
-        self._db.execute("PRAGMA synchronous=NORMAL")  # no fsync each few seconds for what a crash ends anyway
+        self._db.execute("PRAGMA synchronous=NORMAL")  # no fsync every few seconds: a crash ends leases anyway
         try:
             with self._transaction():
                 for key in keys:
@@ -347,10 +348,10 @@ class SqliteFile:
         self._db.execute("DELETE FROM sessions WHERE id = ?", (key,))
 
     def end_silent(self, clock: Callable[[], float]) -> None:
-        """End the leases that were not renewed for their time. Seconds of this process's clock since it saw the last
-        renewal count, not the time of day: a clock that is set ends nobody's lease. Nor does time count in which this
-        process could not check, because the file was locked or its disk full: others could not renew then either. If
-        that took longer than a third of a lease, the lease has all of its time again."""
+        """End the leases that were not renewed in their time. That is measured by this process's clock since it saw the
+        last renewal, not by the time of day: setting a clock ends no lease. Time in which this process could not check
+        does not count, because the file was locked or its disk full: others could not renew then either. If that took
+        longer than a third of a lease, the lease gets its full time again."""
         now = clock()
         if now < self._leases_at:
             return
@@ -369,18 +370,18 @@ class SqliteFile:
         if silent:
             with self._transaction():
                 if clock() - now > _LEASES_SECONDS:
-                    return  # the file was locked meanwhile, and nobody could renew: the next call counts anew
+                    return  # the file was locked meanwhile, so no lease could be renewed: the next call counts again
                 number = self._next_number()
                 for key, renewals in silent:
-                    if self._renewals(key) == renewals:  # not renewed since we looked
+                    if self._renewals(key) == renewals:  # not renewed in between
                         self._end_session(key, number)
 
 
 class FileWatch(threading.Thread):
-    """Calls ``changed``, in this thread, soon after anyone has changed the file at ``path``.
+    """Calls ``changed``, in this thread, soon after any process has changed the file at ``path``.
 
-    It asks for ``PRAGMA data_version``, which is in shared memory: 33 times a second cost 0.6 % of a core, most of it
-    for waking up. A timer of the event loop and the way to another thread and back would cost twice that.
+    It polls ``PRAGMA data_version``, which is in shared memory. 33 polls per second cost 0.6 % of a core, most of it
+    for waking up; a timer of the event loop and a round trip to another thread would cost twice that.
     """
 
     def __init__(self, path: str, changed: Callable[[], object]) -> None:
@@ -397,7 +398,7 @@ class FileWatch(threading.Thread):
                 try:
                     found = db.execute("PRAGMA data_version").fetchone()
                 except sqlite3.Error:
-                    found = None  # whoever looks then hears of it
+                    found = None  # `changed` meets the error
                 if found is None or found != seen:
                     seen = found
                     self._changed()
@@ -416,7 +417,7 @@ def _below(name: str) -> str:
 
 
 def _range(name: str) -> tuple[str, ...]:
-    """All that begins with "name/": a slash's successor is "0"."""
+    """The range of all names that begin with "name/": the successor of a slash is "0"."""
     return (f"{name}/", f"{name}0") if name else ()
 
 

@@ -1,8 +1,8 @@
-"""The metadata store in one SQLite file: for one machine, by one process or several.
+"""The metadata store in one SQLite file: for one machine, with one or more processes.
 
-A thread of its own does all the work, so that the event loop never waits for the disk. Changes are durable when they
-are answered (WAL, ``synchronous=FULL``); renewals of leases are not, since a lease means nothing after a crash. What
-other processes change shows in ``PRAGMA data_version``, which is asked for while there is a watch or a session.
+A thread does all the work, so the event loop never waits for the disk. Changes are durable when they are answered (WAL,
+``synchronous=FULL``). Renewals of leases are not: a lease means nothing after a crash. Changes of other processes show
+in ``PRAGMA data_version``, which is polled while there is a watch or a session.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from seglog.cluster.store import (
 from seglog.core.clock import Clock, SystemClock
 
 _LOOK_SECONDS: Final = 0.5
-"""How often leases are looked at."""
+"""How often leases are checked."""
 _REMOVED_SECONDS: Final = 60.0
-"""How often it is said that the file was removed."""
+"""How often the log says that the file was removed."""
 _RENEWALS: Final = 3
-"""How often in its time to live a lease is renewed."""
+"""How often a lease is renewed in its time to live."""
 _log: Final = logging.getLogger("seglog.cluster")
 
 T = TypeVar("T")
 
 
 class SqliteSession:
-    """A lease, as a row with a number that grows while it is renewed."""
+    """A lease: a row with a number that rises while it is renewed."""
 
     def __init__(self, store: SqliteStore, key: str, time_to_live_ms: int, lost: Callable[[], None]) -> None:
         self.key = key
@@ -53,7 +53,7 @@ class SqliteSession:
         self.renew_at = 0.0
         """In the loop's time."""
         self.renewed_at = 0.0
-        """In the clock's: a process that was stopped sees at once how long that was."""
+        """In the clock's time: a process that was stopped sees at once for how long."""
         self.lost = lost
         self.is_alive = True
         self._store = store
@@ -66,17 +66,17 @@ class SqliteSession:
         await self._store.end_session(self)
 
     def end(self) -> None:
-        """It is over, closed or lost."""
+        """The session is over, closed or lost."""
         self.is_alive = False
 
     def renewed(self, at: float, *, next_at: float) -> None:
-        """Confirmed ``at`` a time of the clock; the next renewal is due at ``next_at`` of the loop's."""
+        """It was confirmed ``at`` a time of the clock; the next renewal is due at ``next_at`` of the loop."""
         self.renewed_at = at
         self.renew_at = next_at
 
 
 class SqliteStore(MetadataStore):
-    """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do."""
+    """Made by `open`; `seglog.cluster.store.MetadataStore` describes its methods."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         """For `open`."""
@@ -93,11 +93,11 @@ class SqliteStore(MetadataStore):
         self._must_look = False
         self._is_closed = False
         self._removed_at = -_REMOVED_SECONDS
-        """When it was last said that the file was removed; of the thread."""
+        """When the log last said that the file was removed; used by the thread."""
 
     @classmethod
     async def open(cls, path: str | os.PathLike[str], clock: Clock | None = None) -> Self:
-        """Open or make the store's file; ``:memory:`` is one that nobody else sees. `StoreFailedError`."""
+        """Open or create the store's file; ``:memory:`` is private to this store. Raises `StoreFailedError`."""
         store = cls(os.fspath(path), clock or SystemClock())
         try:
             await store._call(store._file.connect)
@@ -147,7 +147,7 @@ class SqliteStore(MetadataStore):
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> SqliteSession:
         if time_to_live_ms < 1:
-            raise ValueError(f"a session of {time_to_live_ms} ms")
+            raise ValueError(f"a session cannot have a time to live of {time_to_live_ms} ms")
         session = SqliteSession(self, uuid4().hex, time_to_live_ms, lost)
         self._renewed([session])
         await self._call(lambda: self._file.begin_session(session.key, time_to_live_ms))
@@ -183,7 +183,7 @@ class SqliteStore(MetadataStore):
             self._executor.shutdown()
 
     def _disconnect(self, sessions: Sequence[str]) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         if self._file_watch is not None:
             self._file_watch.end()
         try:
@@ -202,10 +202,10 @@ class SqliteStore(MetadataStore):
         except sqlite3.Error as error:
             raise StoreFailedError(f"{self._path}: {error}") from error
 
-    # Looking around
+    # Leases and changes
 
     def _look_soon(self) -> None:
-        """After a change: watches here are told at once."""
+        """After a change, call the watches of this process at once."""
         if self._looking is not None:
             self._must_look = True
         elif self._watches and not self._is_closed:
@@ -224,7 +224,7 @@ class SqliteStore(MetadataStore):
             self._look_later()
 
     async def _look(self) -> None:
-        """Renew leases, and tell those who watch what has changed, or that their session is over."""
+        """Renew leases, and call watches and ended sessions."""
         now = self._loop.time()
         sessions = list(self._sessions)
         due = [one for one in sessions if one.renew_at <= now]
@@ -232,7 +232,7 @@ class SqliteStore(MetadataStore):
         began = self.seconds()
         try:
             names, lost = await self._call(lambda: self._look_around(due, is_watched))
-        except (StoreFailedError, StoreClosedError):  # only the file says that a lease has ended, when it is back
+        except (StoreFailedError, StoreClosedError):  # a lease ends only when the file says so
             names, lost = frozenset(), []
         else:
             self._renewed([one for one in due if one not in lost], began)
@@ -253,7 +253,7 @@ class SqliteStore(MetadataStore):
     def _look_around(
         self, due: Sequence[SqliteSession], is_watched: bool
     ) -> tuple[frozenset[str] | None, Sequence[SqliteSession]]:
-        """In the thread."""
+        """Runs in the thread."""
         if due:
             self._say_if_removed()
         lost = self._file.renew([session.key for session in due])
@@ -266,9 +266,9 @@ class SqliteStore(MetadataStore):
         if now - self._removed_at >= _REMOVED_SECONDS and self._file.is_removed():
             self._removed_at = now
             _log.error(
-                "%s was removed. Brokers that have it open go on with it, no other can start, and it is gone with the "
-                "last of them. If it was moved, move it back; else stop all brokers, and restore a backup of it or "
-                "make it anew with `seglog cluster rebuild`",
+                "%s was removed. Brokers that have it open continue, no other can start, and it is gone with the "
+                "last of them. If it was moved, move it back; otherwise stop all brokers, and restore a backup or "
+                "rebuild it with `seglog cluster rebuild`",
                 self._path,
             )
 

@@ -1,8 +1,8 @@
 """The metadata store: a small tree of versioned values, with compare-and-set, watches and sessions.
 
-Names are paths without a leading slash (``brokers/1``); a name's children are the names directly below it. What a
-session has made goes when the session ends, or when its process is silent for longer than its time to live. It is for
-metadata only: records, group offsets and transactions are in topics.
+Names are paths without a leading slash (``brokers/1``); the children of a name are the names directly below it. A value
+that was created with a session is deleted when the session ends, or when its process is silent for longer than its time
+to live. The store is only for metadata: records, group offsets and transactions are in topics.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ANY_VERSION: Final = -1
 MISSING: Final = -2
 """The version of a name that has no value."""
 MAX_VALUE_BYTES: Final = 1_000_000
-"""One value, so that with its name it fits into `MAX_COMMIT_BYTES`."""
+"""The largest value; with its name it fits into `MAX_COMMIT_BYTES`."""
 MAX_COMMIT_BYTES: Final = 1_040_000
-"""All steps of a commit by `size_of`: ZooKeeper takes no request of 1 MiB (``jute.maxbuffer``)."""
+"""The largest commit, by `size_of`: ZooKeeper refuses requests of 1 MiB (``jute.maxbuffer``)."""
 CERTAIN: Final = 2 / 3
-"""For which part of its time to live after it was last confirmed a session is certain. The rest is for a confirmation
-that is on its way, and for clocks that do not go at the same speed."""
+"""A session is certain for this part of its time to live after its last confirmation. The rest allows for a
+confirmation in flight, and for clocks that run at different speeds."""
 _STEP_BYTES: Final = 256
 _NAME: Final = re.compile(r"[^/\x00]{1,255}(/[^/\x00]{1,255}){0,15}")
 
@@ -32,27 +32,27 @@ _NAME: Final = re.compile(r"[^/\x00]{1,255}(/[^/\x00]{1,255}){0,15}")
 Names = list[str]
 Versions = list[int]
 WatchCallback = Callable[[frozenset[str] | None], None]
-"""Is told the names that may have changed, or None: anything may have."""
+"""Is called with the names that may have changed, or None: anything may have."""
 
 
 class StoreError(SeglogError):
-    """The store did not do what it was asked to."""
+    """The store did not do what it was asked to do."""
 
 
 class NameExistsError(StoreError):
-    """There is a value of that name already."""
+    """The name has a value already."""
 
 
 class NoSuchNameError(StoreError):
-    """There is no value of that name."""
+    """The name has no value."""
 
 
 class VersionChangedError(StoreError):
-    """Someone else has changed the value since it was read."""
+    """The value was changed since it was read."""
 
 
 class SessionLostError(StoreError):
-    """The session has ended: what it had made is gone."""
+    """The session has ended; its values are gone."""
 
 
 class StoreClosedError(StoreError):
@@ -60,49 +60,49 @@ class StoreClosedError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """The store's own disk or connection fails. Nothing was changed; it may be tried again."""
+    """The store's disk or connection fails. Nothing was changed; the call may be retried."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = True
 
 
 class StoreAwayError(StoreFailedError):
-    """No server of the store answers: it may be started later."""
+    """No server of the store answers; it may start later."""
 
 
 class UnknownOutcomeError(StoreFailedError):
-    """The connection was lost with the change under way, and nobody can say whether it was made: read, then decide."""
+    """The connection was lost during the change, and it is unknown whether it was made: read, then decide."""
 
 
 class VersionedValue(NamedTuple):
-    """A value; its version is 0 when it is created and grows by one with each change. A name that is deleted and made
-    anew begins at 0 again."""
+    """A value; its version is 0 when it is created and rises by one with each change. A name that is deleted and
+    created again starts at 0 again."""
 
     value: bytes
     version: int
 
 
 class StoreSession(Protocol):
-    """A lease of this process on what it makes with it, renewed until it is closed."""
+    """A lease of this process on the values that it creates with it, renewed until it is closed."""
 
     @property
     def is_alive(self) -> bool:
-        """It has not been closed, and the store has not said that it is over."""
+        """It is not closed, and the store has not said that it has ended."""
 
     @property
     def is_certain(self) -> bool:
-        """It is alive, and was confirmed so lately that nobody else can have seen its end. While this is False a broker
-        decides nothing that only the holder of the session may decide; it may become True again."""
+        """It is alive, and was confirmed so recently that no other client can have seen its end. While this is False, a
+        broker decides nothing that only the holder of the session may decide. It may become True again."""
 
     async def close(self) -> None:
-        """End it, and with it what it has made."""
+        """End the session and delete its values."""
 
 
 class Change(NamedTuple):
-    """One step of a commit: ``value`` is to be there (None: nothing is), if ``version`` is what is there now.
+    """A step of a commit: set ``value`` (None: delete it) if ``version`` is the current version.
 
-    ``version`` is `MISSING` to create, else that of the value, or `ANY_VERSION`. What is created with a ``session``
-    goes with it.
+    ``version`` is `MISSING` to create, otherwise that of the value, or `ANY_VERSION`. A value that is created with a
+    ``session`` is deleted with it.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Change(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One step of a commit that changes nothing: the value is at ``version`` (`ANY_VERSION`: it is there)."""
+    """A step of a commit that changes nothing: the value must be at ``version`` (`ANY_VERSION`: it must exist)."""
 
     name: str
     version: int
@@ -122,70 +122,70 @@ CommitStep = Change | Check
 
 
 class MetadataStore(Protocol):
-    """All methods are called from the event loop that the store was opened in, and never block it.
+    """All methods are called on the event loop in which the store was opened, and never block it.
 
-    What one client was answered, all clients can read from then on. Every method may raise `StoreFailedError` and
+    After a call has returned, all clients can read its result. Every method may raise `StoreFailedError` and
     `StoreClosedError`.
     """
 
     async def get(self, name: str) -> VersionedValue | None: ...
 
     async def get_many(self, names: Collection[str]) -> dict[str, VersionedValue]:
-        """Those of the names that have a value."""
+        """Return the values of those names that have one."""
 
     async def load(self, name: str) -> dict[str, VersionedValue]:
-        """The value at ``name`` and all values below it, by full name. "" has everything. What is changed meanwhile may
-        be there in part: watch first."""
+        """Return the value at ``name`` and all values below it, by full name; "" loads everything. Changes made
+        meanwhile may be included in part: watch first."""
 
     async def list(self, name: str) -> Names:
-        """The last parts of the names of all children, sorted. "" has those at the top."""
+        """Return the last parts of the names of all children, sorted; "" lists the top level."""
 
     async def commit(self, steps: Sequence[CommitStep]) -> Versions:
-        """All steps or none, one after the other, on the disk when this returns; the versions that they have made
-        (`MISSING` by a delete; for a `Check`, its own).
+        """Apply all steps or none, in order, durably. Return the new versions (`MISSING` for a deletion; for a `Check`,
+        its own version).
 
-        The error is of the first step that cannot be done, and names it: `NameExistsError`, `NoSuchNameError`,
-        `VersionChangedError`. `SessionLostError`; all sessions in one commit are the same one. `UnknownOutcomeError`.
-        ValueError for more than `MAX_COMMIT_BYTES` (see `in_commits`).
+        The error is that of the first step that fails, and names it: `NameExistsError`, `NoSuchNameError`,
+        `VersionChangedError`. Also `SessionLostError` and `UnknownOutcomeError`. All sessions of one commit must be the
+        same. ValueError for more than `MAX_COMMIT_BYTES` (see `in_commits`).
         """
 
     async def create(self, name: str, value: bytes, session: StoreSession | None = None) -> int:
-        """A commit of one new value. `NameExistsError`, `SessionLostError`."""
+        """Commit one new value. Raises `NameExistsError`, `SessionLostError`."""
         return (await self.commit([Change(name, value, MISSING, session)]))[0]
 
     async def cas(self, name: str, value: bytes, version: int) -> int:
-        """A commit of one value whose version is ``version`` (or `ANY_VERSION`). `NoSuchNameError`,
+        """Commit one value whose version is ``version`` (or `ANY_VERSION`). Raises `NoSuchNameError`,
         `VersionChangedError`."""
         return (await self.commit([Change(name, value, check_there(name, version))]))[0]
 
     async def delete(self, name: str, version: int = ANY_VERSION) -> None:
-        """`NoSuchNameError`, `VersionChangedError`. Children stay."""
+        """Delete one value; its children stay. Raises `NoSuchNameError`, `VersionChangedError`."""
         await self.commit([Change(name, None, version)])
 
     def watch(self, name: str, changed: WatchCallback) -> Callable[[], None]:
-        """Call ``changed`` on the loop soon after the value or anything below it was made, changed or deleted, whoever
-        did it, until the function that is returned is called. "" is all names.
+        """Call ``changed`` on the loop soon after the value or anything below it was created, changed or deleted by any
+        client, until the returned function is called. "" watches all names.
 
-        Several changes may be told of at once, and one more than once. None says that anything may have changed: it
-        comes after a time in which changes could not be seen. Whatever changes after the next call of this store has
-        returned is told.
+        A call may cover several changes, and a change may be in several calls. None means that anything may have
+        changed: it follows a time in which changes could not be seen. All changes after the next call of this store has
+        returned are covered.
         """
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> StoreSession:
-        """A new session; ``lost`` is called on the loop if it ends without being closed."""
+        """Open a session; ``lost`` is called on the loop if it ends without being closed."""
 
     async def until_broken(self) -> str:
-        """Return when this store can never work again in this process, and say why. Cancel it. A store without threads
-        that could die waits for ever."""
+        """Return the reason when this store can never work again in this process. A store without threads that could
+        die waits for ever; cancel it."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
     async def close(self) -> None:
-        """End all sessions and close. Calls that are under way are done before."""
+        """End all sessions and close the store, after calls in flight."""
 
 
 class Watches:
-    """Who wants to know of what, in one store. False while nobody does."""
+    """The watches of one store. False if there are none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -195,7 +195,7 @@ class Watches:
         return bool(self._all)
 
     def add(self, name: str, changed: WatchCallback) -> Callable[[], None]:
-        """What is returned ends it."""
+        """Add a watch; the returned function ends it."""
         watch = _Watch(name, changed)
         self._all.append(watch)
 
@@ -207,7 +207,7 @@ class Watches:
         return end
 
     def tell(self, names: frozenset[str] | None) -> None:
-        """Soon, to each what it watches of these names; None: that anything may have changed."""
+        """Call each watch soon with those of the names that it covers; None: anything may have changed."""
         for watch in self._all:
             told = names if names is None else frozenset(name for name in names if is_within(name, watch.name))
             if told is None or told:
@@ -233,20 +233,20 @@ class _Watch:
 
 
 def check_name(name: str) -> str:
-    """``name`` if it may be one, else ValueError.
+    """Return ``name`` if it is legal; otherwise raise ValueError.
 
     >>> check_name("config/topics/web")
     'config/topics/web'
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name in a metadata store")
+        raise ValueError(f"{name!r} is not a legal name in a metadata store")
     return name
 
 
 def check_there(name: str, version: int) -> int:
-    """``version`` if a value can have it, else ValueError: compare-and-set makes nothing."""
+    """Return ``version`` if a value can have it; otherwise raise ValueError: compare-and-set creates nothing."""
     if version < ANY_VERSION:
-        raise ValueError(f"{name}: there is no version {version}")
+        raise ValueError(f"{name}: {version} is not a version")
     return version
 
 
@@ -259,14 +259,14 @@ def is_within(name: str, tree: str) -> bool:
 
 
 def size_of(step: CommitStep) -> int:
-    """Bytes that a step takes of a commit: ZooKeeper's request has the name once, with three bytes for one that must be
-    escaped, the value, and less than `_STEP_BYTES` around them."""
+    """Return the bytes of a step in a commit. ZooKeeper's request has the name once, with three bytes for an escaped
+    one, the value, and less than `_STEP_BYTES` around them."""
     value = step.value if isinstance(step, Change) else None
     return 3 * len(step.name.encode()) + len(value or b"") + _STEP_BYTES
 
 
 def in_commits(steps: Sequence[CommitStep], checks: Sequence[Check] = ()) -> Iterator[list[CommitStep]]:
-    """Steps in commits that are small enough, each of which begins with ``checks``.
+    """Divide steps into commits that are small enough, each of which begins with ``checks``.
 
     >>> [len(commit) for commit in in_commits([Change("a", bytes(400_000), MISSING)] * 5, [Check("epoch", 3)])]
     [3, 3, 2]
@@ -285,7 +285,7 @@ def in_commits(steps: Sequence[CommitStep], checks: Sequence[Check] = ()) -> Ite
 
 
 def check_commit(steps: Sequence[CommitStep]) -> StoreSession | None:
-    """The session of a commit. ValueError if it cannot be one."""
+    """Return the session of a commit, if it has one. ValueError if the commit is not legal."""
     sessions: list[StoreSession] = []
     for step in steps:
         check_name(step.name)
@@ -293,16 +293,16 @@ def check_commit(steps: Sequence[CommitStep]) -> StoreSession | None:
         if isinstance(step, Check) or step.value is None:
             least = ANY_VERSION
         elif len(step.value) > MAX_VALUE_BYTES:
-            raise ValueError(f"{step.name}: a value of {len(step.value)} bytes: at most {MAX_VALUE_BYTES} are metadata")
+            raise ValueError(f"{step.name}: a value of {len(step.value)} bytes: the limit is {MAX_VALUE_BYTES}")
         if step.version < least:
             raise ValueError(f"{step.name}: version {step.version} of {step!r:.80}")
         if isinstance(step, Change) and step.session is not None and step.session not in sessions:
             if step.version != MISSING:
-                raise ValueError(f"{step.name}: a value gets its session when it is made")
+                raise ValueError(f"{step.name}: only a new value can have a session")
             sessions.append(step.session)
     if len(sessions) > 1:
         raise ValueError("a commit with two sessions")
     size = sum(map(size_of, steps))
     if size > MAX_COMMIT_BYTES:
-        raise ValueError(f"a commit of {size} bytes: at most {MAX_COMMIT_BYTES} in one")
+        raise ValueError(f"a commit of {size} bytes: the limit is {MAX_COMMIT_BYTES}")
     return sessions[0] if sessions else None

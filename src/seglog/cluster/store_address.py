@@ -1,4 +1,4 @@
-"""From an address to a metadata store."""
+"""Addresses of metadata stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLUSTER: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 
 
 class StoreAddress(NamedTuple):
-    """Where a store is: a kind, for `SQLITE` a file, for `ZOOKEEPER` its servers and a cluster's name."""
+    """A kind; for `SQLITE` a file, for `ZOOKEEPER` servers and the name of a cluster."""
 
     kind: str
     path: str = ""
@@ -29,7 +29,7 @@ class StoreAddress(NamedTuple):
 
 
 def parse_store(address: str) -> StoreAddress:
-    """`InvalidConfigError` if it is no address of a store.
+    """Parse an address. Raises `InvalidConfigError`.
 
     >>> parse_store("sqlite:/var/lib/seglog/metadata").path
     '/var/lib/seglog/metadata'
@@ -40,7 +40,7 @@ def parse_store(address: str) -> StoreAddress:
     if kind == SQLITE and rest and not rest.startswith("//"):
         return StoreAddress(SQLITE, path=rest)
     if kind != ZOOKEEPER or not rest.startswith("//"):
-        raise InvalidConfigError(f"{address!r} is no metadata store: {FORMS}")
+        raise InvalidConfigError(f"{address!r} is not the address of a metadata store: {FORMS}")
     servers, _, cluster = rest[2:].partition("/")
     if not _CLUSTER.fullmatch(cluster):
         raise InvalidConfigError(
@@ -55,20 +55,20 @@ def _server(text: str, address: str) -> str:
     match = _SERVER.fullmatch(text)
     port = int(match[3] or _ZOOKEEPER_PORT) if match else 0
     if match is None or not 0 < port < 65536:
-        raise InvalidConfigError(f"{text!r} in {address!r} is no HOST:PORT of a ZooKeeper server: {FORMS}")
+        raise InvalidConfigError(f"{text!r} in {address!r} is not the HOST:PORT of a ZooKeeper server: {FORMS}")
     return f"{f'[{match[1]}]' if match[1] else match[2]}:{port}"
 
 
 async def open_store(
     address: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int = 0, must_exist: bool = False
 ) -> MetadataStore:
-    """The store at ``address``; a file is made where none is, unless it ``must_exist``. `InvalidConfigError`;
-    `StoreFailedError` if it cannot be opened, or no server of ZooKeeper answers within ``session_timeout_ms``, or
-    ``patience_ms`` if that is longer; `MissingExtraError` without kazoo."""
+    """Open the store at ``address``, and create a missing file unless it ``must_exist``. Raises `InvalidConfigError`;
+    `StoreFailedError` if it cannot be opened, or if no server of ZooKeeper answers within the longer of
+    ``session_timeout_ms`` and ``patience_ms``; `MissingExtraError` without kazoo."""
     where = parse_store(address)
     if where.kind == SQLITE:
         if must_exist and not OsFs().exists(where.path):
-            raise StoreFailedError(f"{where.path}: there is no such metadata store")
+            raise StoreFailedError(f"{where.path}: this metadata store does not exist")
         from seglog.cluster.sqlite_store import SqliteStore
 
         return await SqliteStore.open(where.path, clock=clock)

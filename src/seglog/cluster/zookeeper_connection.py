@@ -1,9 +1,9 @@
-"""One connection to ZooKeeper as coroutines, through kazoo. The only module that imports it.
+"""One connection to ZooKeeper as coroutines, through kazoo. No other module imports kazoo.
 
-kazoo has threads of its own and calls back from them: everything is brought to the event loop by
-``call_soon_threadsafe``, events and states in the order in which they came. Two requests that kazoo does not know are
-added to it: watches of whole trees (addWatch, ZOOKEEPER-1416, ZooKeeper 3.6) and reads of many nodes in one request
-(multiRead, ZOOKEEPER-3402). They lean on names that kazoo does not promise; hence the bound on its version.
+kazoo has threads of its own and calls back from them. ``call_soon_threadsafe`` brings its events and states to the
+event loop in order. Two requests are added to kazoo: watches of whole trees (addWatch, ZOOKEEPER-1416, ZooKeeper 3.6)
+and reads of many nodes in one request (multiRead, ZOOKEEPER-3402). They use private names of kazoo, so its version has
+an upper bound.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _PERSISTENT_RECURSIVE: Final = 1
 
 
 class ConnectionLostError(Exception):
-    """The connection broke with a request under way: it was done, or not."""
+    """The connection broke during a request, which may have been done or not."""
 
 
 class SessionEndedError(Exception):
-    """The session is over. The request was not done."""
+    """The session has ended. The request was not done."""
 
 
 class ZooKeeperRefusedError(Exception):
-    """ZooKeeper said no, for a reason that should not be."""
+    """ZooKeeper refused a request that should succeed."""
 
 
 class OpRefusedError(Exception):
-    """Step ``index`` of a transaction, the first that cannot be done: there is no such node, there is one, or it is at
-    another version. Nothing was done."""
+    """Step ``index`` of a transaction is the first that failed: its node is missing, or exists, or has another version.
+    Nothing was done."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"step {index}: {reason}")
@@ -98,12 +98,12 @@ class Znode(NamedTuple):
     value: bytes
     version: int
     transaction: int
-    """The zxid that changed it last: all that one transaction changed has the same."""
+    """The zxid of its last change; all changes of one transaction have the same."""
 
 
 class ZooKeeperConnection:
-    """A session with ZooKeeper. ``on_state`` hears `CONNECTED`, `SUSPENDED` and `LOST`, ``on_event`` the path of a node
-    that was made, changed or deleted below a watch, both on the loop."""
+    """A session with ZooKeeper. On the loop, ``on_state`` is called with `CONNECTED`, `SUSPENDED` and `LOST`, and
+    ``on_event`` with the path of a node that was created, changed or deleted below a watch."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ZooKeeperConnection:
         self._is_closing = False
         self._is_ended = False
         self._ending = threading.Lock()
-        # Without a bound on its tries: it is the session's time that ends them. Delays are in seconds.
+        # No limit on retries: the session's timeout ends them. Delays are in seconds.
         retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
         self._client = KazooClient(",".join(servers), timeout=timeout_ms / 1000, connection_retry=retry)
         self._handler = _Handler(self._client, self._client._conn_retry.copy(), logger=self._client.logger)
@@ -130,7 +130,8 @@ class ZooKeeperConnection:
         self._client.start_async()
 
     def dead_thread(self) -> str | None:
-        """The name of a thread of kazoo's that has died: nothing starts it again, and requests wait for ever."""
+        """Return the name of a thread of kazoo's that has died. Nothing restarts it, and requests would wait for
+        ever."""
         if self._is_closing or self._is_ended:
             return None
         threads = [*self._client.handler._workers, self._handler._connection_routine]
@@ -139,23 +140,23 @@ class ZooKeeperConnection:
 
     @property
     def timeout_seconds(self) -> float:
-        """Of the session, as the server granted it."""
+        """The session timeout that the server granted."""
         return self._handler.session_seconds
 
     def _state(self, state: str) -> None:
-        """In kazoo's thread."""
+        """Runs in kazoo's thread."""
         if not self._is_closing:
             self._in_loop(self._on_state, state)
 
     def _in_loop(self, act: Callable[..., object], *arguments: object) -> None:
-        """From any thread."""
+        """Call ``act`` on the loop, from any thread."""
         try:
             self._loop.call_soon_threadsafe(act, *arguments)
         except RuntimeError:  # the loop was closed before the store
             self._is_closing = True
 
     def end(self) -> None:
-        """Close the session, from any thread; returns when the server knows, or cannot be reached."""
+        """Close the session, from any thread. Returns when the server knows, or cannot be reached."""
         with self._ending:
             if not self._is_ended:
                 self._client.stop()
@@ -163,7 +164,7 @@ class ZooKeeperConnection:
                 self._is_ended = True
 
     async def close(self) -> None:
-        """As `end`. After some seconds a thread is left to it."""
+        """As `end`; after some seconds a thread finishes it."""
         self._is_closing = True
         done = asyncio.Event()
 
@@ -215,7 +216,7 @@ class ZooKeeperConnection:
             raise ZooKeeperRefusedError(f"{type(error).__name__}: {error}") from error
 
     async def make(self, path: str, value: bytes = b"", *, is_ephemeral: bool = False) -> bool:
-        """Make a node; False if there is one."""
+        """Create a node; False if it exists."""
         try:
             await self._answer(self._client.create_async(path, value, ephemeral=is_ephemeral))
         except NodeExistsError:
@@ -228,7 +229,7 @@ class ZooKeeperConnection:
         return await self._ask(self._client.exists_async(path)) is not None
 
     async def children(self, path: str) -> list[str]:
-        """None of a node that is not there."""
+        """Return the names of the children; none if the node does not exist."""
         try:
             found: list[str] = await self._answer(self._client.get_children_async(path))
         except NoNodeError:
@@ -242,15 +243,16 @@ class ZooKeeperConnection:
         return found
 
     async def sync(self, path: str) -> None:
-        """Reads that are sent after this see what anyone was answered before it."""
+        """Later reads see everything that any client was answered before this."""
         await self._ask(self._client.sync_async(path))
 
     async def watch_tree(self, path: str) -> None:
-        """Events for all that is made, changed or deleted below ``path``, until the connection is lost."""
+        """Report everything that is created, changed or deleted below ``path``, until the connection is lost."""
         await self._ask(self._call(_AddWatch(path)))
 
     async def transact(self, operations: Sequence[ZooKeeperOp]) -> list[int]:
-        """All or none; the version that each `SetDataOp` has made, 0 for others. `OpRefusedError`."""
+        """Do all operations or none. Return the new version for each `SetDataOp`, 0 for the others. Raises
+        `OpRefusedError`."""
         request = self._client.transaction()
         for one in operations:
             if isinstance(one, CreateOp):
@@ -278,7 +280,7 @@ def _refused(index: int, error: KazooException) -> Exception:
 
 
 class _Handler(ConnectionHandler):
-    """kazoo's connection, with events of all watches in one place, and the session's time remembered."""
+    """kazoo's connection, which calls ``event`` for all watches and remembers the session timeout."""
 
     event: Callable[[str], None]
     session_seconds = 0.0
@@ -288,7 +290,7 @@ class _Handler(ConnectionHandler):
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         read_ms, connect_ms = super()._connect(host, hostip, port)
-        self.session_seconds = read_ms * 1.5 / 1000  # kazoo reads for two thirds of the session's time
+        self.session_seconds = read_ms * 1.5 / 1000  # kazoo's read timeout is two thirds of the session's
         return read_ms, connect_ms
 
 
@@ -298,7 +300,7 @@ def _string(text: str) -> bytes:
 
 
 class _AddWatch:
-    """``AddWatchRequest {ustring path; int mode}``; the answer has nothing to be read."""
+    """``AddWatchRequest {ustring path; int mode}``; the answer is empty."""
 
     type = 106
 
@@ -315,7 +317,7 @@ class _AddWatch:
 
 class _MultiRead:
     """For each node ``MultiHeader {int type; boolean done; int err}`` and ``GetDataRequest {ustring path; boolean
-    watch}``, at the end a header that is done."""
+    watch}``, and at the end a header that is done."""
 
     type = 22
     _GET_DATA: Final = 4
@@ -330,7 +332,7 @@ class _MultiRead:
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Znode | None]:
-        """``GetDataResponse {buffer data; Stat stat}``, or an error's code: there is no such node."""
+        """``GetDataResponse {buffer data; Stat stat}``, or the error code of a missing node."""
         found: list[Znode | None] = []
         while True:
             kind, done, _ = _HEADER.unpack_from(data, offset)

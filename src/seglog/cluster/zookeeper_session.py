@@ -1,4 +1,4 @@
-"""A session in ZooKeeper that is given up by whoever can no longer keep it, and known to be certain or not."""
+"""A session in ZooKeeper that knows whether it is certain, and that ends if its process stalls."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from seglog.cluster.zookeeper_writer import ZooKeeperWriter
 from seglog.core.clock import Clock
 
 _CONFIRMATIONS: Final = 6
-"""How often in its time a session is confirmed."""
+"""How often a session is confirmed in its time."""
 _STALL: Final = 1 / 3
-"""For which part of a session's time the event loop may stand still."""
+"""The event loop may stall for this part of a session's time."""
 _LOOKS: Final = 4
-"""How often in that time it is looked at."""
+"""How often that is checked in this time."""
 
 
 class ZooKeeperSession:
-    """Made by `open`. Its own connection, on which what belongs to it is made."""
+    """Made by `open`. It has its own connection, which creates its values."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ZooKeeperSession:
         lost: Callable[[], None],
         ended: Callable[[ZooKeeperSession], None],
     ) -> None:
-        """For `open`. ``ended`` is called whichever way it ends."""
+        """For `open`. ``ended`` is called however it ends."""
         self.is_alive = True
         self._address = address
         self._seconds = time_to_live_ms / 1000
@@ -59,7 +59,7 @@ class ZooKeeperSession:
         )
 
     async def open(self) -> None:
-        """`StoreFailedError` if no server answers in the session's time."""
+        """Connect. Raises `StoreFailedError` if no server answers in the session's time."""
         self._connection.start()
         try:
             async with asyncio.timeout(self._seconds * 2):
@@ -87,12 +87,12 @@ class ZooKeeperSession:
         )
 
     def _granted(self) -> float:
-        """Seconds that the server keeps the session without a word: it has bounds of its own."""
+        """Return the seconds after which the server ends a silent session: the server has its own bounds."""
         return min(self._seconds, self._connection.timeout_seconds or self._seconds)
 
     async def _confirm(self) -> None:
-        """Ask for the session's node again and again: an answer confirms it as of the time of the question. This comes
-        from the event loop, unlike kazoo's own heartbeat."""
+        """Ask for the session's node at intervals: an answer confirms the session as of the time of the question.
+        Unlike kazoo's heartbeat, the question comes from the event loop."""
         while self.is_alive:
             await self._is_connected.wait()
             began = self._now()
@@ -120,8 +120,8 @@ class ZooKeeperSession:
         if self.is_alive:
             self.is_alive = False
             self._ended(self)
-            self._is_connected.set()  # who waits for it hears of the end
-            # Its connection makes a new session by itself, which nobody wants.
+            self._is_connected.set()  # wake those that wait for the connection
+            # Close the connection, or kazoo would open a new session.
             threading.Thread(target=self._connection.end, name="seglog-session-end", daemon=True).start()
             self._end_watchdog()
             if self._confirming is not None and self._confirming is not asyncio.current_task():
@@ -152,9 +152,10 @@ class ZooKeeperSession:
 
 
 class Watchdog(threading.Thread):
-    """Calls ``stalled``, in this thread and once, when the event loop that it was made in stands still for ``seconds``.
+    """Calls ``stalled``, once and in this thread, if the event loop in which it was made stalls for ``seconds``.
 
-    kazoo's heartbeat comes from a thread of its own: a broker that hangs would keep its session, and all that it leads.
+    kazoo sends heartbeats from its own thread: without the watchdog a hanging broker would keep its session, and lead
+    on.
     """
 
     def __init__(self, seconds: float, now: Callable[[], float], stalled: Callable[[], None]) -> None:
@@ -179,7 +180,7 @@ class Watchdog(threading.Thread):
         looked_at = self._now()
         while not self._is_over.wait(self._seconds / _LOOKS):
             now = self._now()
-            is_late = now - looked_at > self._seconds / 2  # this thread stood still too: the loop gets a turn first
+            is_late = now - looked_at > self._seconds / 2  # this thread was stalled too: give the loop a turn first
             looked_at = now
             if not is_late and now - self._beat_at > self._seconds:
                 self._stalled()

@@ -61,17 +61,17 @@ from seglog.core.clock import Clock
 _log = logging.getLogger(__name__)
 
 _READ_AT_ONCE: Final = 200
-"""Nodes in one request. An answer has no bound of its own but the values' sizes."""
+"""Nodes in one request. An answer is bounded only by the sizes of the values."""
 _RETRY_SECONDS: Final = 0.5
 _THREAD_CHECKS: Final = 6
-"""How often in a session's time the threads of kazoo are checked."""
+"""How often kazoo's threads are checked in a session's time."""
 _AGAIN_SECONDS: Final = 0.05
 
 T = TypeVar("T")
 
 
 _SELF: Final = "="
-"""No escaped name has it."""
+"""No escaped name contains it."""
 
 
 class ZooKeeperPaths:
@@ -105,15 +105,15 @@ class ZooKeeperPaths:
 
 
 def _escape(part: str) -> str:
-    """ZooKeeper refuses control characters and nodes that are called "." or ".."."""
+    """ZooKeeper refuses control characters, and nodes named "." or ".."."""
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
 class ZooKeeperStore(MetadataStore):
-    """Made by `open`; see `seglog.cluster.store.MetadataStore` for what its methods do.
+    """Made by `open`; `seglog.cluster.store.MetadataStore` describes its methods.
 
-    Values are read and committed, and watched, in one session with ZooKeeper; each `session` is one of its own. Every
-    read comes after a ``sync``: without it a server that lags would answer with what is over.
+    One session with ZooKeeper reads, commits and watches values; each `session` is another one. Every read follows a
+    ``sync``: without it a lagging server would return old values.
     """
 
     def __init__(self, servers: Sequence[str], cluster: str, clock: Clock, timeout_ms: int) -> None:
@@ -144,7 +144,7 @@ class ZooKeeperStore(MetadataStore):
     async def open(
         cls, servers: Sequence[str], cluster: str, *, clock: Clock, session_timeout_ms: int, patience_ms: int
     ) -> Self:
-        """`StoreAwayError` if no server answers within ``patience_ms``."""
+        """Connect. Raises `StoreAwayError` if no server answers within ``patience_ms``."""
         store = cls(servers, cluster, clock, session_timeout_ms)
         store._connection.start()
         try:
@@ -152,7 +152,7 @@ class ZooKeeperStore(MetadataStore):
                 await store._is_watched.wait()
         except TimeoutError as error:
             await store.close()
-            raise StoreAwayError(f"{store._address}: no server answers, or none of ZooKeeper 3.6 or later") from error
+            raise StoreAwayError(f"{store._address}: no server of ZooKeeper 3.6 or later answers") from error
         except BaseException:
             await store.close()
             raise
@@ -170,14 +170,14 @@ class ZooKeeperStore(MetadataStore):
         self._watching = self._loop.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """After each new connection: watch again, and tell that anything may have changed before."""
+        """Watch again after each new connection, and report that anything may have changed before."""
         while True:
             try:
                 for path in ("/seglog", self._paths.root, self._paths.names, self._paths.writers):
                     await self._connection.make(path)
                 await self._connection.watch_tree(self._paths.names)
             except (ConnectionLostError, SessionEndedError):
-                return  # there will be another
+                return  # `_state` starts another one
             except ZooKeeperRefusedError as error:
                 _log.error("%s: %s", self._address, error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -194,7 +194,7 @@ class ZooKeeperStore(MetadataStore):
             await asyncio.sleep(self._timeout_ms / 1000 / _THREAD_CHECKS)
 
     async def _connected(self) -> None:
-        """`StoreFailedError` if it takes too long."""
+        """Wait for the connection. Raises `StoreFailedError` if that takes too long."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 await self._is_connected.wait()
@@ -237,7 +237,7 @@ class ZooKeeperStore(MetadataStore):
         return sorted({one.partition("/")[0] for one in below})
 
     async def _names(self, name: str) -> Names:
-        """All names that share the first part with ``name``."""
+        """Return all names that share the first part with ``name``."""
         await self._connection.sync(self._paths.names)
         if name:
             folders = [self._paths.folder(name)]
@@ -259,7 +259,7 @@ class ZooKeeperStore(MetadataStore):
         return found
 
     async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """``work``, which changes nothing, again after a lost connection."""
+        """Do ``work``, which changes nothing, and repeat it after a lost connection."""
         self._check_open()
         self._begun()
         try:
@@ -325,7 +325,7 @@ class ZooKeeperStore(MetadataStore):
                     ) from error
                 if step.version != MISSING:
                     raise NoSuchNameError(f"there is no {step.name} in {self._address}") from error
-                self._folders.discard(self._paths.folder(step.name))  # someone has deleted it by hand
+                self._folders.discard(self._paths.folder(step.name))  # it was deleted by hand
             else:
                 return [_version(step, result) for step, result in zip(steps, results, strict=True)]
 
@@ -356,7 +356,7 @@ class ZooKeeperStore(MetadataStore):
 
     async def session(self, time_to_live_ms: int, lost: Callable[[], None]) -> ZooKeeperSession:
         if time_to_live_ms < 1:
-            raise ValueError(f"a session of {time_to_live_ms} ms")
+            raise ValueError(f"a session cannot have a time to live of {time_to_live_ms} ms")
         self._check_open()
         await self._connected()
         session = ZooKeeperSession(
@@ -379,7 +379,7 @@ class ZooKeeperStore(MetadataStore):
             async with asyncio.timeout(self._timeout_ms / 1000):
                 await self._is_idle.wait()
         except TimeoutError:
-            _log.warning("%s is closed with %d requests under way", self._address, self._under_way)
+            _log.warning("%s is closed with %d requests in flight", self._address, self._under_way)
         if self._watching is not None:
             self._watching.cancel()
         await asyncio.gather(*(session.close() for session in list(self._sessions)), self._connection.close())

@@ -1,10 +1,10 @@
-"""Transactions in ZooKeeper of which it is known whether they were made.
+"""Transactions in ZooKeeper whose outcome is known.
 
-A connection that breaks with a transaction under way says nothing of its outcome. So every transaction also writes its
-own number into a node of its writer, which lasts as long as the writer's session; who lost the connection reads that
-node in the same session. ZooKeeper answers in order in one session, and takes nothing more from a connection that the
-session has left (SESSION_MOVED): if the number is not there, it will not come, and the transaction is sent again. Only
-if the session has ended too the outcome stays unknown.
+A connection that breaks during a transaction says nothing about its outcome. So every transaction also writes its
+number into a node of its writer, which lasts as long as the writer's session. After a lost connection the writer reads
+that node in the same session. ZooKeeper answers a session's requests in order, and accepts nothing more from a
+connection that the session has left (SESSION_MOVED). So if the number is not there, it never will be, and the
+transaction is sent again. The outcome stays unknown only if the session has ended too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from seglog.cluster.zookeeper_connection import (
 )
 
 _AT_ONCE: Final = 16
-"""Transactions under way. Each needs a node of its own: in one, the number of the last would hide the others'."""
+"""Transactions in flight. Each needs its own node: in a shared one, the last number would hide the others."""
 _RETRY_SECONDS: Final = 0.05
 _FAILURES: Final = (TimeoutError, StoreError, ZooKeeperRefusedError, ConnectionLostError, SessionEndedError)
 
 
 class _Slot:
-    """A node for the numbers of transactions, one after the other. ``is_in_doubt`` while one may still arrive."""
+    """A node for the numbers of successive transactions. ``is_in_doubt`` while one may still arrive."""
 
     __slots__ = ("is_in_doubt", "is_made", "number", "path")
 
@@ -48,7 +48,7 @@ class _Slot:
 
 class ZooKeeperWriter:
     """``connected`` waits for the connection. With an ``anchor``, a node that lasts as long as the session, nothing is
-    written after the end of the session that made it; without one, a new session goes on."""
+    written after that session's end; without one, a new session continues."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ZooKeeperWriter:
     async def commit(self, operations: Sequence[ZooKeeperOp]) -> list[int]:
         """Return the new version for each `SetDataOp`, and 0 for the others. Raises `OpRefusedError`;
         `StoreFailedError` if nothing was done; `UnknownOutcomeError`; `SessionLostError` with an anchor."""
-        await self._connected()  # without a connection all fail at once, not one after the other
+        await self._connected()  # without a connection all fail together, not one after the other
         async with self._room:
             if self._free:
                 slot = self._free.pop()
@@ -87,7 +87,7 @@ class ZooKeeperWriter:
                 why = str(error) or "no answer"
                 has_gone = isinstance(error, SessionLostError) and all(map(_goes_with_session, operations))
                 if slot.is_in_doubt and not has_gone:
-                    raise UnknownOutcomeError(f"{self._address}: {why}; a change was under way") from error
+                    raise UnknownOutcomeError(f"{self._address}: {why}; a change was in flight") from error
                 if isinstance(error, StoreError):
                     raise
                 raise StoreFailedError(f"{self._address}: {why}") from error
@@ -109,7 +109,7 @@ class ZooKeeperWriter:
                 slot.is_in_doubt = False
                 if error.index > 0:
                     raise OpRefusedError(error.index - 1, error.reason) from error
-                slot.is_made = False  # the session that made it has ended; with an anchor, that is said next
+                slot.is_made = False  # its session has ended; with an anchor, `_make` raises that next
             except SessionEndedError as error:
                 slot.is_in_doubt = slot.is_made = False
                 if self._anchor is not None:
@@ -142,7 +142,8 @@ class ZooKeeperWriter:
         slot.is_made = True
 
     async def _outcome(self, slot: _Slot) -> Znode | None:
-        """The slot's node, after a connection was lost. `UnknownOutcomeError` if it has gone with its session."""
+        """Return the slot's node after a lost connection. Raises `UnknownOutcomeError` if it is gone with its
+        session."""
         try:
             node = await self._read(slot.path)
         except SessionEndedError:
@@ -164,7 +165,7 @@ class ZooKeeperWriter:
             return node
 
     async def _results(self, slot: _Slot, operations: Sequence[ZooKeeperOp], transaction: int) -> list[int]:
-        """What a transaction has made whose answer was lost."""
+        """Return the results of a transaction whose answer was lost."""
         results = []
         for one in operations:
             if not isinstance(one, SetDataOp):
@@ -174,12 +175,12 @@ class ZooKeeperWriter:
             else:
                 node = await self._read(one.path)
                 if node is None or node.transaction != transaction:
-                    raise UnknownOutcomeError("a change was made, and another after it")
+                    raise UnknownOutcomeError("the change was made, and then another one")
                 results.append(node.version)
         slot.is_in_doubt = False
         return results
 
 
 def _goes_with_session(operation: ZooKeeperOp) -> bool:
-    """Whether nothing is left of it after the session, made or not."""
+    """Whether nothing of it outlasts the session, whether it was done or not."""
     return isinstance(operation, CheckOp) or (isinstance(operation, CreateOp) and operation.is_ephemeral)
