@@ -12,6 +12,7 @@ from uuid import UUID
 from seglog.cluster.cluster_view import ClusterView
 from seglog.cluster.controller import Controller
 from seglog.cluster.controller_decisions import decide
+from seglog.cluster.formats import OURS, Formats
 from seglog.cluster.membership import BrokerInfo, Membership
 from seglog.cluster.model import (
     NO_LEADER,
@@ -48,6 +49,7 @@ class Party:
         timeout_ms: int = TIMEOUT_MS,
         balance_seconds: float | None = None,
         unclean: bool = False,
+        formats: Formats = OURS,
     ) -> None:
         self.store = store
         self.node = node
@@ -57,9 +59,9 @@ class Party:
         self.heard: list[str] = []
         self.rules = TopicRules(1, unclean)
         self.view = ClusterView(store, lambda _: self.rules)
-        registration = BrokerInfo(
-            node, {"PLAINTEXT": f"host{node}:9092"}, f"rack{node}", tuple(directories) or (f"disk-of-{node}",)
-        )
+        listeners = {"PLAINTEXT": f"host{node}:9092"}
+        disks = tuple(directories) or (f"disk-of-{node}",)
+        registration = BrokerInfo(node, listeners, f"rack{node}", disks, formats)
         self.membership = Membership(
             store, self.view, registration, session_timeout_ms=timeout_ms, kept_since=self._kept_since, ground=GROUND
         )
