@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,31 +10,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer
 
 from tests.broker.clients import AdminClient, NewTopic, aiokafka, kafka
-from tests.broker.member import CLIENTS
 from tests.broker.running import RunningNode
-from tests.clients.heard import HeardProcess
+from tests.clients.process import ClientProcess
 
 SECONDS = 60.0
 PARTITIONS = 4
 SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "500"}
+SESSION_MS = 5000
+"""The group waits this long for a member that was killed; a busy machine may keep a live one silent as long."""
+STATIC_SESSION_MS = 30_000
+"""A static member must return before its session ends, however long its process takes to start."""
+CLIENTS = ("confluent", "kafka-python", "aiokafka")
 KINDS = [*((kind, "eager") for kind in CLIENTS), ("confluent", "cooperative")]
-
-
-class Member(HeardProcess):
-    """One that leaves when it is told."""
-
-    def __init__(self, kind: str, *arguments: str) -> None:
-        super().__init__(kind, [sys.executable, "-m", "tests.broker.member", kind, *arguments])
-
-    @property
-    def committed(self) -> dict[int, int]:
-        """The last commit of each partition."""
-        return {said[1]: said[2] for said in self.seen if said[0] == "committed"}
-
-    def leave(self) -> None:
-        self.tell("")
-        self.until(lambda member: ["left"] in member.seen[-1:])
-        self.finish_reading()
 
 
 class Members:
@@ -45,11 +31,15 @@ class Members:
         self.running = running
         self.group = group
         self.topic = topic
-        self._all: list[Member] = []
+        self._cooperative = group.startswith("cooperative")
+        self._all: list[ClientProcess] = []
 
-    def start(self, kind: str, *instance: str) -> Member:
-        self._all.append(Member(kind, self.running.bootstrap, self.group, self.topic, *instance))
-        return self._all[-1]
+    def start(self, kind: str, **job: object) -> ClientProcess:
+        member = ClientProcess(kind, self.running.bootstrap, locked_only=True)
+        self._all.append(member)
+        job = {"session_ms": SESSION_MS, "cooperative": self._cooperative, **job}
+        member.begin("member", group=self.group, topic=self.topic, **job)
+        return member
 
     def produce(self, first: int, last: int) -> None:
         """Records with these offsets in each partition."""
@@ -62,6 +52,11 @@ class Members:
     def end(self) -> None:
         for member in self._all:
             member.end()
+
+
+def committed(member: ClientProcess) -> dict[int, int]:
+    """The last commit of each partition."""
+    return {said[1]: said[2] for said in member.seen if said[0] == "committed"}
 
 
 @pytest.fixture
@@ -90,13 +85,13 @@ def test_a_group_goes_on_where_one_that_was_killed_had_committed(members: Member
     assert sorted(first.assigned + second.assigned) == list(range(PARTITIONS))
     second.kill()
     members.produce(40, 60)
-    first.until(lambda one: one.committed == dict.fromkeys(range(PARTITIONS), 59))
+    first.until(lambda one: committed(one) == dict.fromkeys(range(PARTITIONS), 59))
     assert first.assigned == list(range(PARTITIONS))
     for partition in second.assigned:
         # Nothing was lost, and nothing that was committed is read again.
         assert first.offsets("read", partition)[-20:] == list(range(40, 60))
         assert 39 not in first.offsets("read", partition)
-    first.leave()
+    first.finish("stop")
 
 
 def test_clients_of_all_kinds_share(members: Members) -> None:
@@ -109,18 +104,18 @@ def test_clients_of_all_kinds_share(members: Members) -> None:
         member.until(lambda one: one.has_committed(19))
     left = all_[0]
     for member in all_[1:]:
-        member.leave()
+        member.finish("stop")
     left.until(lambda one: one.assigned == list(range(PARTITIONS)))
-    left.leave()
+    left.finish("stop")
 
 
 @pytest.mark.parametrize("kind", ["confluent", "kafka-python"])
 def test_a_static_member_that_is_restarted_has_what_it_had(members: Members, kind: str) -> None:
-    first, second = members.start(kind, "one"), members.start(kind, "two")
+    first, second = (members.start(kind, instance=name, session_ms=STATIC_SESSION_MS) for name in ("one", "two"))
     for member in (first, second):
         member.until(lambda one: len(one.assigned) == PARTITIONS // 2)
     second.kill()
-    again = members.start(kind, "two")
+    again = members.start(kind, instance="two", session_ms=STATIC_SESSION_MS)
     again.until(lambda one: len(one.assigned) == PARTITIONS // 2)
     assert again.assigned == second.assigned
     before = len(first.seen)
@@ -133,13 +128,13 @@ def test_a_static_member_that_is_restarted_has_what_it_had(members: Members, kin
 def test_a_group_goes_on_after_the_brokers_restart(members: Members) -> None:
     members.produce(0, 10)
     before = members.start("confluent")
-    before.until(lambda one: one.committed == dict.fromkeys(range(PARTITIONS), 9))
-    before.leave()
+    before.until(lambda one: committed(one) == dict.fromkeys(range(PARTITIONS), 9))
+    before.finish("stop")
     members.running.stop()
     members.running.start()
     members.produce(10, 20)
     after = members.start("confluent")
-    after.until(lambda one: one.committed == dict.fromkeys(range(PARTITIONS), 19))
+    after.until(lambda one: committed(one) == dict.fromkeys(range(PARTITIONS), 19))
     assert all(after.offsets("read", partition) == list(range(10, 20)) for partition in range(PARTITIONS))
 
 

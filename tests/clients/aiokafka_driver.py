@@ -104,7 +104,7 @@ class Driver:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             session_timeout_ms=job["session_ms"],
-            heartbeat_interval_ms=job["session_ms"] // 6,
+            heartbeat_interval_ms=min(job["session_ms"] // 6, 500),
             max_poll_interval_ms=job.get("poll_ms", 60_000),
             max_poll_records=1,
             partition_assignment_strategy=(range_module.RangePartitionAssignor,),

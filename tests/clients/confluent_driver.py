@@ -90,7 +90,7 @@ class Driver:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "session.timeout.ms": job["session_ms"],
-            "heartbeat.interval.ms": job["session_ms"] // 6,
+            "heartbeat.interval.ms": min(job["session_ms"] // 6, 500),
             "max.poll.interval.ms": job.get("poll_ms", 60_000),
             "partition.assignment.strategy": "cooperative-sticky" if job.get("cooperative") else "range",
         }
